@@ -1,0 +1,63 @@
+"""surefoot: know every training step before you take it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from surefoot.watch import watch  # a file and a word share this name: bind the word before the file can
+
+if TYPE_CHECKING:
+    from surefoot.errors import SurefootError as SurefootError
+    from surefoot.hardware.datasheet import datasheet as datasheet
+    from surefoot.load import load_recipe as load_recipe
+    from surefoot.recipe import Recipe as Recipe
+    from surefoot.records.finding import Finding as Finding
+    from surefoot.records.finding import Findings as Findings
+    from surefoot.records.ledger import Ledger as Ledger
+    from surefoot.records.plan import Plan as Plan
+    from surefoot.records.profile import Profile as Profile
+    from surefoot.records.run import Run as Run
+    from surefoot.records.run import read_run as read_run
+    from surefoot.records.tally import Tally as Tally
+    from surefoot.ways.check import check as check
+    from surefoot.ways.export import export as export
+    from surefoot.ways.plan import plan as plan
+    from surefoot.ways.profile import profile as profile
+    from surefoot.ways.train import train as train
+    from surefoot.world import fake_world as fake_world
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Finding": "surefoot.records.finding",
+    "Findings": "surefoot.records.finding",
+    "Ledger": "surefoot.records.ledger",
+    "Plan": "surefoot.records.plan",
+    "Profile": "surefoot.records.profile",
+    "Recipe": "surefoot.recipe",
+    "Run": "surefoot.records.run",
+    "SurefootError": "surefoot.errors",
+    "Tally": "surefoot.records.tally",
+    "check": "surefoot.ways.check",
+    "datasheet": "surefoot.hardware.datasheet",
+    "export": "surefoot.ways.export",
+    "fake_world": "surefoot.world",
+    "load_recipe": "surefoot.load",
+    "plan": "surefoot.ways.plan",
+    "profile": "surefoot.ways.profile",
+    "read_run": "surefoot.records.run",
+    "train": "surefoot.ways.train",
+}
+
+__all__ = [*_HOMES, "watch"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public word on first use, so that `import surefoot` does not import torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

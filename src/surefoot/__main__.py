@@ -1,0 +1,5 @@
+"""`python -m surefoot` and `torchrun -m surefoot`."""
+
+from surefoot.cli import main
+
+main()

@@ -1,0 +1,52 @@
+"""softmax-before-cross-entropy
+
+## What it does
+Reports probabilities given to a loss that expects logits: a softmax whose result goes straight into the
+log-softmax inside `cross_entropy`.
+
+## Why it hurts
+The softmax is applied twice. The second one sees numbers between 0 and 1, so the predicted
+probabilities can never come near 1, the gradients shrink, and the loss stops falling early.
+
+## Buggy
+```python
+def forward(self, x):
+    return F.softmax(self.classify(x), dim=-1)
+
+loss = F.cross_entropy(model(x), target)
+```
+
+## Fixed
+```python
+def forward(self, x):
+    return self.classify(x)
+
+loss = F.cross_entropy(model(x), target)
+```
+
+## What looks like it and is fine
+The softmax inside attention; a log-softmax before `cross_entropy`, which changes nothing; a softmax used
+for a metric beside the loss.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    doubled = [backward for backward in evidence.backwards if backward.double_softmax]
+    if doubled:
+        first = doubled[0]
+        yield Finding(
+            check="softmax-before-cross-entropy",
+            severity="error",
+            seen=(
+                f"in {len(doubled)} of {len(evidence.backwards)} backwards, the result of a softmax in "
+                f"{first.double_softmax[0]} goes straight into a log-softmax"
+            ),
+            where=first.where or first.double_softmax[0],
+            why="softmax is applied twice: probabilities cannot come near 1 and gradients shrink",
+            remedy="give cross_entropy the raw logits; apply softmax only where probabilities are read",
+        )

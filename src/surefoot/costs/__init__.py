@@ -1,0 +1,1 @@
+"""Counts times datasheet: pure arithmetic, no torch."""

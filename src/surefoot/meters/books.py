@@ -1,0 +1,55 @@
+"""Books: all meters around a loop, closed at the end of every update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+
+from surefoot.meters.flops import FlopsMeter
+from surefoot.meters.memory import MemoryMeter
+from surefoot.meters.meter import Meter, Operators
+from surefoot.meters.tokens import TokensMeter
+from surefoot.phases import Listener, Phases
+from surefoot.records.tally import Tally
+from surefoot.records.usage import Usage
+
+
+class Books(Listener):
+    """Keeps one `Usage` per step: from the end of one update to the end of the next.
+
+    Without a model, every module with parameters that is called from outside a module is one.
+    """
+
+    def __init__(self, model: torch.nn.Module | None = None, *, most_steps: int | None = None) -> None:
+        self.phases = Phases(model)
+        self.steps: list[Usage] = []
+        self.most_steps = most_steps
+        self.memory = MemoryMeter(self.phases)
+        self.meters: list[Meter] = [self.memory, FlopsMeter(self.phases), TokensMeter(self.phases)]
+        self._operators = Operators(self.meters)
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.phases.listeners += [*self.meters, self]
+        self._entered.enter_context(self.phases)
+        self._entered.enter_context(self._operators)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def seen(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches as they come, their tensors booked as inputs."""
+        for batch in batches:
+            self.memory.see(batch)
+            yield batch
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._operators.paused:
+            return
+        tally = Tally.of(account for meter in self.meters for account in meter.accounts())
+        self.steps.append(Usage(tally, self.memory.peak, self.memory.phase_peaks))
+        self._operators.paused = self.most_steps is not None and len(self.steps) >= self.most_steps

@@ -1,0 +1,35 @@
+"""Tokens: what the model was trained on, counted at its door.
+
+Of the first tensor given to the model, every element is a token if it holds integers; otherwise every
+sample counts as one. A forward without gradients trains nothing and is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.meters.meter import Meter, tensors_in
+from surefoot.phases import Phases
+from surefoot.records.tally import Account
+
+
+class TokensMeter(Meter):
+    """Books `tokens/trained`."""
+
+    def __init__(self, phases: Phases) -> None:
+        self.phases = phases
+        self._counted = 0
+
+    def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = next(tensors_in([args, kwargs]), None)
+        if given is None or self.phases.segment.name != "forward":
+            return
+        integers = not given.dtype.is_floating_point and given.dtype is not torch.bool
+        self._counted += given.numel() if integers else len(given) if given.dim() else 1
+
+    def accounts(self) -> list[Account]:
+        booked = [Account("tokens/trained", self._counted, "tokens")]
+        self._counted = 0
+        return booked

@@ -1,0 +1,229 @@
+"""Which phase of a step is running and in which module, seen from outside: no marks in the loop.
+
+Seen are: calls of modules (torch's global forward hooks), `torch.autograd.backward` (wrapped while
+following), autograd's graph task, and `Optimizer.step` (torch's global optimizer hooks). Real and fake
+tensors alike, any optimizer, any loop.
+
+    load -> forward -> loss -> backward -> update -> load ...
+
+`init` stands before the first forward of a model that was not known beforehand, `evaluate` for a forward
+without gradients. What runs after a backward is named by what follows it: `load` if a forward does,
+`update` if an optimizer does (unscaling and clipping belong to the update).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from bisect import bisect_right
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+
+class Segment:
+    """An uninterrupted stretch of one phase. Its name can be decided after it has ended."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Listener:
+    """What can be heard of a loop; a listener overrides what it wants to hear."""
+
+    def entered(self, segment: Segment) -> None: ...
+    def model_found(self, model: torch.nn.Module, prefix: str) -> None: ...
+    def forward_begins(self, model: torch.nn.Module) -> None: ...
+    def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+    def backward_begins(self, losses: Any) -> None: ...
+    def backward_ends(self) -> None: ...
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None: ...
+
+
+class Phases:
+    """Follows a loop while entered. `now()` is the current segment, `module()` the innermost module at work."""
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        self.listeners: list[Listener] = []
+        self.models: dict[torch.nn.Module, str] = {}
+        self.names: dict[torch.nn.Module, str] = {}
+        self.segment = Segment("init" if model is None else "load")
+        self._given = model
+        self._calls: list[tuple[torch.nn.Module, bool]] = []
+        self._forwards = self._backwards = 0
+        self._marks: list[tuple[int, str]] = [(0, "")]
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        hooks = [
+            register_module_forward_pre_hook(self._call_begins),
+            register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True),
+            register_optimizer_step_pre_hook(self._update_begins),
+            register_optimizer_step_post_hook(self._update_ends),
+        ]
+        for hook in hooks:
+            self._entered.callback(hook.remove)
+        self._follow_backward()
+        if self._given is not None:
+            self._find(self._given)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def now(self) -> Segment:
+        """The segment that is running."""
+        if (self._backwards or _in_graph_task()) and self.segment.name != "backward":
+            self._enter("backward")
+        return self.segment
+
+    def module(self) -> str:
+        """The innermost module at work; in backward, the one whose forward made the running node."""
+        if self._calls:
+            return self._name(self._calls[-1][0])
+        node = torch._C._current_autograd_node()
+        return "" if node is None else self.maker(node)
+
+    def maker(self, node: torch.autograd.graph.Node) -> str:
+        """The innermost module whose forward made a node of this step's graph."""
+        number = node._sequence_nr()  # autograd numbers the nodes of a thread as forward makes them
+        return self._marks[bisect_right(self._marks, number, key=lambda mark: mark[0]) - 1][1]
+
+    def _enter(self, name: str) -> None:
+        self.segment = Segment(name)
+        for listener in self.listeners:
+            listener.entered(self.segment)
+
+    def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
+        is_model = not self._forwards and not self._backwards and _has_parameters(module)
+        self._calls.append((module, is_model))
+        if is_model:
+            self._forward_begins(module)
+        self._mark()
+
+    def _call_ends(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        while self._calls:  # an exception inside a module can skip the end of its children
+            called, is_model = self._calls.pop()
+            if is_model:
+                self._forward_ends(called, args, kwargs)
+            if called is module:
+                break
+        self._mark()
+
+    def _forward_begins(self, model: torch.nn.Module) -> None:
+        if self.segment.name == "between":
+            self.segment.name = "load"
+        if model not in self.names:
+            self._find(model)
+        self._forwards += 1
+        for listener in self.listeners:
+            listener.forward_begins(model)
+        self._enter("forward" if torch.is_grad_enabled() else "evaluate")
+
+    def _forward_ends(self, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        self._forwards -= 1
+        for listener in self.listeners:
+            listener.forward_ends(model, args, kwargs)
+        self._enter("loss" if self.segment.name == "forward" else self.segment.name)
+
+    def _follow_backward(self) -> None:
+        plain = torch.autograd.backward
+
+        @functools.wraps(plain)
+        def followed(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            self._backward_begins(tensors)
+            try:
+                plain(tensors, *args, **kwargs)
+            finally:
+                self._backward_ends()
+
+        torch.autograd.backward = followed
+        self._entered.callback(setattr, torch.autograd, "backward", plain)
+
+    def _backward_begins(self, losses: Any) -> None:
+        self._backwards += 1
+        if self._backwards > 1:  # reentrant recomputation runs a backward inside the backward
+            return
+        if self.segment.name == "between":
+            self.segment.name = "loss"
+        for listener in self.listeners:
+            listener.backward_begins(losses)
+        self._enter("backward")
+
+    def _backward_ends(self) -> None:
+        self._backwards -= 1
+        if self._backwards:
+            return
+        for listener in self.listeners:
+            listener.backward_ends()
+        self._enter("between")
+
+    def _update_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self.segment.name == "between":
+            self.segment.name = "update"
+        for listener in self.listeners:
+            listener.update_begins(optimizer)
+        self._enter("update")
+
+    def _update_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self.segment.name == "between":  # a closure ran its backward inside the update
+            self.segment.name = "update"
+        for listener in self.listeners:
+            listener.update_ends(optimizer)
+        self._marks = [(0, "")]
+        self._enter("load")
+
+    def _find(self, model: torch.nn.Module) -> None:
+        """A model seen for the first time; a second one gets its class as a prefix to its modules' names."""
+        prefix = "" if not self.models else f"{type(model).__name__}."
+        self.models[model] = prefix
+        for name, module in model.named_modules():
+            self.names.setdefault(module, (prefix + name).rstrip("."))
+        for listener in self.listeners:
+            listener.model_found(model, prefix)
+
+    def _name(self, module: torch.nn.Module) -> str:
+        return self.names.get(module, f"({type(module).__name__})")
+
+    def _mark(self) -> None:
+        """From this autograd node on, nodes are made by the module that is innermost now."""
+        self._marks.append((_next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
+
+
+def caller() -> str:
+    """The line of user code that is running, as `file.py:12`: the nearest frame outside torch and surefoot.
+
+    Empty when a way drives the loop: then the line is surefoot's own.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith("surefoot.ways"):
+            return ""
+        if name.split(".")[0] not in ("torch", "surefoot", "contextlib", "functools"):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _has_parameters(module: torch.nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _in_graph_task() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+def _next_node() -> int:
+    return torch._C._autograd._get_sequence_nr()
+
+
+def writes(tensor: torch.Tensor) -> int:
+    """How often a tensor has been written in place."""
+    return tensor._version

@@ -1,0 +1,80 @@
+"""Recipe: what you write. A function whose parameters are the knobs returns one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from surefoot.errors import RecipeError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.utils.data import Dataset
+
+Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
+Knob = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to train and how.
+
+    `loss(model, batch)` returns a sum and the count it is to be divided by, or a mean. Give a sum and a
+    count wherever micro-batches can differ in their number of loss-bearing elements: the step divides
+    once, by the count of all of them. Means are averaged as equals.
+
+    `about` says in one line what is learned from what. `name`, `target` and `knobs` say where a recipe
+    came from; `load_recipe` fills them in.
+    """
+
+    model: Callable[[], nn.Module]
+    data: Callable[[], Dataset[Any]]
+    loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
+    schedule: Callable[[int, int], float] | None = None
+    micro_batch_size: int = 1
+    tokens_per_sample: int = 1
+    global_batch_tokens: int | None = None
+    max_steps: int | None = None
+    max_tokens: int | None = None
+    precision: Precision = "32-true"
+    max_grad_norm: float | None = None
+    seed: int = 0
+    about: str = ""
+    name: str = "recipe"
+    target: str = ""
+    knobs: Mapping[str, Knob] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.precision not in get_args(Precision):
+            raise RecipeError(f"precision {self.precision!r} is not one of {', '.join(get_args(Precision))}")
+        for name in ("micro_batch_size", "tokens_per_sample", "global_batch_tokens", "max_steps", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"{name}={value} must be at least 1")
+        self.micro_batches()
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer update, over all ranks."""
+        return self.global_batch_tokens or self.micro_batch_size * self.tokens_per_sample
+
+    def micro_batches(self, ranks: int = 1) -> int:
+        """How many micro-batches each rank accumulates into one update; the global batch must divide."""
+        tokens = ranks * self.micro_batch_size * self.tokens_per_sample
+        wanted = self.global_batch_tokens or tokens
+        if wanted % tokens:
+            raise RecipeError(
+                f"global_batch_tokens={wanted:,} does not divide into micro-batches: {ranks} rank(s) x "
+                f"micro_batch_size={self.micro_batch_size} x tokens_per_sample={self.tokens_per_sample:,} "
+                f"= {tokens:,} tokens; try global_batch_tokens={max(1, round(wanted / tokens)) * tokens}"
+            )
+        return wanted // tokens
+
+    def steps(self) -> int | None:
+        """Optimizer updates in the whole run; None when neither `max_steps` nor `max_tokens` says."""
+        by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
+        given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
+        return min(given) if given else None

@@ -1,0 +1,1 @@
+"""Reference recipes: each one readable file with its model inside."""

@@ -1,0 +1,43 @@
+"""cruncher: a deep linear network. Its FLOPs and bytes can be counted by hand."""
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from surefoot import Recipe
+
+
+class Cruncher(nn.Module):
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    x, y = batch
+    return ((model(x) - y) ** 2).sum(), len(y)
+
+
+def linear_targets(samples: int, width: int) -> TensorDataset:
+    """Random inputs, and targets that a linear map of them makes; always the same ones."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(samples, width, generator=generator)
+    return TensorDataset(x, x @ torch.randn(width, 1, generator=generator) / width**0.5)
+
+
+def cruncher(width: int = 512, layers: int = 4, samples: int = 1024, lr: float = 1e-3) -> Recipe:
+    return Recipe(
+        model=lambda: Cruncher(width, layers),
+        data=lambda: linear_targets(samples, width),
+        loss=squared_error,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr),
+        micro_batch_size=64,
+        max_steps=100,
+        about=f"a linear map of {width} random features, from {samples} samples",
+    )

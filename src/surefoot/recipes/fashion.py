@@ -1,0 +1,84 @@
+"""fashion: classify 28x28 images of clothes, with a dense or a convolutional network.
+
+It reads the public Fashion-MNIST files from a folder; by default where Debian's package
+dataset-fashion-mnist puts them.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from surefoot import Recipe
+from surefoot.data.idx import find_idx, read_idx
+from surefoot.techniques.schedule import warmup_cosine
+
+DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"
+PIXEL_MEAN, PIXEL_STD = 0.2860, 0.3530  # of the 60,000 training images, scaled to 0..1
+
+
+def dense(hidden: int, dropout: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(28 * 28, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, 10),
+    )
+
+
+def convolutional(hidden: int, dropout: float) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 7 * 7, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, 10),
+    )
+
+
+def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    images, labels = batch
+    return F.cross_entropy(model(images), labels, reduction="sum"), len(labels)
+
+
+def images_and_labels(folder: str, part: Literal["train", "t10k"] = "train") -> TensorDataset:
+    """Images as float32 of mean 0 and deviation 1, shape (N, 1, 28, 28), and their classes."""
+    images = torch.tensor(read_idx(find_idx(Path(folder), f"{part}-images-idx3-ubyte"))).unsqueeze(1)
+    labels = torch.tensor(read_idx(find_idx(Path(folder), f"{part}-labels-idx1-ubyte")))
+    return TensorDataset((images / 255 - PIXEL_MEAN) / PIXEL_STD, labels.long())
+
+
+def fashion(
+    network: Literal["dense", "convolutional"] = "dense",
+    hidden: int = 256,
+    dropout: float = 0.2,
+    lr: float = 1e-3,
+    folder: str = DEBIAN_FOLDER,
+    max_steps: int = 2000,
+) -> Recipe:
+    build = {"dense": dense, "convolutional": convolutional}[network]
+    return Recipe(
+        model=lambda: build(hidden, dropout),
+        data=lambda: images_and_labels(folder),
+        loss=class_loss,
+        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=lr),
+        schedule=warmup_cosine(warmup_steps=50, floor=0.0),
+        micro_batch_size=128,
+        max_steps=max_steps,
+        about=f"the 10 classes of Fashion-MNIST, from the files in {folder}",
+    )

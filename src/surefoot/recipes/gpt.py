@@ -1,0 +1,101 @@
+"""gpt: a decoder-only transformer that predicts the next byte of text.
+
+By default it learns from the Python standard library's own sources, which every machine has.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from surefoot import Recipe
+from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
+from surefoot.techniques.schedule import warmup_cosine
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp_norm = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary: int, layers: int, width: int, heads: int, context: int) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.position = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.apply(self._initialise)
+        for block in self.blocks:  # what is added to the residual stream shrinks with the depth
+            nn.init.normal_(block.attention.out.weight, std=0.02 / (2 * layers) ** 0.5)
+            nn.init.normal_(block.mlp[2].weight, std=0.02 / (2 * layers) ** 0.5)
+        self.head.weight = self.token.weight
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def next_token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    tokens, targets = batch
+    logits = model(tokens)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), targets.numel()
+
+
+def gpt(
+    layers: int = 4,
+    width: int = 256,
+    heads: int = 4,
+    context: int = 256,
+    micro_batch_size: int = 8,
+    global_batch_tokens: int = 8192,
+    lr: float = 1e-3,
+    max_steps: int = 500,
+    corpus: str = "stdlib",
+) -> Recipe:
+    if width % heads:
+        raise ValueError(f"width={width} does not divide into heads={heads}")
+    return Recipe(
+        model=lambda: GPT(BYTE_VOCABULARY, layers, width, heads, context),
+        data=lambda: byte_windows(corpus, context),
+        loss=next_token_loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
+        schedule=warmup_cosine(warmup_steps=20),
+        micro_batch_size=micro_batch_size,
+        tokens_per_sample=context,
+        global_batch_tokens=global_batch_tokens,
+        max_grad_norm=1.0,
+        max_steps=max_steps,
+        about=f"the next byte, from {text_source(corpus)}",
+    )

@@ -1,0 +1,48 @@
+"""sentiment: reviews as four features, two classes; BatchNorm and Dropout behave differently in evaluation."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from surefoot import Recipe
+
+
+class SentimentClassifier(nn.Module):
+    def __init__(self, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.widen = nn.Linear(4, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.classify = nn.Linear(hidden, 2)
+
+    def forward(self, features: Tensor) -> Tensor:
+        hidden = F.relu(self.norm(self.widen(features)))
+        return self.classify(self.dropout(hidden))  # raw logits: cross_entropy applies the softmax
+
+
+def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    features, labels = batch
+    return F.cross_entropy(model(features), labels, reduction="sum"), len(labels)
+
+
+def reviews(samples: int) -> TensorDataset:
+    """Positive reviews lean to one side of the four features, negative ones to the other."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(0, 2, (samples,), generator=generator)
+    centres = torch.tensor([[0.1, 0.9, 0.2, 0.8], [0.8, 0.1, 0.9, 0.2]])
+    return TensorDataset(centres[labels] + 0.3 * torch.randn(samples, 4, generator=generator), labels)
+
+
+def sentiment(hidden: int = 32, dropout: float = 0.3, samples: int = 1000, lr: float = 1e-3) -> Recipe:
+    return Recipe(
+        model=lambda: SentimentClassifier(hidden, dropout),
+        data=lambda: reviews(samples),
+        loss=class_loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr),
+        micro_batch_size=64,
+        global_batch_tokens=128,
+        max_grad_norm=1.0,
+        max_steps=150,
+        about=f"good or bad, from {samples} made-up reviews of four features",
+    )

@@ -1,0 +1,19 @@
+"""What an export wrote, and how it was shown to compute the same numbers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Export:
+    """Files written, and the largest difference between the model and each file, read back."""
+
+    run: str
+    weights: str
+    program: str
+    weights_bytes: int
+    program_bytes: int
+    inputs: tuple[str, ...]
+    dynamic_batch: bool
+    tolerance: float
+    weights_difference: float
+    program_difference: float

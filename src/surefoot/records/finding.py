@@ -1,0 +1,33 @@
+"""A finding: what a check saw, where, why it hurts and the remedy."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause, named at its outermost place."""
+
+    check: str
+    severity: Severity
+    seen: str
+    where: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that one look found, and which checks looked."""
+
+    recipe: str
+    checks: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that should stop a run."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")

@@ -1,0 +1,65 @@
+"""The ledger: predicted beside measured, and the difference, account by account."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from surefoot.records.tally import Account, Tally
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One account on both sides; a side that was not taken is None."""
+
+    account: str
+    unit: str
+    predicted: int | float | None
+    measured: int | float | None
+    tolerance: float = 0.0
+
+    @property
+    def difference(self) -> int | float | None:
+        """Measured less predicted; None where one side is missing."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.measured - self.predicted
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the difference is within the tolerance, a share of the prediction."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return abs(self.measured - self.predicted) <= self.tolerance * abs(self.predicted)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Entries in order of account."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @classmethod
+    def of(
+        cls, predicted: Tally, measured: Tally, *, depth: int = 2, tolerances: Mapping[str, float] | None = None
+    ) -> "Ledger":
+        """Two tallies side by side, cut at `depth`; a tolerance holds for an account and all below it."""
+        allowed = dict(tolerances or {})
+        left = {account.name: account for account in predicted.cut(depth).accounts}
+        right = {account.name: account for account in measured.cut(depth).accounts}
+        names = sorted({*left, *right})
+        return cls(tuple(_entry(name, left.get(name), right.get(name), allowed) for name in names))
+
+    @property
+    def disagreements(self) -> tuple[Entry, ...]:
+        """The entries whose difference is beyond their tolerance."""
+        return tuple(entry for entry in self.entries if entry.agrees is False)
+
+
+def _entry(name: str, left: Account | None, right: Account | None, allowed: Mapping[str, float]) -> Entry:
+    unit = (left or right or Account(name, 0, "")).unit
+    if left is not None and right is not None and left.unit != right.unit:
+        raise ValueError(f"account {name!r} is predicted in {left.unit} and measured in {right.unit}")
+    parts = name.split("/")
+    tolerance = next(
+        (allowed["/".join(parts[:n])] for n in range(len(parts), 0, -1) if "/".join(parts[:n]) in allowed), 0.0
+    )
+    return Entry(name, unit, left.amount if left else None, right.amount if right else None, tolerance)

@@ -1,0 +1,26 @@
+"""The profile: what a few real steps of a recipe took."""
+
+from dataclasses import dataclass
+
+from surefoot.records.tally import Tally
+from surefoot.records.usage import Usage
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A first and a steady step under the meters, then `timed_steps` steps under the clock alone."""
+
+    recipe: str
+    knobs: dict[str, str | int | float | bool | None]
+    device: str
+    parameters: int
+    first: Usage
+    steady: Usage
+    timed_steps: int
+    step_seconds: tuple[float, ...]
+    clock: Tally
+
+    @property
+    def tally(self) -> Tally:
+        """Everything measured of one steady step: memory, FLOPs, tokens, and the mean seconds by phase."""
+        return self.steady.tally + self.clock

@@ -1,0 +1,47 @@
+"""Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit."""
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL = ("", "K", "M", "G", "T", "P", "E", "Z", "Y")
+
+
+def bytes_text(amount: float) -> str:
+    """`bytes_text(2_415_919_104)` is `2.25 GiB`."""
+    return _scaled(amount, 1024, _BINARY)
+
+
+def count_text(amount: float) -> str:
+    """An exact count with thousands separators: `3,290,112`."""
+    return f"{amount:,.0f}"
+
+
+def flops_text(amount: float) -> str:
+    """`flops_text(12_886_000_000)` is `12.89 GFLOP`."""
+    return _scaled(amount, 1000, tuple(f"{prefix}FLOP" for prefix in _DECIMAL))
+
+
+def seconds_text(amount: float) -> str:
+    """Seconds in the unit a person would say: `840 us`, `12.3 ms`, `4.21 s`, `2 h 05 min`, `144.3 days`."""
+    if amount < 1e-3:
+        return f"{amount * 1e6:.0f} us"
+    if amount < 1:
+        return f"{amount * 1e3:.3g} ms"
+    if amount < 120:
+        return f"{amount:.3g} s"
+    if amount < 7200:
+        return f"{amount / 60:.1f} min"
+    if amount < 48 * 3600:
+        return f"{int(amount // 3600)} h {int(amount % 3600 // 60):02d} min"
+    return f"{amount / 86400:.1f} days"
+
+
+def amount_text(amount: float, unit: str) -> str:
+    """An amount in its unit, by the unit's own rule."""
+    rules = {"bytes": bytes_text, "FLOP": flops_text, "seconds": seconds_text}
+    return rules[unit](amount) if unit in rules else f"{count_text(amount)} {unit}"
+
+
+def _scaled(amount: float, base: int, names: tuple[str, ...]) -> str:
+    power = 0
+    while abs(amount) >= base and power < len(names) - 1:
+        amount, power = amount / base, power + 1
+    return f"{amount:.0f} {names[power]}" if power == 0 else f"{amount:.2f} {names[power]}"

@@ -1,0 +1,24 @@
+"""What one step took: its tally, and its memory peaks."""
+
+from dataclasses import dataclass, field
+
+from surefoot.records.tally import Tally
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment at which the most bytes were live: how many, in which phase, after which operator."""
+
+    peak_bytes: int = 0
+    phase: str = ""
+    module: str = ""
+    operator: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One step. The `memory/` accounts are those live at the peak, so they add up to `peak.peak_bytes`."""
+
+    tally: Tally = Tally()
+    peak: Peak = Peak()
+    phase_peaks: dict[str, Peak] = field(default_factory=dict)

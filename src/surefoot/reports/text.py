@@ -1,0 +1,243 @@
+"""Records as text for a terminal."""
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from surefoot.records.export import Export
+from surefoot.records.finding import Finding, Findings
+from surefoot.records.ledger import Entry, Ledger
+from surefoot.records.log import LogRow
+from surefoot.records.plan import Plan
+from surefoot.records.profile import Profile
+from surefoot.records.run import Run
+from surefoot.records.tally import Tally
+from surefoot.records.units import amount_text, bytes_text, count_text, flops_text, seconds_text
+from surefoot.records.usage import Peak, Usage
+from surefoot.records.watched import Watched
+
+PHASES = ("init", "load", "forward", "loss", "backward", "update", "evaluate")
+MODULES_SHOWN = 8
+_COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def plan_text(plan: Plan) -> RenderableType:
+    """What a step will take: memory first, since it decides whether the run starts at all."""
+    return Group(
+        _title(plan.recipe, plan.knobs, plan.about),
+        Text(
+            f"{count_text(plan.parameters)} parameters, {count_text(plan.tokens_per_step)} tokens per step "
+            f"in {plan.micro_batches} micro-batch(es)"
+            + (f", {count_text(plan.steps)} steps" if plan.steps is not None else "")
+        ),
+        _usage_text(plan.first, plan.steady),
+        *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
+    )
+
+
+def profile_text(profile: Profile, ledger: Ledger) -> RenderableType:
+    """Predicted beside measured, then where the time went."""
+    seconds = sum(profile.step_seconds) / len(profile.step_seconds)
+    flops = profile.steady.tally.total("flops")
+    spread = f"{seconds_text(min(profile.step_seconds))} to {seconds_text(max(profile.step_seconds))}"
+    return Group(
+        _title(profile.recipe, profile.knobs),
+        ledger_text(ledger),
+        Text(f"\nstep {seconds_text(seconds)} ({profile.timed_steps} steps, {spread}) on {profile.device}"),
+        Text(f"{flops_text(flops / seconds)}/s = {flops_text(flops)} counted per step / {seconds_text(seconds)}"),
+        Text(f"MFU: none, since there is no datasheet peak for {profile.device!r}", style="dim"),
+    )
+
+
+def ledger_text(ledger: Ledger) -> RenderableType:
+    """Account, predicted, measured, difference."""
+    table = _table("account", "predicted", "measured", "difference")
+    for entry in ledger.entries:
+        table.add_row(entry.account, *_sides(entry), _difference_text(entry))
+    return table
+
+
+def findings_text(findings: Findings) -> RenderableType:
+    """Every finding with its remedy; one line if there is none."""
+    looked = [name for name in findings.checks if name not in findings.allowed]
+    allowed = f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
+    if not findings.findings:
+        return Text(f"{findings.recipe}: nothing found by {len(looked)} checks.{allowed}", style="green")
+    count = f"{findings.recipe}: {len(findings.findings)} finding(s) by {len(looked)} checks.{allowed}"
+    return Group(*(_finding_text(finding) for finding in findings.findings), Text(count))
+
+
+def run_text(run: Run) -> RenderableType:
+    """What a run has done, and its loss from first to last."""
+    rows = run.rows()
+    table = _table("step", "loss", "grad norm", "lr", "tokens/s")
+    for row in _spread(rows, 12):
+        norm = "-" if row.grad_norm is None else f"{row.grad_norm:.3f}"
+        table.add_row(str(row.step), f"{row.loss:.4f}", norm, f"{row.lr:.3g}", f"{row.tokens / row.seconds:,.0f}")
+    return Group(
+        _title(run.recipe, run.knobs, run.about),
+        Text(
+            f"{run.status} after {run.steps} steps, {count_text(run.tokens)} tokens, {seconds_text(run.seconds)} "
+            f"on {run.device} with torch {run.torch_version}; {count_text(run.parameters)} parameters"
+        ),
+        *([Text(run.reason, style="red")] if run.reason else []),
+        table,
+        Text(_loss_line(run)),
+        Text(f"run: {run.path}", style="dim"),
+    )
+
+
+def export_text(export: Export) -> RenderableType:
+    """The files, and the proof that they compute the same."""
+    table = _table("file", "size", "difference to the trained model")
+    table.add_row(export.weights, bytes_text(export.weights_bytes), f"{export.weights_difference:.2g}")
+    table.add_row(export.program, bytes_text(export.program_bytes), f"{export.program_difference:.2g}")
+    batch = "a batch of any size" if export.dynamic_batch else "this batch size only"
+    return Group(
+        table,
+        Text(f"read back and compared on {', '.join(export.inputs)}; tolerance {export.tolerance:.0e}, relative"),
+        Text(f"the program takes {batch}"),
+    )
+
+
+def watched_text(watched: Watched) -> RenderableType:
+    """What an unchanged script took, and what the checks say of it."""
+    seen = f"{watched.script}: {watched.steps} step(s) of {', '.join(watched.models) or 'no model'}"
+    parts: list[RenderableType] = [Text(seen, style="bold")]
+    if watched.first is None or watched.steady is None:
+        parts.append(Text("no optimizer made an update, so no step was booked", style="yellow"))
+    else:
+        parts.append(Text(f"{count_text(watched.parameters)} parameters"))
+        parts.append(_usage_text(watched.first, watched.steady))
+    return Group(*parts, Text(), findings_text(watched.findings))
+
+
+def as_text(renderable: RenderableType, *, width: int = 100) -> str:
+    """Plain text without colour, for files and tests."""
+    console = Console(width=width, no_color=True, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def _usage_text(first: Usage, steady: Usage) -> RenderableType:
+    return Group(
+        Text(f"\nmemory  {bytes_text(steady.peak.peak_bytes)} at the peak of a steady step", style="bold"),
+        Text(f"        {_moment(steady.peak)}"),
+        Text(f"        first step: {bytes_text(first.peak.peak_bytes)}, {_moment(first.peak)}", style="dim"),
+        _shares(steady.tally, "memory"),
+        Text("\npeak by phase", style="bold"),
+        _phase_peaks(steady.phase_peaks),
+        Text(f"\ncompute  {flops_text(steady.tally.total('flops'))} per step", style="bold"),
+        _shares(steady.tally, "flops"),
+        _modules(steady.tally),
+    )
+
+
+def _moment(peak: Peak) -> str:
+    inside = f" of {peak.module}" if peak.module else ""
+    return f"in {peak.phase}{inside}" + (f", after {peak.operator}" if peak.operator else "")
+
+
+def _shares(tally: Tally, name: str) -> RenderableType:
+    """The accounts below a name, largest first, with their share."""
+    total, unit = tally.total(name), {"memory": "bytes", "flops": "FLOP"}[name]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=12)
+    table.add_column(justify="right", min_width=12)
+    table.add_column(justify="right")
+    for part, amount in sorted(tally.under(name).items(), key=lambda item: -item[1]):
+        table.add_row(part, amount_text(amount, unit), f"{amount / total:.1%}" if total else "")
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=12)
+    table.add_column(justify="right", min_width=12)
+    table.add_column()
+    for phase in sorted(peaks, key=PHASES.index):
+        table.add_row(phase, bytes_text(peaks[phase].peak_bytes), peaks[phase].operator)
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _modules(tally: Tally) -> RenderableType:
+    """The modules that take the most, by their first two names."""
+    memory, flops = _by_module(tally, "memory"), _by_module(tally, "flops")
+    table = _table("module", "memory at peak", "FLOPs")
+    largest = sorted({*memory, *flops}, key=lambda name: (-memory.get(name, 0), -flops.get(name, 0)))
+    for module in largest[:MODULES_SHOWN]:
+        shown = module or "(outside modules)"
+        table.add_row(shown, bytes_text(memory.get(module, 0)), flops_text(flops.get(module, 0)))
+    if len(largest) > MODULES_SHOWN:
+        rest = largest[MODULES_SHOWN:]
+        table.add_row(
+            f"{len(rest)} more",
+            bytes_text(sum(memory.get(name, 0) for name in rest)),
+            flops_text(sum(flops.get(name, 0) for name in rest)),
+        )
+    return Padding(table, (1, 0, 0, 0))
+
+
+def _by_module(tally: Tally, name: str) -> dict[str, float]:
+    amounts: dict[str, float] = {}
+    for account in tally.accounts:
+        first, *rest = account.name.split("/", 2)
+        if first == name:
+            module = ".".join(rest[1].split(".")[:2]) if len(rest) > 1 else ""
+            amounts[module] = amounts.get(module, 0) + account.amount
+    return amounts
+
+
+def _sides(entry: Entry) -> tuple[str, str]:
+    sides = (entry.predicted, entry.measured)
+    left, right = ("-" if amount is None else amount_text(amount, entry.unit) for amount in sides)
+    return left, right
+
+
+def _difference_text(entry: Entry) -> Text:
+    if entry.difference is None:
+        return Text("not predicted" if entry.predicted is None else "not measured", style="dim")
+    if entry.difference == 0:
+        return Text("0", style="green")
+    share = f" ({entry.difference / entry.predicted:+.2%})" if entry.predicted else ""
+    sign = "+" if entry.difference > 0 else "-"
+    return Text(f"{sign}{amount_text(abs(entry.difference), entry.unit)}{share}", style="" if entry.agrees else "red")
+
+
+def _finding_text(finding: Finding) -> RenderableType:
+    head = Text.assemble((finding.severity, f"bold {_COLOUR[finding.severity]}"), " ", (finding.check, "bold"))
+    body = Table.grid(padding=(0, 2))
+    body.add_column(style="dim")
+    body.add_column()
+    for label in ("seen", "where", "why", "remedy"):
+        body.add_row(label, getattr(finding, label))
+    return Group(head, Padding(body, (0, 0, 1, 2)))
+
+
+def _loss_line(run: Run) -> str:
+    if run.first_loss is None or run.last_loss is None:
+        return "no step was logged"
+    return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}"
+
+
+def _spread(rows: list[LogRow], most: int) -> list[LogRow]:
+    """At most `most` rows, evenly spread, the first and the last among them."""
+    if len(rows) <= most:
+        return rows
+    return [rows[round(index * (len(rows) - 1) / (most - 1))] for index in range(most)]
+
+
+def _title(name: str, knobs: dict[str, str | int | float | bool | None], about: str = "") -> RenderableType:
+    title = Table.grid(padding=(0, 2))
+    title.add_row(Text(name, style="bold"), Text(about) if about else "")
+    title.add_row("", Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim"))
+    return title
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table

@@ -1,0 +1,61 @@
+"""Step: the one training step, in plain PyTorch. It does not know that it is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from surefoot.errors import RecipeError
+from surefoot.recipe import Recipe
+from surefoot.techniques import accumulate, clip, precision, schedule
+from surefoot.world import World
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an update was made from: the loss over all elements of the step, and the gradients' norm."""
+
+    loss: torch.Tensor
+    grad_norm: torch.Tensor | None
+    count: torch.Tensor | int
+
+
+class Step:
+    """One optimizer update: every micro-batch forward and backward, then one update."""
+
+    def __init__(self, recipe: Recipe, world: World) -> None:
+        self.recipe, self.device = recipe, world.device
+        torch.manual_seed(recipe.seed)
+        with self.device, precision.parameters_in(recipe.precision):
+            self.model = recipe.model()
+        self.model.train()
+        self.parameters = [each for each in self.model.parameters() if each.requires_grad]
+        self.optimizer = recipe.optimizer(self.parameters)
+        self.scheduler = schedule.scheduler(recipe.schedule, self.optimizer, recipe.steps())
+        self.scaler = precision.scaler(recipe.precision, self.device)
+
+    def __call__(self, batches: Iterable[Any]) -> Outcome:
+        reference: torch.Tensor | int | None = None
+        for batch in batches:
+            with precision.autocast(self.recipe.precision, self.device):
+                loss, count = accumulate.sum_and_count(self.recipe.loss(self.model, batch))
+            if reference is None:
+                reference = total_count = count
+                total_loss = loss.detach()
+            else:
+                total_count, total_loss = total_count + count, total_loss + loss.detach()
+            self.scaler.scale(loss / reference).backward()
+        if reference is None:
+            raise RecipeError("a step got no micro-batch; the data ended")
+
+        self.scaler.unscale_(self.optimizer)
+        accumulate.normalise(self.parameters, reference, total_count)
+        grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return Outcome(total_loss / total_count, grad_norm, total_count)

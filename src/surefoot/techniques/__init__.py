@@ -1,0 +1,1 @@
+"""What a recipe does to a step: one technique per file."""

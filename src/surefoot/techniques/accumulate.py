@@ -1,0 +1,24 @@
+"""Accumulate: gradients of all micro-batches, divided once by the count of all their elements."""
+
+from collections.abc import Iterable
+
+import torch
+
+
+def sum_and_count(loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | int]) -> tuple[torch.Tensor, torch.Tensor | int]:
+    """What a recipe's loss returned, as a sum and its count; a mean counts as one."""
+    return loss if isinstance(loss, tuple) else (loss, 1)
+
+
+def normalise(parameters: Iterable[torch.nn.Parameter], reference: torch.Tensor | int, count: torch.Tensor | int) -> None:
+    """Gradients that were divided by `reference` on the way are brought to the true count.
+
+    Backward ran on sums divided by the first micro-batch's count, which keeps float16 in range. Where
+    that was the count of the whole step, nothing is left to do.
+    """
+    if reference is count:
+        return
+    ratio = reference / count
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(ratio)

@@ -1,0 +1,41 @@
+"""Precision: which number format the step computes in, by Lightning's names.
+
+| name         | parameters | computed in                    | gradients scaled |
+|--------------|------------|--------------------------------|------------------|
+| `32-true`    | float32    | float32                        | no               |
+| `bf16-mixed` | float32    | bfloat16 where autocast allows | no               |
+| `16-mixed`   | float32    | float16 where autocast allows  | yes              |
+| `bf16-true`  | bfloat16   | bfloat16                       | no               |
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+from surefoot.recipe import Precision
+
+_COMPUTE = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+@contextmanager
+def parameters_in(precision: Precision) -> Iterator[None]:
+    """A context in which models are built with their parameters in the format they are kept in."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16 if precision == "bf16-true" else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
+    """A context in which forward and loss compute in the precision's format."""
+    if precision not in _COMPUTE:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=_COMPUTE[precision])
+
+
+def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler:
+    """A gradient scaler; only `16-mixed` needs one, for the others it passes everything through."""
+    return torch.amp.GradScaler(device.type, enabled=precision == "16-mixed")

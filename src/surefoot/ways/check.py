@@ -1,0 +1,36 @@
+"""check: a few tiny real steps of a recipe, watched for silent bugs."""
+
+from collections.abc import Iterable
+
+import torch
+
+from surefoot.checks import run_checks
+from surefoot.checks.witness import Witness
+from surefoot.data.batches import micro_batches
+from surefoot.phases import Phases
+from surefoot.recipe import Recipe
+from surefoot.records.finding import Findings
+from surefoot.step import Step
+from surefoot.world import TinyWorld
+
+STEPS = 3
+
+
+def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
+    """Runs three steps of a few samples and reports what no exception would."""
+    world = TinyWorld()
+    small = world.fit(recipe)
+    batches = micro_batches(small.data(), size=small.micro_batch_size, seed=small.seed)
+    with torch.random.fork_rng(), world:
+        step = Step(small, world)
+        phases = Phases(step.model)
+        witness = Witness(phases, step.optimizer)
+        phases.listeners.append(witness)
+        with phases:
+            try:
+                for _ in range(STEPS):
+                    step(world.take(batches) for _ in range(small.micro_batches()))
+            except RuntimeError:
+                if all(backward.differentiable for backward in witness.evidence().backwards):
+                    raise  # not the error that torch raises for a loss without a graph
+        return run_checks(witness.evidence(), recipe=recipe.name, allow=allow)

@@ -1,0 +1,117 @@
+"""export: the weights and the program of a finished run, shown to compute what the trained model computes."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+
+from surefoot.data.batches import micro_batches
+from surefoot.errors import ParityError, RunError
+from surefoot.load import make_recipe, split_target
+from surefoot.recipe import Recipe
+from surefoot.records.export import Export
+from surefoot.records.run import Run, read_run
+from surefoot.techniques.precision import parameters_in
+from surefoot.world import World
+
+TOLERANCE = 1e-5
+"""Largest allowed difference between two outputs, as a share of the larger output's largest value."""
+
+
+def export(path: str, *, to: str | None = None) -> Export:
+    """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model."""
+    run = read_run(path)
+    if run.status != "finished":
+        raise RunError(f"{path} is {run.status}, not finished; only a finished run holds weights to export")
+    folder = Path(to) if to else Path(path) / "export"
+    folder.mkdir(parents=True, exist_ok=True)
+    weights, program = folder / "model.safetensors", folder / "model.pt2"
+    world = World()
+    with torch.random.fork_rng(), world, torch.no_grad():
+        recipe = _recipe_of(run)
+        model = _built(recipe, world, run.weights)
+        inputs = _example_inputs(recipe, model, world)
+        save_model(model, str(weights))
+        dynamic = _save_program(model, inputs, program)
+        expected = model(*inputs)
+        weights_difference = _difference(expected, _built(recipe, world, weights)(*inputs))
+        program_difference = _program_difference(model, inputs, program, dynamic)
+    record = Export(
+        run=str(path),
+        weights=str(weights),
+        program=str(program),
+        weights_bytes=os.path.getsize(weights),
+        program_bytes=os.path.getsize(program),
+        inputs=tuple(f"{str(each.dtype).removeprefix('torch.')}{list(each.shape)}" for each in inputs),
+        dynamic_batch=dynamic,
+        tolerance=TOLERANCE,
+        weights_difference=weights_difference,
+        program_difference=program_difference,
+    )
+    for name, difference in (("weights", weights_difference), ("program", program_difference)):
+        if not difference <= TOLERANCE:
+            raise ParityError(
+                f"the exported {name} compute something else than the trained model: relative difference "
+                f"{difference:.3g}, allowed {TOLERANCE:.3g}; the files in {folder} are not to be used"
+            )
+    return record
+
+
+def _recipe_of(run: Run) -> Recipe:
+    """The recipe as it was when the run was made: from the copy in the run, if it came from a file."""
+    if not run.target:
+        raise RunError(f"{run.path} was trained from a Recipe made in Python; train from a file to export by name")
+    place, _ = split_target(run.target)
+    return make_recipe(f"{run.source}:{run.recipe}" if place.endswith(".py") else run.target, run.knobs)
+
+
+def _built(recipe: Recipe, world: World, weights: Path) -> torch.nn.Module:
+    with world.device, parameters_in(recipe.precision):
+        model = recipe.model().eval()
+    load_model(model, str(weights), device=str(world.device))
+    return model
+
+
+def _example_inputs(recipe: Recipe, model: torch.nn.Module, world: World) -> tuple[torch.Tensor, ...]:
+    """What the recipe's loss gives to its model, taken at the model's door."""
+    taken: list[tuple[Any, ...]] = []
+    hook = model.register_forward_pre_hook(lambda _, args: taken.append(args))
+    try:
+        recipe.loss(model, world.take(micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)))
+    finally:
+        hook.remove()
+    if not taken or not taken[0] or not all(isinstance(each, torch.Tensor) for each in taken[0]):
+        raise RunError("the model is not called with tensors alone; such a model cannot be exported yet")
+    return taken[0]
+
+
+def _save_program(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path) -> bool:
+    """Exports with a batch of any size where the model allows it; returns whether it does."""
+    batch = torch.export.Dim("batch", min=1)
+    try:
+        program = torch.export.export(model, inputs, dynamic_shapes=[{0: batch} for _ in inputs])
+        dynamic = True
+    except Exception:  # torch raises many kinds here; a fixed batch is still worth having
+        program, dynamic = torch.export.export(model, inputs), False
+    torch.export.save(program, file)
+    return dynamic
+
+
+def _program_difference(
+    model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path, dynamic: bool
+) -> float:
+    """The largest difference, on the example batch and, if its size may vary, on a batch of one."""
+    loaded = torch.export.load(file).module()
+    batches = [inputs, tuple(each[:1] for each in inputs)] if dynamic else [inputs]
+    return max(_difference(model(*batch), loaded(*batch)) for batch in batches)
+
+
+def _difference(expected: torch.Tensor, got: torch.Tensor) -> float:
+    """Relative to the largest expected value; infinite where the shapes differ."""
+    if expected.shape != got.shape:
+        return math.inf
+    scale = max(expected.abs().max().item(), torch.finfo(torch.float32).tiny)
+    return (expected.float() - got.float()).abs().max().item() / scale

@@ -1,0 +1,138 @@
+"""World: where a step runs. Real, fake (any number of ranks, no memory) or tiny."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+from surefoot.errors import WorldError
+from surefoot.recipe import Recipe
+
+
+class World:
+    """Real tensors on the machine's own device. Enter it, build in it, take batches in it."""
+
+    ranks = 1
+
+    def __init__(self) -> None:
+        self.device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        self.assumptions: dict[str, int] = {}
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def fit(self, recipe: Recipe) -> Recipe:
+        """The recipe as it runs here."""
+        return recipe
+
+    def take(self, batches: Iterator[Any]) -> Any:
+        """The next batch, as it exists here. Loading it is no part of the step: no mode sees it."""
+        with _disable_current_modes():
+            return tree_map(self._place, next(batches))
+
+    def _place(self, leaf: Any) -> Any:
+        return leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf
+
+
+class TinyWorld(World):
+    """Real tensors, and steps cut to two micro-batches of a few samples: for looking, not for training."""
+
+    def __init__(self, *, samples: int = 4) -> None:
+        super().__init__()
+        self.samples = samples
+
+    def fit(self, recipe: Recipe) -> Recipe:
+        size = min(self.samples, recipe.micro_batch_size)
+        micro_batches = min(2, recipe.micro_batches())
+        tokens = size * micro_batches * recipe.tokens_per_sample
+        return dataclasses.replace(recipe, micro_batch_size=size, global_batch_tokens=tokens)
+
+
+class FakeWorld(World):
+    """Tensors with a shape and no memory, and `ranks` simulated ranks of which this process is the first.
+
+    0-dimensional tensors stay real, so that optimizers and GradScaler read true step counts and scales.
+    """
+
+    def __init__(self, *, ranks: int = 1) -> None:
+        super().__init__()
+        if ranks < 1:
+            raise WorldError(f"a world has at least 1 rank, not {ranks}")
+        self.ranks = ranks
+        self.device = torch.device("cpu")
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def __enter__(self) -> Self:
+        if self.ranks > 1:
+            _start_fake_ranks(self.ranks)
+            self._entered.callback(dist.destroy_process_group)
+        self._entered.enter_context(self._fake)
+        self._entered.enter_context(_ScalarsStayReal(self.assumptions))
+        return self
+
+    def _place(self, leaf: Any) -> Any:
+        """A fake of a tensor; those that share storage go on sharing it."""
+        return self._fake.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+class _ScalarsStayReal(TorchDispatchMode):
+    """Sits on top of FakeTensorMode: what touches only real 0-dimensional tensors runs for real."""
+
+    def __init__(self, assumptions: dict[str, int]) -> None:
+        super().__init__()
+        self.assumptions = assumptions
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if tensors and all(tensor.dim() == 0 and not isinstance(tensor, FakeTensor) for tensor in tensors):
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+        if not tensors and args and isinstance(args[0], list | tuple) and len(args[0]) == 0:
+            with unset_fake_temporarily():  # a factory such as zeros(())
+                return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except DataDependentOutputException as error:
+            return self._stand_in(func, tensors[0], error)
+
+    def _stand_in(self, func: Any, tensor: torch.Tensor, error: Exception) -> float | int:
+        """A number in place of a value that no fake step can know; branches on truth are refused."""
+        if func is not torch.ops.aten._local_scalar_dense.default or tensor.dtype is torch.bool:
+            raise WorldError(
+                f"the code asks for the values of a tensor ({func}), and a plan has none; "
+                "take the branch outside the step, or plan without it"
+            ) from error
+        note = f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1"
+        self.assumptions[note] = self.assumptions.get(note, 0) + 1
+        return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+def _start_fake_ranks(ranks: int) -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise WorldError("a process group is already initialised; a fake world brings its own")
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+
+
+def fake_world(*, ranks: int = 1) -> FakeWorld:
+    """`with surefoot.fake_world(ranks=256):` your own loop runs inside and allocates nothing."""
+    return FakeWorld(ranks=ranks)
