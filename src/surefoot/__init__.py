@@ -48,7 +48,7 @@ _HOMES = {
     "train": "surefoot.ways.train",
 }
 
-__all__ = [*_HOMES, "watch"]  # noqa: PLE0604
+__all__ = [*_HOMES, "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,7 +29,8 @@ app = typer.Typer(
 )
 
 RecipeArgument = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function")
+    str,
+    typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
 ]
 KnobsArgument = Annotated[
     list[str] | None,
@@ -122,7 +123,11 @@ def profile(
 
     predicted, record = plan_way(loaded), way(loaded, timed_steps=steps)
     ledger = Ledger.of(predicted.steady.tally, record.tally)
-    _show({"plan": predicted, "profile": record, "ledger": ledger}, lambda _: profile_text(record, ledger), json=json)
+    _show(
+        {"plan": predicted, "profile": record, "ledger": ledger},
+        lambda _: profile_text(record, ledger),
+        json=json,
+    )
 
 
 @app.command()

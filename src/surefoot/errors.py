@@ -1,12 +1,12 @@
 """The exceptions.
 
-    SurefootError
-    ├── RecipeError      a recipe cannot be found, or a knob does not fit it
-    ├── WorldError       a step cannot run where it was asked to
-    ├── NonFiniteLoss    the loss is NaN or infinite; training stopped before the update
-    ├── ParityError      what was exported does not compute what was trained
-    ├── RunError         a directory is not a run, or cannot become one
-    └── UnknownDevice    no datasheet carries this name
+SurefootError
+├── RecipeError      a recipe cannot be found, or a knob does not fit it
+├── WorldError       a step cannot run where it was asked to
+├── NonFiniteLoss    the loss is NaN or infinite; training stopped before the update
+├── ParityError      what was exported does not compute what was trained
+├── RunError         a directory is not a run, or cannot become one
+└── UnknownDevice    no datasheet carries this name
 """
 
 

@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from surefoot.errors import RecipeError
 
-_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_TRUTH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
 
 def parse_words(words: Iterable[str]) -> dict[str, str]:

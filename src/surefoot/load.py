@@ -47,9 +47,7 @@ def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:
         raise RecipeError(f"{target} returned {type(recipe).__name__}, not a Recipe")
     outside: dict[str, Any] = {name: value for name, value in values.items() if name not in taken}
     plain = {name: value for name, value in defaults_of(function).items() if isinstance(value, Knob)}
-    return replace(
-        recipe, name=function.__name__, target=_lasting(target), knobs={**plain, **values}, **outside
-    )
+    return replace(recipe, name=function.__name__, target=_lasting(target), knobs={**plain, **values}, **outside)
 
 
 def find_function(target: str) -> Callable[..., Any]:
@@ -126,7 +124,7 @@ def _module_from_file(path: Path) -> Any:
 
 def _only_recipe(module: Any, wanted: str, target: str) -> Callable[..., Any]:
     """The one function of a module that says it returns a Recipe."""
-    found = {
+    found: dict[str, Callable[..., Any]] = {
         name: value
         for name, value in vars(module).items()
         if callable(value) and getattr(value, "__module__", None) == module.__name__ and _returns_recipe(value)
@@ -135,7 +133,8 @@ def _only_recipe(module: Any, wanted: str, target: str) -> Callable[..., Any]:
         held = f"it holds: {', '.join(found)}" if found else "it holds no function annotated `-> Recipe`"
         asked = f"has no function {wanted!r}" if wanted else "does not say which function to use"
         raise RecipeError(f"{target} {asked}; {held}")
-    return next(iter(found.values()))
+    (only,) = found.values()
+    return only
 
 
 def _returns_recipe(function: Any) -> bool:

@@ -107,7 +107,8 @@ class Phases:
             self._forward_begins(module)
         self._mark()
 
-    def _call_ends(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _call_ends(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
+        kwargs = rest[0] if len(rest) == 2 else {}  # after an exception torch leaves them out
         while self._calls:  # an exception inside a module can skip the end of its children
             called, is_model = self._calls.pop()
             if is_model:

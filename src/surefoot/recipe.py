@@ -50,7 +50,13 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
             raise RecipeError(f"precision {self.precision!r} is not one of {', '.join(get_args(Precision))}")
-        for name in ("micro_batch_size", "tokens_per_sample", "global_batch_tokens", "max_steps", "max_tokens"):
+        for name in (
+            "micro_batch_size",
+            "tokens_per_sample",
+            "global_batch_tokens",
+            "max_steps",
+            "max_tokens",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name}={value} must be at least 1")

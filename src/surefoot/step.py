@@ -41,21 +41,24 @@ class Step:
         reference: torch.Tensor | int | None = None
         for batch in batches:
             with precision.autocast(self.recipe.precision, self.device):
-                loss, count = accumulate.sum_and_count(self.recipe.loss(self.model, batch))
+                inputs = precision.inputs_in(self.recipe.precision, batch)
+                loss, count = accumulate.sum_and_count(self.recipe.loss(self.model, inputs))
             if reference is None:
                 reference = total_count = count
                 total_loss = loss.detach()
             else:
                 total_count, total_loss = total_count + count, total_loss + loss.detach()
-            self.scaler.scale(loss / reference).backward()
+            self.scaler.scale(accumulate.divided(loss, reference)).backward()
         if reference is None:
             raise RecipeError("a step got no micro-batch; the data ended")
 
         self.scaler.unscale_(self.optimizer)
         accumulate.normalise(self.parameters, reference, total_count)
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
+        scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.scheduler.step()
+        if self.scaler.get_scale() >= scale:  # a lowered scale means that an infinite gradient was skipped
+            self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         return Outcome(total_loss / total_count, grad_norm, total_count)

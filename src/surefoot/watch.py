@@ -132,4 +132,4 @@ def _live_optimizers() -> list[torch.optim.Optimizer]:
     """Optimizers that exist, whether or not they have made an update yet."""
     from torch.optim import Optimizer
 
-    return [each for each in gc.get_objects() if isinstance(each, Optimizer)]
+    return [each for each in gc.get_objects() if issubclass(type(each), Optimizer)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
@@ -20,6 +21,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from surefoot.errors import WorldError
 from surefoot.recipe import Recipe
+
+aten = torch.ops.aten
+
+SMALL_ELEMENTS = 2**20
+"""Integer tensors of at most this many elements stay real in a fake world."""
+
+_INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class World:
@@ -68,7 +76,8 @@ class TinyWorld(World):
 class FakeWorld(World):
     """Tensors with a shape and no memory, and `ranks` simulated ranks of which this process is the first.
 
-    0-dimensional tensors stay real, so that optimizers and GradScaler read true step counts and scales.
+    Scalars stay real, so that optimizers and GradScaler read true step counts and scales; so do small
+    integer tensors made inside, so that code which looks at positions and masks takes its usual path.
     """
 
     def __init__(self, *, ranks: int = 1) -> None:
@@ -84,7 +93,7 @@ class FakeWorld(World):
             _start_fake_ranks(self.ranks)
             self._entered.callback(dist.destroy_process_group)
         self._entered.enter_context(self._fake)
-        self._entered.enter_context(_ScalarsStayReal(self.assumptions))
+        self._entered.enter_context(_SmallStaysReal(self.assumptions))
         return self
 
     def _place(self, leaf: Any) -> Any:
@@ -92,8 +101,8 @@ class FakeWorld(World):
         return self._fake.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
-class _ScalarsStayReal(TorchDispatchMode):
-    """Sits on top of FakeTensorMode: what touches only real 0-dimensional tensors runs for real."""
+class _SmallStaysReal(TorchDispatchMode):
+    """Sits on top of FakeTensorMode: what touches only small real tensors runs for real."""
 
     def __init__(self, assumptions: dict[str, int]) -> None:
         super().__init__()
@@ -102,11 +111,8 @@ class _ScalarsStayReal(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if tensors and all(tensor.dim() == 0 and not isinstance(tensor, FakeTensor) for tensor in tensors):
+        if all(map(_is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
-                return func(*args, **kwargs)
-        if not tensors and args and isinstance(args[0], list | tuple) and len(args[0]) == 0:
-            with unset_fake_temporarily():  # a factory such as zeros(())
                 return func(*args, **kwargs)
         try:
             return func(*args, **kwargs)
@@ -123,6 +129,26 @@ class _ScalarsStayReal(TorchDispatchMode):
         note = f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1"
         self.assumptions[note] = self.assumptions.get(note, 0) + 1
         return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu":
+        return False
+    return tensor.dim() == 0 or (tensor.dtype in _INTEGERS and tensor.numel() <= SMALL_ELEMENTS)
+
+
+def _makes_small(func: Any, args: Any, kwargs: Any) -> bool:
+    """Does a factory make a scalar, or a few integers whose values are known?"""
+    if torch.device(kwargs.get("device") or "cpu").type != "cpu":
+        return False
+    dtype = kwargs.get("dtype")
+    if func.overloadpacket is aten.arange:
+        integers = dtype in _INTEGERS or (dtype is None and all(isinstance(arg, int) for arg in args))
+        return integers and max(abs(arg) for arg in args) <= SMALL_ELEMENTS
+    if not args or not isinstance(args[0], list | tuple):
+        return False
+    known = func.overloadpacket in (aten.zeros, aten.ones, aten.full, aten.empty) and dtype in _INTEGERS
+    return len(args[0]) == 0 or (known and math.prod(args[0]) <= SMALL_ELEMENTS)
 
 
 def _start_fake_ranks(ranks: int) -> None:

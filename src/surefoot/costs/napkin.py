@@ -14,9 +14,7 @@ def training_seconds(*, parameters: float, tokens: float, devices: int, peak_flo
     return training_flops(parameters=parameters, tokens=tokens) / (devices * peak_flops * mfu)
 
 
-def largest_model(
-    *, devices: int, memory_bytes: float, bytes_per_parameter: float = ADAMW_FP32_BYTES
-) -> float:
+def largest_model(*, devices: int, memory_bytes: float, bytes_per_parameter: float = ADAMW_FP32_BYTES) -> float:
     """Parameters whose states fill the memory of all devices; activations are not counted."""
     return devices * memory_bytes / bytes_per_parameter
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from surefoot.errors import RecipeError
 
@@ -27,7 +27,9 @@ class ShuffledForever(Sampler[int]):
 
 def micro_batches(dataset: Dataset[Any], *, size: int, seed: int) -> Iterator[Any]:
     """Micro-batches of `size` samples without end. It draws nothing from torch's global generator."""
-    samples = len(dataset)  # type: ignore[arg-type]
+    if isinstance(dataset, IterableDataset):
+        raise RecipeError(f"{type(dataset).__name__} has no length; data must be a map-style data set for now")
+    samples = len(dataset)
     if samples == 0:
         raise RecipeError("the data set is empty")
     loader = DataLoader(

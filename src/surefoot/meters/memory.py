@@ -9,9 +9,12 @@ freed. What it is for can become known later, so accounts are settled when the s
 | `buffers`     | holds a buffer of the model                                                 |
 | `gradients`   | is a parameter's `.grad` at the end of a backward                           |
 | `optimizer`   | is in the optimizer's state at the end of an update                         |
-| `inputs`      | existed before it was seen, or was loaded and is live when a forward begins |
+| `inputs`      | was loaded and is live when a forward begins, or existed before and is used |
 | `activations` | was made by forward or loss and is live when their backward begins          |
 | `temporary`   | is none of these                                                            |
+
+A data set that samples are cut from is no part of the step: what existed before and is only read while
+loading is not booked.
 """
 
 from __future__ import annotations
@@ -53,10 +56,16 @@ class MemoryMeter(Meter):
         self._owners: dict[torch.Tensor, str] = {}
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        outside_step = self.phases.now().name in ("init", "load", "between")
+        foreign = set()
         for tensor in tensors_in([args, kwargs]):
-            self._book(tensor, "inputs", "")
+            if not outside_step:
+                self._book(tensor, "inputs", "")
+            elif id(tensor.untyped_storage()) not in self._bookings:
+                foreign.add(id(tensor.untyped_storage()))
         for tensor in tensors_in(out):
-            self._book(tensor, "temporary", str(func))
+            if id(tensor.untyped_storage()) not in foreign:
+                self._book(tensor, "temporary", str(func))
 
     def see(self, batch: Any) -> None:
         """Books a batch that was loaded outside the meter's sight."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from surefoot import Recipe
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
+from surefoot.errors import RecipeError
 from surefoot.techniques.schedule import warmup_cosine
 
 
@@ -85,7 +86,7 @@ def gpt(
     corpus: str = "stdlib",
 ) -> Recipe:
     if width % heads:
-        raise ValueError(f"width={width} does not divide into heads={heads}")
+        raise RecipeError(f"width={width} does not divide into heads={heads}")
     return Recipe(
         model=lambda: GPT(BYTE_VOCABULARY, layers, width, heads, context),
         data=lambda: byte_windows(corpus, context),

@@ -17,7 +17,8 @@ def to_json(record: Any, *, indent: int | None = 2) -> str:
 
 def from_json(kind: type[Record], text: str) -> Record:
     """The record that `to_json` wrote."""
-    return from_plain(kind, json.loads(text))
+    record: Record = from_plain(kind, json.loads(text))
+    return record
 
 
 def to_plain(value: Any) -> Any:

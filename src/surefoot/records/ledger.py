@@ -39,7 +39,12 @@ class Ledger:
 
     @classmethod
     def of(
-        cls, predicted: Tally, measured: Tally, *, depth: int = 2, tolerances: Mapping[str, float] | None = None
+        cls,
+        predicted: Tally,
+        measured: Tally,
+        *,
+        depth: int = 2,
+        tolerances: Mapping[str, float] | None = None,
     ) -> "Ledger":
         """Two tallies side by side, cut at `depth`; a tolerance holds for an account and all below it."""
         allowed = dict(tolerances or {})
@@ -60,6 +65,7 @@ def _entry(name: str, left: Account | None, right: Account | None, allowed: Mapp
         raise ValueError(f"account {name!r} is predicted in {left.unit} and measured in {right.unit}")
     parts = name.split("/")
     tolerance = next(
-        (allowed["/".join(parts[:n])] for n in range(len(parts), 0, -1) if "/".join(parts[:n]) in allowed), 0.0
+        (allowed["/".join(parts[:n])] for n in range(len(parts), 0, -1) if "/".join(parts[:n]) in allowed),
+        0.0,
     )
     return Entry(name, unit, left.amount if left else None, right.amount if right else None, tolerance)

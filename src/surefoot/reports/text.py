@@ -118,7 +118,7 @@ def as_text(renderable: RenderableType, *, width: int = 100) -> str:
     console = Console(width=width, no_color=True, force_terminal=False, legacy_windows=False)
     with console.capture() as capture:
         console.print(renderable)
-    return capture.get()
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
 def _usage_text(first: Usage, steady: Usage) -> RenderableType:
@@ -166,7 +166,7 @@ def _modules(tally: Tally) -> RenderableType:
     """The modules that take the most, by their first two names."""
     memory, flops = _by_module(tally, "memory"), _by_module(tally, "flops")
     table = _table("module", "memory at peak", "FLOPs")
-    largest = sorted({*memory, *flops}, key=lambda name: (-memory.get(name, 0), -flops.get(name, 0)))
+    largest = sorted({*memory, *flops}, key=lambda name: (-memory.get(name, 0), -flops.get(name, 0), len(name), name))
     for module in largest[:MODULES_SHOWN]:
         shown = module or "(outside modules)"
         table.add_row(shown, bytes_text(memory.get(module, 0)), flops_text(flops.get(module, 0)))

@@ -5,12 +5,21 @@ from collections.abc import Iterable
 import torch
 
 
-def sum_and_count(loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | int]) -> tuple[torch.Tensor, torch.Tensor | int]:
+def sum_and_count(
+    loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | int],
+) -> tuple[torch.Tensor, torch.Tensor | int]:
     """What a recipe's loss returned, as a sum and its count; a mean counts as one."""
     return loss if isinstance(loss, tuple) else (loss, 1)
 
 
-def normalise(parameters: Iterable[torch.nn.Parameter], reference: torch.Tensor | int, count: torch.Tensor | int) -> None:
+def divided(loss: torch.Tensor, reference: torch.Tensor | int) -> torch.Tensor:
+    """A sum on the scale of a mean; a mean passes as it is."""
+    return loss if isinstance(reference, int) and reference == 1 else loss / reference
+
+
+def normalise(
+    parameters: Iterable[torch.nn.Parameter], reference: torch.Tensor | int, count: torch.Tensor | int
+) -> None:
     """Gradients that were divided by `reference` on the way are brought to the true count.
 
     Backward ran on sums divided by the first micro-batch's count, which keeps float16 in range. Where

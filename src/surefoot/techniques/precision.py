@@ -10,6 +10,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -27,6 +28,19 @@ def parameters_in(precision: Precision) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+def inputs_in(precision: Precision, batch: Any) -> Any:
+    """A batch with its floats in the parameters' format; integers stay as they are."""
+    if precision != "bf16-true":
+        return batch
+    if isinstance(batch, torch.Tensor):
+        return batch.to(torch.bfloat16) if batch.dtype.is_floating_point else batch
+    if isinstance(batch, list | tuple):
+        return type(batch)(inputs_in(precision, item) for item in batch)
+    if isinstance(batch, dict):
+        return {key: inputs_in(precision, item) for key, item in batch.items()}
+    return batch
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

@@ -14,7 +14,7 @@ from surefoot.load import make_recipe, split_target
 from surefoot.recipe import Recipe
 from surefoot.records.export import Export
 from surefoot.records.run import Run, read_run
-from surefoot.techniques.precision import parameters_in
+from surefoot.techniques.precision import inputs_in, parameters_in
 from surefoot.world import World
 
 TOLERANCE = 1e-5
@@ -80,7 +80,8 @@ def _example_inputs(recipe: Recipe, model: torch.nn.Module, world: World) -> tup
     taken: list[tuple[Any, ...]] = []
     hook = model.register_forward_pre_hook(lambda _, args: taken.append(args))
     try:
-        recipe.loss(model, world.take(micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)))
+        batch = world.take(micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed))
+        recipe.loss(model, inputs_in(recipe.precision, batch))
     finally:
         hook.remove()
     if not taken or not taken[0] or not all(isinstance(each, torch.Tensor) for each in taken[0]):
@@ -100,9 +101,7 @@ def _save_program(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file
     return dynamic
 
 
-def _program_difference(
-    model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path, dynamic: bool
-) -> float:
+def _program_difference(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path, dynamic: bool) -> float:
     """The largest difference, on the example batch and, if its size may vary, on a batch of one."""
     loaded = torch.export.load(file).module()
     batches = [inputs, tuple(each[:1] for each in inputs)] if dynamic else [inputs]

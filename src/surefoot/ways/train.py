@@ -40,9 +40,7 @@ def train(recipe: Recipe, *, path: str | None = None, tell: Callable[[Run, LogRo
     return run
 
 
-def _take_steps(
-    recipe: Recipe, world: World, step: Step, run: Run, tell: Callable[[Run, LogRow], None] | None
-) -> Run:
+def _take_steps(recipe: Recipe, world: World, step: Step, run: Run, tell: Callable[[Run, LogRow], None] | None) -> Run:
     batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
     with run.log.open("a", encoding="utf-8") as log:
         for number in range(1, (recipe.steps() or 0) + 1):

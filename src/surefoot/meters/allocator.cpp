@@ -1,0 +1,85 @@
+// Counts every byte asked of torch's CPU allocator, and leaves the allocating to the allocator it found.
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+namespace {
+
+c10::Allocator* inner = nullptr;
+std::mutex guard;  // one lock for the three, so that a peak is a sum that really was live
+std::unordered_map<void*, std::int64_t> sizes;
+std::int64_t live = 0;
+std::int64_t peak = 0;
+
+void book(void* data, std::int64_t size) {
+  std::lock_guard<std::mutex> lock(guard);
+  sizes[data] = size;
+  live += size;
+  if (live > peak) peak = live;
+}
+
+// What was allocated before the counter was installed is in no book: it is only handed on.
+void unbook(void* data) {
+  std::lock_guard<std::mutex> lock(guard);
+  auto found = sizes.find(data);
+  if (found == sizes.end()) return;
+  live -= found->second;
+  sizes.erase(found);
+}
+
+void release(void* data) {
+  if (data == nullptr) return;
+  unbook(data);  // before the memory goes back, or another thread could be given the same address
+  inner->raw_deleter()(data);
+}
+
+struct CountingAllocator final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t size) override {
+    c10::DataPtr given = inner->allocate(size);
+    void* data = given.get();
+    if (data == nullptr) return given;
+    given.release_context();  // from here on `release` frees it; oneDNN needs context == data
+    book(data, static_cast<std::int64_t>(size));
+    return {data, data, &release, given.device()};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t count) const override {
+    inner->copy_data(to, from, count);
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+// 0: counting. 1: the allocator in place keeps a context of its own and cannot be wrapped.
+int surefoot_install() {
+  if (inner != nullptr) return 0;
+  c10::Allocator* found = c10::GetCPUAllocator();
+  if (found->raw_deleter() == nullptr) return 1;
+  inner = found;
+  static CountingAllocator* counting = new CountingAllocator();  // outlives every tensor: never deleted
+  c10::SetCPUAllocator(counting, 255);
+  return 0;
+}
+
+std::int64_t surefoot_live_bytes() {
+  std::lock_guard<std::mutex> lock(guard);
+  return live;
+}
+
+std::int64_t surefoot_peak_bytes() {
+  std::lock_guard<std::mutex> lock(guard);
+  return peak;
+}
+
+void surefoot_reset_peak() {
+  std::lock_guard<std::mutex> lock(guard);
+  peak = live;
+}
+
+}

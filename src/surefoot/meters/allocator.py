@@ -1,0 +1,121 @@
+"""Allocator: the bytes torch really asked for, as the truth that plans and profiles are held against.
+
+`allocator.cpp` counts at torch's CPU allocator: every byte as requested, without rounding, also what
+kernels take and give back inside. It needs a C++ compiler once; what it builds is kept and loaded from
+then on. `profiler_peak_bytes` needs none and tells the same, more slowly, of what one call allocates.
+Memory that never passes torch's allocator (Python's heap, MKL's buffers, thread stacks) is not seen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils import cpp_extension
+
+from surefoot.errors import WorldError
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+
+
+def available() -> bool:
+    """Whether the allocator can be counted here: it was built before, or a compiler can build it."""
+    return sys.platform != "win32" and (_library().exists() or _compiler() is not None)
+
+
+def install() -> None:
+    """Counts from here on, until the process ends; what was allocated before is freed as ever."""
+    if _counter().surefoot_install():
+        raise WorldError(
+            "torch's CPU allocator has been replaced by one that cannot be wrapped; "
+            "call install() before whatever replaces it, or use profiler_peak_bytes"
+        )
+
+
+def live_bytes() -> int:
+    """Bytes allocated since `install()` and not yet freed."""
+    return int(_counter().surefoot_live_bytes())
+
+
+def peak_bytes() -> int:
+    """The most bytes that were live at once since the last `reset_peak()`."""
+    return int(_counter().surefoot_peak_bytes())
+
+
+def reset_peak() -> None:
+    """The peak starts again from what is live now."""
+    _counter().surefoot_reset_peak()
+
+
+def profiler_peak_bytes(run: Callable[[], object]) -> int:
+    """The most bytes live at once of those that `run` allocated, from the profiler's allocator events.
+
+    What existed before the call is not counted, nor is its end: build the model inside `run` to have it in.
+    """
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        run()
+    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+@functools.cache
+def _counter() -> ctypes.CDLL:
+    library = _library()
+    if not library.exists():
+        _build(library)
+    counter = ctypes.CDLL(str(library))
+    for name in ("surefoot_live_bytes", "surefoot_peak_bytes"):
+        getattr(counter, name).restype = ctypes.c_int64
+    return counter
+
+
+def _library() -> Path:
+    """Where the built counter is kept: one for each torch and each state of the source."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    return cache / "surefoot" / f"allocator-{torch.__version__}-{source}.so"
+
+
+def _compiler() -> str | None:
+    wanted = (os.environ.get("CXX"), "c++", "g++", "clang++")
+    return next((path for path in map(shutil.which, filter(None, wanted)) if path), None)
+
+
+def _build(library: Path) -> None:
+    compiler = _compiler()
+    if compiler is None:
+        raise WorldError("counting torch's allocator needs a C++ compiler once; install g++ or set CXX")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        built = Path(folder) / library.name
+        run = subprocess.run(_command(compiler, built), capture_output=True, text=True)
+        if run.returncode:
+            raise WorldError(f"{compiler} could not build {SOURCE.name} for torch {torch.__version__}:\n{run.stderr}")
+        built.replace(library)  # at once, so that a process that builds beside this one sees all or nothing
+
+
+def _command(compiler: str, built: Path) -> list[str]:
+    flags = [
+        "-std=c++20",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+    ]
+    include = [f"-I{folder}" for folder in cpp_extension.include_paths()]
+    link = [f"-L{folder}" for folder in cpp_extension.library_paths()]
+    return [compiler, *flags, *include, str(SOURCE), "-o", str(built), *link, "-lc10"]

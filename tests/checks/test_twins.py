@@ -1,0 +1,312 @@
+"""Every check has a buggy program that it names and a fixed twin that is clean; look-alikes are clean too."""
+
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import surefoot
+from surefoot.checks import CHECKS
+
+X, Y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1] * 4)
+
+
+def mlp(*extra: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), *extra, nn.Linear(8, 2))
+
+
+def plain(model, *, steps=3, loss=F.cross_entropy, zero=True, optimizer=None):
+    """The seven lines, each of which can be got wrong."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(steps):
+            if zero:
+                optimizer.zero_grad()
+            loss(model(X), Y).backward()
+            optimizer.step()
+    return seen.findings
+
+
+class PlainList(nn.Module):
+    def __init__(self, container=list):
+        super().__init__()
+        layers = [nn.Linear(4, 4) for _ in range(2)]
+        self.layers = {"a": layers[0], "b": layers[1]} if container is dict else container(layers)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for layer in self.layers.values() if isinstance(self.layers, dict) else self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class Teacher(nn.Module):
+    """Hides a frozen teacher in a list on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden = [nn.Linear(4, 2).requires_grad_(False)]
+        self.student = mlp()
+        self.also_listed = [self.student[0]]
+
+    def forward(self, x):
+        return self.student(x) + self.hidden[0](x)
+
+
+class SoftmaxAtTheEnd(nn.Module):
+    def __init__(self, kind=nn.Softmax):
+        super().__init__()
+        self.body, self.end = mlp(), kind(dim=-1)
+
+    def forward(self, x):
+        return self.end(self.body(x)).view(-1, 2)
+
+
+class Attending(nn.Module):
+    """A softmax inside, with a layer between it and the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.score, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(F.softmax(self.score(x), -1) * x)
+
+
+def half_held(keep_all: bool):
+    model = mlp()
+    held = model.parameters() if keep_all else model[2].parameters()
+    return plain(model, optimizer=torch.optim.SGD(held, lr=0.1))
+
+
+def in_eval(model, *, train_again: bool):
+    model.eval()
+    if train_again:
+        model.train()
+    return plain(model)
+
+
+def rebuilt(logits, target):
+    return torch.tensor(F.cross_entropy(logits, target).item(), requires_grad=True)
+
+
+def cut(logits, target):
+    return F.cross_entropy(logits.detach().requires_grad_(), target)
+
+
+TWINS = {
+    "missing-zero-grad": (lambda: plain(mlp(), zero=False), lambda: plain(mlp())),
+    "eval-mode-in-training": (
+        lambda: in_eval(mlp(nn.Dropout(0.5)), train_again=False),
+        lambda: in_eval(mlp(nn.Dropout(0.5)), train_again=True),
+    ),
+    "parameter-outside-optimizer": (lambda: half_held(False), lambda: half_held(True)),
+    "layers-in-plain-list": (lambda: plain(PlainList()), lambda: plain(PlainList(nn.ModuleList))),
+    "softmax-before-cross-entropy": (
+        lambda: plain(SoftmaxAtTheEnd()),
+        lambda: plain(SoftmaxAtTheEnd(nn.LogSoftmax)),  # idempotent, so harmless
+    ),
+    "detached-loss": (lambda: plain(mlp(), loss=rebuilt), lambda: plain(mlp())),
+}
+
+
+def test_every_check_has_twins():
+    assert set(TWINS) == set(CHECKS)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_buggy_twin_is_named_and_only_that(name: str):
+    findings = TWINS[name][0]()
+    assert [finding.check for finding in findings.findings] == [name]
+    finding = findings.findings[0]
+    assert finding.severity == "error"
+    for part in (finding.seen, finding.where, finding.why, finding.remedy):
+        assert part
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_fixed_twin_is_clean(name: str):
+    assert TWINS[name][1]().findings == ()
+
+
+@pytest.mark.parametrize("container", [tuple, dict])
+def test_other_plain_containers_are_seen_too(container):
+    finding = plain(PlainList(container)).findings[0]
+    assert finding.check == "layers-in-plain-list"
+    assert finding.where == "layers"
+
+
+def test_unregistered_layers_that_an_optimizer_does_train_are_a_warning():
+    model = PlainList()
+    everything = [*model.parameters(), *(p for layer in model.layers for p in layer.parameters())]
+    findings = plain(model, optimizer=torch.optim.SGD(everything, lr=0.1))
+    assert [(finding.check, finding.severity) for finding in findings.findings] == [("layers-in-plain-list", "warning")]
+
+
+def test_a_graph_cut_between_model_and_loss_is_a_detached_loss():
+    assert [finding.check for finding in plain(mlp(), loss=cut).findings] == ["detached-loss"]
+
+
+def accumulating():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for number in range(6):
+            (F.cross_entropy(model(X), Y) / 2).backward()
+            if number % 2:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=False)
+    return seen.findings
+
+
+def accumulating_without_zeroing():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for number in range(6):
+            (F.cross_entropy(model(X), Y) / 2).backward()
+            if number % 2:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+    return seen.findings
+
+
+def adversarial_game():
+    maker, judge = nn.Linear(4, 4), nn.Linear(4, 1)
+    makers, judges = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
+    with surefoot.watch() as seen:
+        for _ in range(3):
+            judges.zero_grad()
+            (judge(X).mean() - judge(maker(X).detach()).mean()).backward()
+            judges.step()
+            makers.zero_grad()
+            judge(maker(X)).mean().backward()
+            makers.step()
+    return seen.findings
+
+
+def frozen_norm():
+    model = mlp(nn.BatchNorm1d(8))
+    model[2].eval()
+    return plain(model)
+
+
+def frozen_part():
+    model = mlp(nn.Dropout(0.1))
+    model[0].requires_grad_(False)
+    return plain(model, optimizer=torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1))
+
+
+def evaluating_between():
+    model = mlp(nn.Dropout(0.1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            model.train()
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                model(X)
+    return seen.findings
+
+
+def gradient_of_the_input():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            x = X.clone().requires_grad_()
+            F.cross_entropy(model(x), Y).backward()
+            optimizer.zero_grad()
+            F.cross_entropy(model(X + 0.01 * x.grad.sign()), Y).backward()
+            optimizer.step()
+    return seen.findings
+
+
+def by_hand():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = None
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+    return seen.findings
+
+
+def second_order_optimizer():
+    model = mlp()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(X), Y)
+        loss.backward()
+        return loss
+
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            optimizer.step(closure)
+    return seen.findings
+
+
+LOOK_ALIKES = [
+    accumulating, adversarial_game, frozen_norm, frozen_part, evaluating_between, gradient_of_the_input, by_hand,
+    second_order_optimizer, lambda: plain(Teacher()), lambda: plain(Attending()),
+    lambda: in_eval(mlp(), train_again=False), lambda: in_eval(mlp(nn.Dropout(0.0)), train_again=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", LOOK_ALIKES, ids=lambda f: f.__name__)
+def test_look_alikes_are_clean(program):
+    assert program().findings == ()
+
+
+def test_accumulation_without_zeroing_is_still_seen():
+    assert [finding.check for finding in accumulating_without_zeroing().findings] == ["missing-zero-grad"]
+
+
+def test_a_check_can_be_allowed_and_an_unknown_one_is_refused():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer, allow=["missing-zero-grad"]) as seen:
+        for _ in range(3):
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+    assert seen.findings.findings == ()
+    assert seen.findings.allowed == ("missing-zero-grad",)
+    with surefoot.watch(model, allow=["zero-grad"]) as seen:
+        pass
+    with pytest.raises(surefoot.SurefootError, match="no check is called 'zero-grad'; known: detached-loss"):
+        _ = seen.findings
+
+
+def test_the_line_of_user_code_is_named():
+    finding = plain(mlp(), zero=False).findings[0]
+    line = next(n for n, text in enumerate(inspect.getsourcelines(plain)[0]) if "optimizer.step()" in text)
+    assert finding.where == f"{__file__}:{inspect.getsourcelines(plain)[1] + line}"
+
+
+def test_a_recipe_whose_loss_has_no_graph_is_a_finding_and_not_a_traceback(small_recipe):
+    import dataclasses
+
+    recipe = small_recipe("sentiment")
+    broken = dataclasses.replace(recipe, loss=lambda model, batch: recipe.loss(model, batch)[0].detach())
+    findings = surefoot.check(broken)
+    assert [finding.check for finding in findings.errors] == ["detached-loss"]
+    assert findings.findings[0].where == "the recipe's loss"
+
+
+def test_an_error_of_the_recipe_itself_is_not_swallowed(small_recipe):
+    import dataclasses
+
+    def loss(model, batch):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        surefoot.check(dataclasses.replace(small_recipe("sentiment"), loss=loss))

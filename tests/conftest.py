@@ -1,0 +1,66 @@
+"""Fixtures: small data, small recipes, golden texts."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from surefoot import Recipe, load_recipe
+
+SMALL = {
+    "regression": ["samples=64"],
+    "cruncher": ["width=16", "layers=3", "samples=128"],
+    "sentiment": ["samples=256"],
+    "fashion": ["hidden=16"],
+    "fashion-convolutional": ["hidden=16", "network=convolutional"],
+    "gpt": ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"],
+}
+"""Every reference recipe, cut to run in a moment."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
+
+
+@pytest.fixture(scope="session")
+def fashion_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with small IDX files in which every class has its own bright row."""
+    folder = tmp_path_factory.mktemp("fashion")
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 600), ("t10k", 100)):
+        labels = generator.integers(0, 10, count, dtype=np.uint8)
+        images = generator.integers(0, 60, (count, 28, 28), dtype=np.uint8)
+        images[np.arange(count), labels * 2 + 4] = 250
+        write_idx(folder / f"{part}-images-idx3-ubyte", images)
+        write_idx(folder / f"{part}-labels-idx1-ubyte", labels)
+    return folder
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    path.write_bytes(header + array.tobytes())
+
+
+@pytest.fixture
+def small_recipe(fashion_folder: Path):
+    """`small_recipe("gpt", "precision=bf16-mixed")`: a reference recipe, cut down."""
+
+    def load(name: str, *words: str) -> Recipe:
+        folder = [f"folder={fashion_folder}"] if name.startswith("fashion") else []
+        return load_recipe(name.partition("-")[0], [*SMALL[name], *folder, *words])
+
+    return load
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest):
+    """`golden("plan.txt", text)` compares with tests/golden; `pytest --update-golden` writes it anew."""
+
+    def compare(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare

@@ -1,0 +1,135 @@
+"""The counting allocator: exact where the bytes are known by hand, and equal to torch's own profiler."""
+
+import ctypes
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from surefoot.errors import WorldError
+from surefoot.meters import allocator
+
+needs_compiler = pytest.mark.skipif(not allocator.available(), reason="no C++ compiler")
+
+
+@pytest.fixture
+def counting() -> int:
+    """Counts, and gives the bytes that were live when the test began."""
+    allocator.install()
+    allocator.reset_peak()
+    return allocator.live_bytes()
+
+
+@needs_compiler
+def test_a_tensor_adds_its_bytes_a_view_none_and_freeing_takes_them_away(counting):
+    held = torch.empty(4, 8)
+    assert allocator.live_bytes() - counting == 128
+    view = held.view(32)[3:].t()
+    assert allocator.live_bytes() - counting == 128
+    del held
+    assert allocator.live_bytes() - counting == 128
+    del view
+    assert allocator.live_bytes() == counting
+
+
+@needs_compiler
+def test_bytes_are_counted_as_requested_without_rounding(counting):
+    held = torch.empty(3, dtype=torch.uint8)
+    assert allocator.live_bytes() - counting == 3
+    del held
+
+
+@needs_compiler
+def test_the_peak_sees_a_temporary_inside_an_expression(counting):
+    x = torch.ones(1000)
+    kept = (x + x) * x
+    assert allocator.live_bytes() - counting == 8000
+    assert allocator.peak_bytes() - counting == 12000
+    allocator.reset_peak()
+    assert allocator.peak_bytes() == allocator.live_bytes()
+    del x, kept
+
+
+@needs_compiler
+def test_the_peak_sees_what_a_kernel_takes_and_gives_back(counting):
+    x, weight = torch.randn(8, 16, 32, 32), torch.randn(16, 16, 3, 3)
+    allocator.reset_peak()
+    before = allocator.live_bytes()
+    out = torch.nn.functional.conv2d(x, weight)
+    assert allocator.live_bytes() - before == out.nbytes
+    assert allocator.peak_bytes() - before > out.nbytes + x.nbytes  # oneDNN reorders its input
+    del out
+
+
+@needs_compiler
+def test_threads_lose_no_byte(counting):
+    def allocate() -> None:
+        for _ in range(2000):
+            torch.empty(256)
+
+    threads = [threading.Thread(target=allocate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert allocator.live_bytes() == counting
+    assert 1024 <= allocator.peak_bytes() - counting <= 4 * 1024
+
+
+@needs_compiler
+def test_what_was_allocated_before_is_freed_and_does_not_go_below_zero():
+    script = (
+        "import torch; from surefoot.meters import allocator; old = torch.ones(1000); allocator.install();"
+        "assert allocator.live_bytes() == 0; new = old.clone(); old.resize_(5000); assert old[999] == 1;"
+        "assert allocator.live_bytes() == 4000; del old; assert allocator.live_bytes() == 4000;"
+        "del new; assert allocator.live_bytes() == 0"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@needs_compiler
+def test_equals_the_profiler_byte_for_byte_on_a_training_step(counting):
+    def train() -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(800, 5)
+        )
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.randn(16, 3, 12, 12)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train()  # what torch and oneDNN make once per process is made here
+    allocator.reset_peak()
+    before = allocator.live_bytes()
+    train()
+    counted = allocator.peak_bytes() - before
+    assert counted > 16 * 3 * 12 * 12 * 4
+    assert allocator.profiler_peak_bytes(train) == counted
+
+
+def test_the_profiler_counts_without_a_compiler():
+    assert allocator.profiler_peak_bytes(lambda: torch.ones(1000).exp()) == 8000
+
+
+def test_without_a_compiler_the_error_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    allocator._counter.cache_clear()
+    assert not allocator.available()
+    with pytest.raises(WorldError, match="install g\\+\\+ or set CXX"):
+        allocator.live_bytes()
+
+
+@needs_compiler
+def test_the_counter_is_built_once_and_loaded_from_then_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    allocator._build(allocator._library())
+    assert ctypes.CDLL(str(allocator._library())).surefoot_install is not None
+    monkeypatch.setenv("PATH", "")
+    assert allocator.available()
+    assert [file.name for file in (tmp_path / "surefoot").iterdir()] == [allocator._library().name]

@@ -1,0 +1,105 @@
+"""The command line, as a person types it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import SMALL
+
+COMMANDS = ("plan", "check", "train", "profile", "export", "watch", "report")
+
+
+def surefoot(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:
+    wide = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run([sys.executable, "-m", "surefoot", *words], capture_output=True, text=True, cwd=cwd, env=wide)
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_every_help_says_what_the_command_does(command):
+    done = surefoot(*command, "--help")
+    assert done.returncode == 0
+    assert len(done.stdout) > 400
+    for name in COMMANDS if not command else ("--json",):
+        assert name in done.stdout
+
+
+def test_surefoot_alone_is_its_help():
+    assert "Know every training step before you take it" in surefoot().stdout
+
+
+def test_the_whole_way_in_json_and_in_text(tmp_path):
+    words = ["gpt", *SMALL["gpt"], "max_steps=6"]
+    plan = json.loads(surefoot("plan", *words, "--json").stdout)
+    assert plan["tokens_per_step"] == 256
+    assert plan["knobs"]["layers"] == 2
+    checked = surefoot("check", *words, "--json")
+    assert checked.returncode == 0
+    assert json.loads(checked.stdout)["findings"] == []
+    trained = surefoot("train", *words, "--run", "run", "--json", cwd=tmp_path)
+    run = json.loads(trained.stdout)
+    assert run["status"] == "finished"
+    assert run["last_loss"] < run["first_loss"]
+    assert "step 6/6" in trained.stderr
+    profile = json.loads(surefoot("profile", *words, "--steps", "2", "--json").stdout)
+    assert profile["plan"]["steady"] == profile["profile"]["steady"]
+    assert {entry["account"] for entry in profile["ledger"]["entries"]} >= {
+        "memory/activations",
+        "seconds/forward",
+    }
+    exported = json.loads(surefoot("export", "run", "--json", cwd=tmp_path).stdout)
+    assert exported["program_difference"] <= exported["tolerance"]
+    report = json.loads(surefoot("report", "run", "--json", cwd=tmp_path).stdout)
+    assert len(report["log"]) == 6
+    text = surefoot("report", "run", cwd=tmp_path).stdout
+    assert "finished after 6 steps" in text
+    assert "the Python standard library's own sources" in text
+
+
+def test_overrides_come_from_the_signature():
+    done = surefoot("plan", "gpt", "layers=24", "width=1024", "heads=16", "--json")
+    assert json.loads(done.stdout)["parameters"] == 24 * (12 * 1024**2 + 4 * 1024) + 2 * 1024 + (256 + 256) * 1024
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("plan", "gpt", "layer=3"), "gpt has no knob 'layer'; did you mean 'layers'?"),
+        (("plan", "gpt", "layers=x"), "knob layers='x' is not a whole number"),
+        (("plan", "gpt", "width=100", "heads=3"), "width=100 does not divide into heads=3"),
+        (
+            ("train", "nothing"),
+            "no recipe 'nothing'; built in: cruncher, fashion, gpt, regression, sentiment",
+        ),
+        (("report", "nowhere"), "nowhere is not a run"),
+        (("export", "nowhere"), "nowhere is not a run"),
+        (("watch", "nowhere.py"), "no script nowhere.py"),
+        (("check", "gpt", "--allow", "nothing"), "no check is called 'nothing'"),
+        (("plan", "fashion", "folder=nowhere"), "dataset-fashion-mnist"),
+    ],
+)
+def test_what_is_refused_is_one_message_and_no_traceback(words, message):
+    done = surefoot(*words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_finding_makes_check_exit_with_1(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "import torch\nfrom torch import nn\nfrom surefoot import Recipe\n"
+        "def broken() -> Recipe:\n"
+        "    return Recipe(\n"
+        "        model=lambda: nn.Sequential(nn.Linear(4, 2), nn.Softmax(-1)),\n"
+        "        data=lambda: torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,))),\n"
+        "        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]),\n"
+        "        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),\n"
+        "        micro_batch_size=8, max_steps=2)\n"
+    )
+    done = surefoot("check", "broken.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "softmax-before-cross-entropy" in done.stdout
+    allowed = surefoot("check", "broken.py", "--allow", "softmax-before-cross-entropy", cwd=tmp_path)
+    assert allowed.returncode == 0

@@ -1,0 +1,128 @@
+"""What is imported when: the help is quick, records need no torch, and the directions of imports hold."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import surefoot
+
+ROOT = Path(__file__).parent.parent
+
+
+def imported_by(code: str, *, cwd: Path = ROOT) -> set[str]:
+    """The modules that a fresh interpreter imports for a piece of code, by `-X importtime`."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, cwd=cwd, check=True
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+CLI = "import sys; sys.argv = {argv!r}\nfrom surefoot.cli import main\ntry: main()\nexcept SystemExit: pass"
+
+
+def test_importing_surefoot_imports_no_torch():
+    assert "torch" not in imported_by("import surefoot")
+
+
+def test_the_help_imports_no_torch():
+    for argv in (["surefoot", "--help"], ["surefoot", "plan", "--help"], ["surefoot"]):
+        assert "torch" not in imported_by(CLI.format(argv=argv))
+
+
+def test_reading_and_reporting_a_run_imports_no_torch(small_recipe, tmp_path):
+    surefoot.train(small_recipe("regression", "max_steps=3"), path=str(tmp_path / "run"))
+    modules = imported_by(CLI.format(argv=["surefoot", "report", str(tmp_path / "run")]))
+    assert "torch" not in modules
+    assert "surefoot.reports.text" in modules
+
+
+def test_this_proof_can_fail():
+    assert "torch" in imported_by("import surefoot; surefoot.plan")
+
+
+def test_the_help_is_quick():
+    """Less than 5% of the time of `import torch` plus 0.3 s; the best of three, since the machine is shared."""
+
+    def seconds(*command: str) -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *command], check=True, capture_output=True)
+        return time.perf_counter() - began
+
+    torch_seconds = min(seconds("-c", "import torch") for _ in range(3))
+    help_seconds = min(seconds("-m", "surefoot", "--help") for _ in range(3))
+    assert help_seconds < 0.05 * torch_seconds + 0.3, f"help {help_seconds:.2f} s, import torch {torch_seconds:.2f} s"
+
+
+def test_the_public_words_exist_and_are_sorted_out():
+    for word in surefoot.__all__:
+        assert getattr(surefoot, word) is not None
+    assert len(surefoot.__all__) == len(set(surefoot.__all__)) <= 22
+    assert set(surefoot.__all__) <= set(dir(surefoot))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = surefoot.nothing
+
+
+def test_watch_is_a_word_even_after_its_file_was_imported():
+    import surefoot.watch
+
+    assert callable(surefoot.watch)
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    paths = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=paths, capture_output=True, text=True)
+
+
+@pytest.fixture
+def copy_of_the_project(tmp_path: Path) -> Path:
+    import shutil
+
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_directions_of_imports_hold(copy_of_the_project: Path):
+    done = lint_imports(copy_of_the_project)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "contract"),
+    [
+        ("step.py", "import surefoot.meters.flops", "the step does not know that it is watched"),
+        ("ways/train.py", "import surefoot.ways.plan", "ways never import each other"),
+        ("ways/plan.py", "import surefoot.reports.text", "a way returns a record"),
+        ("records/tally.py", "import torch", "below the line nothing imports torch"),
+        ("reports/text.py", "import surefoot.step", "reports read records"),
+    ],
+)
+def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, line: str, contract: str):
+    target = copy_of_the_project / "src" / "surefoot" / file
+    target.write_text(target.read_text() + f"\n{line}\n")
+    done = lint_imports(copy_of_the_project)
+    assert done.returncode == 1
+    broken = [row for row in done.stdout.splitlines() if "BROKEN" in row]
+    assert any(contract in row for row in broken), done.stdout
+
+
+def test_private_torch_parts_stay_in_two_files():
+    """Only world.py and phases.py may reach into torch's private modules; dispatch modes are the one exception."""
+    allowed = {"world.py", "phases.py"}
+    for path in (ROOT / "src" / "surefoot").rglob("*.py"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            private = re.search(r"torch\._[a-zA-Z]|torch\.utils\._|torch\.testing\._|_sequence_nr|\._version\b", line)
+            is_mode = line == "from torch.utils._python_dispatch import TorchDispatchMode"
+            assert not private or is_mode or path.name in allowed, f"{path.name}:{number}: {line.strip()}"
+
+
+def test_import_linter_is_installed():
+    assert importlib.util.find_spec("importlinter")

@@ -1,0 +1,178 @@
+"""Watching a loop of one's own: the same tally as profile, and not one bit changed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import surefoot
+from surefoot.data.batches import micro_batches
+from surefoot.watch import watch_script
+
+
+def hand_written(recipe: surefoot.Recipe, steps: int, *, watched: bool):
+    """The loop a person would write for a recipe: accumulation, clipping, AdamW."""
+    torch.manual_seed(recipe.seed)
+    model = recipe.model()
+    optimizer = recipe.optimizer(model.parameters())
+    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    losses = []
+
+    def loop():
+        for _ in range(steps):
+            optimizer.zero_grad()
+            for number in range(recipe.micro_batches()):
+                batch = next(batches)
+                loss, count = recipe.loss(model, batch)
+                if number == 0:
+                    reference, total, running = count, count, loss.detach()
+                else:
+                    total, running = total + count, running + loss.detach()
+                (loss / reference).backward()
+            losses.append(running.item() / total)
+            for parameter in model.parameters():
+                if total != reference:
+                    parameter.grad.mul_(reference / total)
+            if recipe.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
+            optimizer.step()
+
+    if not watched:
+        loop()
+        return losses, None
+    with surefoot.watch(model, optimizer) as seen:
+        loop()
+    return losses, seen
+
+
+@pytest.mark.parametrize("name", ["regression", "cruncher", "sentiment", "fashion-convolutional", "gpt"])
+def test_a_watched_loop_has_the_tally_of_profile_and_the_losses_of_an_unwatched_one(name: str, small_recipe):
+    recipe = small_recipe(name)
+    profile = surefoot.profile(recipe, timed_steps=1)
+    losses, seen = hand_written(recipe, 2, watched=True)
+    bare, _ = hand_written(recipe, 2, watched=False)
+    assert [loss.hex() for loss in losses] == [loss.hex() for loss in bare]
+    assert seen.findings.findings == ()
+    assert seen.tally == profile.steady.tally
+    assert seen.steps[1].peak == profile.steady.peak
+
+
+def test_a_loop_inside_the_fake_world_has_the_same_tally_too(small_recipe):
+    recipe = small_recipe("gpt")
+    batch = next(micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=0))
+
+    def loop(model, optimizer, tokens, targets):
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss, count = recipe.loss(model, (tokens, targets))
+            (loss / count).backward()
+            optimizer.step()
+
+    def tally(world):
+        with world:
+            model = recipe.model()
+            optimizer = recipe.optimizer(model.parameters())
+            with surefoot.watch(model, optimizer) as seen:
+                loop(model, optimizer, *(torch.zeros(each.shape, dtype=each.dtype) for each in batch))
+            return seen.tally
+
+    from contextlib import nullcontext
+
+    assert tally(surefoot.fake_world()) == tally(nullcontext())
+
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 2))
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(6):
+    x, y = torch.randn(16, 8), torch.randint(0, 2, (16,))
+    if "forget" not in sys.argv:
+        optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print("loss", loss.item().hex())
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def losses_of(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("loss")]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    wide = {**os.environ, "COLUMNS": "300"}
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=wide)
+
+
+def test_a_watched_script_computes_the_same_bits(script: Path):
+    bare, watched = run(str(script)), run("-m", "surefoot", "watch", str(script))
+    assert watched.returncode == 0, watched.stderr
+    assert losses_of(watched.stdout) == losses_of(bare.stdout)
+    assert len(losses_of(bare.stdout)) == 6
+    assert "nothing found by 6 checks" in watched.stdout
+
+
+def test_a_bug_in_a_script_is_named_with_its_line_and_the_exit_code_says_so(script: Path):
+    watched = run("-m", "surefoot", "watch", str(script), "--steps", "3", "--", "forget")
+    assert watched.returncode == 1
+    assert "missing-zero-grad" in watched.stdout
+    assert "train.py:16" in watched.stdout
+    assert len(losses_of(watched.stdout)) == 2  # the third update ends the script
+
+
+def test_a_watched_script_and_a_watched_loop_agree_with_profile(script: Path, capsys):
+    from torch import nn
+
+    watched = watch_script(str(script))
+    assert watched.steps == 6
+    assert watched.models == ("Sequential",)
+
+    def loss(model, batch):
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    recipe = surefoot.Recipe(
+        model=lambda: nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 2)),
+        data=lambda: torch.utils.data.TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,))),
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-2),
+        micro_batch_size=16,
+    )
+    profile = surefoot.profile(recipe, timed_steps=1)
+    without_loss_module = {
+        account.name.removesuffix("/(CrossEntropyLoss)"): account.amount for account in watched.steady.tally.accounts
+    }
+    assert watched.steady.tally.cut(2).total("flops") == profile.tally.total("flops")
+    assert watched.steady.tally.total("memory") == profile.steady.tally.total("memory")
+    assert watched.steady.tally.total("tokens") == profile.tally.total("tokens") == 16
+    assert without_loss_module["memory/parameters/0"] == 4 * (8 * 32 + 32)
+
+
+def test_a_script_that_trains_nothing_is_said_to(tmp_path: Path):
+    path = tmp_path / "nothing.py"
+    path.write_text("print('hello')\n")
+    watched = run("-m", "surefoot", "watch", str(path))
+    assert watched.returncode == 0
+    assert "no optimizer made an update" in watched.stdout
+
+
+def test_watching_restores_arguments_and_path(script: Path, capsys):
+    argv, path = list(sys.argv), list(sys.path)
+    watch_script(str(script), ["a"], steps=2)
+    assert sys.argv == argv
+    assert sys.path == path

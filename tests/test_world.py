@@ -1,0 +1,127 @@
+"""Worlds: the fake one allocates nothing and simulates ranks; the tiny one cuts steps down."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+import surefoot
+from surefoot.errors import RecipeError, WorldError
+from surefoot.world import FakeWorld, TinyWorld, World
+
+SEVEN_BILLION = """
+import resource
+from surefoot import load_recipe, plan
+words = ["layers=36", "width=4096", "heads=32", "context=2048", "micro_batch_size=1", "global_batch_tokens=2048"]
+planned = plan(load_recipe("gpt", words))
+print(planned.parameters, planned.steady.peak.peak_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_planning_a_7b_model_stays_under_one_gibibyte():
+    done = subprocess.run([sys.executable, "-c", SEVEN_BILLION], capture_output=True, text=True, check=True)
+    parameters, peak_bytes, resident_kib = map(int, done.stdout.split())
+    assert parameters > 7e9
+    assert peak_bytes > 16 * parameters
+    assert resident_kib * 1024 < 2**30
+
+
+def test_fake_tensors_have_no_memory_and_scalars_stay_real():
+    with surefoot.fake_world():
+        assert torch.arange(5).nonzero().flatten().tolist() == [1, 2, 3, 4]
+        assert isinstance(torch.arange(2.0), FakeTensor)
+        assert isinstance(torch.zeros(2**21, dtype=torch.int64), FakeTensor)
+        big = torch.empty(10**6, 10**6)
+        assert isinstance(big, FakeTensor)
+        counter = torch.tensor(0.0)
+        counter += 1
+        assert counter.item() == 1.0
+        assert torch.zeros(()).item() == 0.0
+        assert not isinstance(counter, FakeTensor)
+
+
+def test_a_number_that_no_plan_can_know_is_answered_and_noted():
+    world = FakeWorld()
+    with world:
+        assert torch.ones(3).sum().item() == 1.0
+        assert torch.ones(3).long().sum().item() == 1
+    assert world.assumptions == {
+        ".item() on a float32 tensor answered 1": 1,
+        ".item() on a int64 tensor answered 1": 1,
+    }
+
+
+def test_a_branch_on_a_value_is_refused_with_a_reason():
+    with surefoot.fake_world(), pytest.raises(WorldError, match="asks for the values of a tensor"):
+        bool(torch.ones(3).sum() > 2)
+
+
+def test_an_assumption_reaches_the_plan(small_recipe):
+    import dataclasses
+
+    recipe = small_recipe("cruncher")
+
+    def loss(model, batch):
+        total, count = recipe.loss(model, batch)
+        _ = total.item()
+        return total, count
+
+    plan = surefoot.plan(dataclasses.replace(recipe, loss=loss))
+    assert plan.assumptions == (".item() on a float32 tensor answered 1 (2 times)",)
+
+
+@pytest.mark.parametrize("ranks", [2, 1024])
+def test_fake_ranks_run_real_distributed_code(ranks: int):
+    from torch.distributed.fsdp import fully_shard
+
+    with surefoot.fake_world(ranks=ranks):
+        assert dist.get_world_size() == ranks
+        model = nn.Sequential(nn.Linear(2048, 64), nn.Linear(64, 1))
+        fully_shard(model)
+        model(torch.ones(2, 2048)).sum().backward()
+        assert model[0].weight.grad.to_local().shape == (max(1, 64 // ranks), 2048)
+    assert not dist.is_initialized()
+
+
+def test_a_fake_world_needs_at_least_one_rank_and_no_other_process_group():
+    with pytest.raises(WorldError, match="at least 1 rank"):
+        FakeWorld(ranks=0)
+    with surefoot.fake_world(ranks=2), pytest.raises(WorldError, match="already initialised"):
+        surefoot.fake_world(ranks=2).__enter__()
+
+
+def test_a_tiny_world_cuts_the_batch_and_keeps_accumulation(small_recipe):
+    recipe = TinyWorld(samples=2).fit(small_recipe("gpt"))
+    assert recipe.micro_batch_size == 2
+    assert recipe.micro_batches() == 2
+    assert World().fit(recipe) is recipe
+
+
+def test_batches_that_share_storage_go_on_sharing_it():
+    world = FakeWorld()
+    whole = torch.arange(10)
+    with world:
+        left, right = world.take(iter([(whole[:-1], whole[1:])]))
+    assert left.untyped_storage()._cdata == right.untyped_storage()._cdata
+    assert left.untyped_storage().nbytes() == 80
+
+
+def test_the_private_parts_of_torch_that_the_world_needs_are_there():
+    import torch._subclasses.fake_tensor as fake
+    import torch.utils._python_dispatch as dispatch
+
+    for module, names in (
+        (fake, ["FakeTensorMode", "FakeTensor", "DataDependentOutputException", "unset_fake_temporarily"]),
+        (dispatch, ["TorchDispatchMode", "_disable_current_modes"]),
+    ):
+        for name in names:
+            assert hasattr(module, name), f"torch {torch.__version__} has no {module.__name__}.{name}: see world.py"
+
+
+def test_global_batch_must_divide():
+    with pytest.raises(RecipeError, match=r"does not divide .* try global_batch_tokens=8192"):
+        surefoot.load_recipe("gpt", ["global_batch_tokens=8000"])

@@ -1,0 +1,75 @@
+"""export: what comes out computes what went in, and a difference is refused."""
+
+import dataclasses
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import surefoot
+from surefoot.errors import ParityError, RunError
+from surefoot.ways import export as way
+
+
+@pytest.fixture
+def run(small_recipe, tmp_path):
+    return surefoot.train(small_recipe("sentiment", "max_steps=5"), path=str(tmp_path / "run"))
+
+
+def test_the_program_runs_without_the_recipe_and_takes_any_batch(run):
+    record = surefoot.export(run.path)
+    assert record.dynamic_batch
+    program = torch.export.load(record.program).module()
+    x = torch.randn(7, 4)
+    from surefoot.load import make_recipe
+
+    model = make_recipe(run.target, run.knobs).model()
+    model.load_state_dict(load_file(record.weights))
+    torch.testing.assert_close(program(x), model.eval()(x), rtol=1e-5, atol=1e-6)
+
+
+def test_the_exported_weights_are_the_trained_ones(run):
+    record = surefoot.export(run.path)
+    trained, exported = load_file(run.weights), load_file(record.weights)
+    assert trained.keys() == exported.keys()
+    assert all(torch.equal(trained[name], exported[name]) for name in trained)
+
+
+def test_another_folder_can_be_named(run, tmp_path):
+    record = surefoot.export(run.path, to=str(tmp_path / "out"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.safetensors", "model.pt2"}
+    assert record.program_bytes > 0
+
+
+def test_a_program_that_computes_something_else_is_refused(run, monkeypatch):
+    plain = way._save_program
+
+    def spoiled(model, inputs, file):
+        with torch.no_grad():
+            kept = model.classify.bias.clone()
+            model.classify.bias += 0.01
+            dynamic = plain(model, inputs, file)
+            model.classify.bias.copy_(kept)
+        return dynamic
+
+    monkeypatch.setattr(way, "_save_program", spoiled)
+    with pytest.raises(ParityError, match="exported program compute something else"):
+        surefoot.export(run.path)
+
+
+def test_weights_that_compute_something_else_are_refused(run, monkeypatch):
+    def spoiled(model, file):
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        weights["classify.bias"] += 0.01
+        save_file(weights, file)
+
+    monkeypatch.setattr(way, "save_model", spoiled)
+    with pytest.raises(ParityError, match="exported weights compute something else"):
+        surefoot.export(run.path)
+
+
+def test_a_recipe_made_in_python_cannot_be_exported_by_name(small_recipe, tmp_path):
+    recipe = dataclasses.replace(small_recipe("sentiment", "max_steps=1"), target="")
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    with pytest.raises(RunError, match="made in Python"):
+        surefoot.export(run.path)
