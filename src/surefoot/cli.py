@@ -43,8 +43,18 @@ AllowOption = Annotated[
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run directory, as `surefoot train` makes it")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from surefoot import __version__
+
+        print(__version__)
+        raise typer.Exit()
+
+
 @app.callback()
-def surefoot() -> None:
+def surefoot(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="say which")] = False,
+) -> None:
     """Know every training step before you take it.
 
     A training step is written once, in plain PyTorch, and run five ways: plan, check, train, profile, export.

@@ -41,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="detached-loss",
             severity="error",
-            seen=f"in all {len(relevant)} backward(s) the loss {graph} the parameters of the optimizer",
+            seen=f"in every backward ({len(relevant)} seen) the loss {graph} the parameters of the optimizer",
             where=first.where or "the recipe's loss",
             why="no gradient reaches the weights, so no update can learn from the loss",
             remedy="compute the loss from the model's output without .item(), .detach(), .data, NumPy or no_grad",

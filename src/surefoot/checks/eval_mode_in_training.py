@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 severity="error",
                 seen=(
                     f"{wrong} of {len(training)} forwards that led to an update ran in evaluation mode; "
-                    f"{len(names)} layer(s) behave differently there: {', '.join(names[:3])}"
+                    f"layers that behave differently there: {', '.join(names[:3])}"
                     + (", ..." if len(names) > 3 else "")
                 ),
                 where=model,

@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         check="layers-in-plain-list",
         severity="error" if untrained else "warning",
         seen=(
-            f"{len(hidden)} layer(s) with {sum(module.parameters for module in hidden):,} parameters take part "
+            f"{len(hidden)} layers with {sum(module.parameters for module in hidden):,} parameters take part "
             f"in the loss and are not registered: {names}" + (", ..." if len(hidden) > 3 else "")
         ),
         where=hidden[0].path.partition("[")[0],

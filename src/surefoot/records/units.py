@@ -14,6 +14,12 @@ def count_text(amount: float) -> str:
     return f"{amount:,.0f}"
 
 
+def counted(amount: int, word: str) -> str:
+    """`1 step`, `2 steps`."""
+    plural = "es" if word.endswith("ch") else "s"
+    return f"{amount:,} {word if amount == 1 else word + plural}"
+
+
 def flops_text(amount: float) -> str:
     """`flops_text(12_886_000_000)` is `12.89 GFLOP`."""
     return _scaled(amount, 1000, tuple(f"{prefix}FLOP" for prefix in _DECIMAL))

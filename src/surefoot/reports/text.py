@@ -13,7 +13,7 @@ from surefoot.records.plan import Plan
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
 from surefoot.records.tally import Tally
-from surefoot.records.units import amount_text, bytes_text, count_text, flops_text, seconds_text
+from surefoot.records.units import amount_text, bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
 
@@ -27,9 +27,9 @@ def plan_text(plan: Plan) -> RenderableType:
     return Group(
         _title(plan.recipe, plan.knobs, plan.about),
         Text(
-            f"{count_text(plan.parameters)} parameters, {count_text(plan.tokens_per_step)} tokens per step "
-            f"in {plan.micro_batches} micro-batch(es)"
-            + (f", {count_text(plan.steps)} steps" if plan.steps is not None else "")
+            f"{counted(plan.parameters, 'parameter')}, {counted(plan.tokens_per_step, 'token')} per step "
+            f"in {counted(plan.micro_batches, 'micro-batch')}"
+            + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
         _usage_text(plan.first, plan.steady),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
@@ -63,8 +63,9 @@ def findings_text(findings: Findings) -> RenderableType:
     looked = [name for name in findings.checks if name not in findings.allowed]
     allowed = f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
     if not findings.findings:
-        return Text(f"{findings.recipe}: nothing found by {len(looked)} checks.{allowed}", style="green")
-    count = f"{findings.recipe}: {len(findings.findings)} finding(s) by {len(looked)} checks.{allowed}"
+        return Text(f"{findings.recipe}: nothing found by {counted(len(looked), 'check')}.{allowed}", style="green")
+    found = counted(len(findings.findings), "finding")
+    count = f"{findings.recipe}: {found} by {counted(len(looked), 'check')}.{allowed}"
     return Group(*(_finding_text(finding) for finding in findings.findings), Text(count))
 
 
@@ -103,7 +104,7 @@ def export_text(export: Export) -> RenderableType:
 
 def watched_text(watched: Watched) -> RenderableType:
     """What an unchanged script took, and what the checks say of it."""
-    seen = f"{watched.script}: {watched.steps} step(s) of {', '.join(watched.models) or 'no model'}"
+    seen = f"{watched.script}: {counted(watched.steps, 'step')} of {', '.join(watched.models) or 'no model'}"
     parts: list[RenderableType] = [Text(seen, style="bold")]
     if watched.first is None or watched.steady is None:
         parts.append(Text("no optimizer made an update, so no step was booked", style="yellow"))
@@ -163,20 +164,22 @@ def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
 
 
 def _modules(tally: Tally) -> RenderableType:
-    """The modules that take the most, by their first two names."""
+    """The modules that take the most, by their first two names; siblings that take the same are one row."""
     memory, flops = _by_module(tally, "memory"), _by_module(tally, "flops")
-    table = _table("module", "memory at peak", "FLOPs")
-    largest = sorted({*memory, *flops}, key=lambda name: (-memory.get(name, 0), -flops.get(name, 0), len(name), name))
-    for module in largest[:MODULES_SHOWN]:
-        shown = module or "(outside modules)"
-        table.add_row(shown, bytes_text(memory.get(module, 0)), flops_text(flops.get(module, 0)))
-    if len(largest) > MODULES_SHOWN:
-        rest = largest[MODULES_SHOWN:]
-        table.add_row(
-            f"{len(rest)} more",
-            bytes_text(sum(memory.get(name, 0) for name in rest)),
-            flops_text(sum(flops.get(name, 0) for name in rest)),
-        )
+    alike: dict[tuple[str, float, float], list[str]] = {}
+    for name in sorted({*memory, *flops}, key=lambda name: (len(name), name)):
+        parent = name.partition(".")[0] if "." in name else name
+        alike.setdefault((parent, memory.get(name, 0), flops.get(name, 0)), []).append(name)
+    rows = sorted(alike.items(), key=lambda row: (-len(row[1]) * row[0][1], -len(row[1]) * row[0][2]))
+    table = _table("module", "memory at peak", "FLOPs", "")
+    for (_, each_memory, each_flops), names in rows[:MODULES_SHOWN]:
+        shown = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
+        times = "" if len(names) == 1 else f"each of {len(names)}"
+        table.add_row(shown or "(outside modules)", bytes_text(each_memory), flops_text(each_flops), times)
+    rest = [name for _, names in rows[MODULES_SHOWN:] for name in names]
+    if rest:
+        total = (sum(kind.get(name, 0) for name in rest) for kind in (memory, flops))
+        table.add_row(f"{len(rest)} more", bytes_text(next(total)), flops_text(next(total)), "together")
     return Padding(table, (1, 0, 0, 0))
 
 
