@@ -90,6 +90,10 @@ class Phases:
         node = torch._C._current_autograd_node()
         return "" if node is None else self.maker(node)
 
+    def recomputing(self) -> bool:
+        """Is a module's forward running again inside the backward?"""
+        return bool(self._calls) and self.now().name == "backward"
+
     def maker(self, node: torch.autograd.graph.Node) -> str:
         """The innermost module whose forward made a node of this step's graph."""
         number = node._sequence_nr()  # autograd numbers the nodes of a thread as forward makes them

@@ -55,3 +55,85 @@ def test_flops_are_booked_where_they_happen():
     assert tally.total("flops/backward/1.0") == 2 * 2 * 3 * 8 * 2
     assert tally.total("flops/backward/0") == 2 * 3 * 4 * 8
     assert tally.total("flops/update") == 0
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_lstm_by_hand_where_torch_counts_nothing(layers: int):
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(6, 8, layers, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0]
+
+    x = torch.randn(3, 5, 6)
+    tally = flops_of(Recurrent(), x)
+    one = [2 * 3 * 5 * 4 * 8 * (inputs + 8) for inputs in [6, 8][:layers]]
+    assert tally.total("flops/forward") == sum(one)
+    assert tally.total("flops/backward") == 2 * sum(one)
+    with FlopCounterMode(display=False) as counter:
+        Recurrent()(x)
+    assert counter.get_total_flops() == 0, "torch counts the LSTM on the CPU now: compare the formulas"
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_convolutions_agree_with_torch_where_torch_counts(kind, groups: int):
+    model = nn.Sequential(kind(4, 6, 3, stride=2, groups=groups), kind(6, 2, 3, padding=1, groups=groups))
+    x = torch.randn(2, 4, *([9] * (1 if kind is nn.Conv1d else 2)))
+    tally = flops_of(model, x)
+    with FlopCounterMode(display=False) as counter:
+        loss = model(x).sum()
+        forward = counter.get_total_flops()
+        loss.backward()
+    assert tally.total("flops/forward") == forward
+    # Backward is twice forward, less the input's gradient of the first layer. torch counts more for groups.
+    assert tally.total("flops/backward") == 2 * forward - tally.total("flops/forward/0")
+    assert tally.total("flops") == counter.get_total_flops() or groups > 1
+
+
+@pytest.mark.parametrize("make", [torch.mm, torch.bmm, torch.addmm, torch.baddbmm])
+def test_products_agree_with_torch(make):
+    batched = "b" in make.__name__
+    left, right = (torch.randn(*([4] if batched else []), *shape, requires_grad=True) for shape in ((3, 5), (5, 7)))
+    added = [torch.randn(*([4] if batched else []), 3, 7)] if "add" in make.__name__ else []
+
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.right = nn.Parameter(right.detach())
+
+        def forward(self, left):
+            return make(*added, left, self.right)
+
+    tally = flops_of(Product(), left)
+    with FlopCounterMode(display=False) as counter:
+        Product()(left).sum().backward()
+    assert tally.total("flops") == counter.get_total_flops() == 3 * 2 * 3 * 5 * 7 * (4 if batched else 1)
+
+
+def test_recomputation_is_hardware_flops_and_not_model_flops():
+    from torch.utils.checkpoint import checkpoint
+
+    class Recomputed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.block = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.GELU())
+
+        def forward(self, x):
+            return checkpoint(self.block, self.first(x), use_reentrant=False)
+
+    tally = flops_of(Recomputed(), torch.ones(4, 8))
+    product = 2 * 4 * 8 * 8
+    assert tally.total("flops/recompute/block.0") == product
+    assert tally.total("flops/forward") == 2 * product
+    assert tally.total("flops/backward") == 3 * product
+    assert tally.total("flops") == 6 * product
+
+
+def test_grouped_products_count_every_row_once():
+    from surefoot.meters.flops import FORMULAS
+
+    rows, groups = torch.randn(12, 8), torch.randn(3, 8, 5)
+    assert FORMULAS[torch.ops.aten._grouped_mm](torch.empty(12, 5), rows, groups, None) == 2 * 12 * 8 * 5

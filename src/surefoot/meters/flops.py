@@ -1,17 +1,20 @@
-"""FLOPs: those of matrix products, convolutions and attention, by phase and module.
+"""FLOPs: those of matrix products, convolutions, attention and recurrent layers, by phase and module.
 
-A multiplication and an addition are two FLOPs. Elementwise work, norms and softmax are not counted.
-Attention counts the full square; a causal mask halves nothing, since the kernels' own counts differ.
+A multiplication and an addition are two FLOPs. Elementwise work, norms and softmax are not counted. Attention
+counts the full square; a causal mask halves nothing. What recomputation executes again is booked under
+`flops/recompute`: all of `flops` is what the hardware does, without `recompute` it is what the model needs.
+
+The formulas are surefoot's own: torch 2.13's `FlopCounterMode` counts 0 for attention and LSTM on the CPU.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment
@@ -25,44 +28,102 @@ class FlopsMeter(Meter):
 
     def __init__(self, phases: Phases) -> None:
         self.phases = phases
-        self._counted: dict[tuple[Segment, str], int] = defaultdict(int)
+        self._counted: dict[tuple[Segment, bool, str], int] = defaultdict(int)
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         formula = FORMULAS.get(func.overloadpacket)
         if formula is not None:
-            self._counted[self.phases.now(), self.phases.module()] += formula(*args, **kwargs, out_val=out)
+            place = self.phases.now(), self.phases.recomputing(), self.phases.module()
+            self._counted[place] += formula(out, *args, **kwargs)
 
     def accounts(self) -> list[Account]:
         booked = [
-            Account(f"flops/{segment.name}/{module}".rstrip("/"), count, "FLOP")
-            for (segment, module), count in self._counted.items()
+            Account(f"flops/{'recompute' if again else segment.name}/{module}".rstrip("/"), count, "FLOP")
+            for (segment, again, module), count in self._counted.items()
         ]
         self._counted.clear()
         return booked
 
 
-def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> int:
+def _product(out: torch.Tensor, left: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Every element of the result is a sum over the inner dimension of the left operand."""
+    return 2 * out.numel() * left.shape[-1]
+
+
+def _added_product(out: torch.Tensor, added: torch.Tensor, left: torch.Tensor, *_: Any, **__: Any) -> int:
+    return _product(out, left)
+
+
+def _grouped_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Rows of one side go each to one group: rows x inner x columns, however they are grouped."""
+    return 2 * left.shape[-2] * left.shape[-1] * right.shape[-1]
+
+
+def _convolution(
+    out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, *_: Any, **__: Any,
+) -> int:  # fmt: skip
+    """Each input of a transposed convolution, or output of another, meets one filter: weight[0] or its like."""
+    return 2 * (x.numel() if transposed else out.numel()) * math.prod(weight.shape[1:])
+
+
+def _convolution_backward(
+    out: Any, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, stride: Any, padding: Any,
+    dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: list[bool],
+) -> int:  # fmt: skip
+    """The products of forward once for the input's gradient and once for the weight's, where they are asked for."""
+    forward = _convolution(grad, x, weight, None, stride, padding, dilation, transposed)
+    return forward * sum(output_mask[:2])
+
+
+def _attention(out: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> int:
     """Two products per head: scores (T x S x D) and their weighted values (T x S x V)."""
-    *batch, queries, width = query.shape
-    heads, keys = 1, key.shape[-2]
-    for size in batch:
-        heads *= size
-    return 2 * heads * queries * keys * (width + value.shape[-1])
+    heads = math.prod(query.shape[:-2])
+    return 2 * heads * query.shape[-2] * key.shape[-2] * (query.shape[-1] + value.shape[-1])
 
 
 def _attention_backward(
-    grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
+    out: Any, grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any
 ) -> int:
     """Five products: the scores again, and the gradients of values, probabilities, queries and keys."""
-    *batch, queries, width = query.shape
-    heads, keys = 1, key.shape[-2]
-    for size in batch:
-        heads *= size
-    return 2 * heads * queries * keys * (3 * width + 2 * value.shape[-1])
+    heads = math.prod(query.shape[:-2])
+    return 2 * heads * query.shape[-2] * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1])
+
+
+def _recurrent_layer(
+    out: Any, x: torch.Tensor, from_input: torch.Tensor, from_state: torch.Tensor, *_: Any, **__: Any
+) -> int:
+    """At every time step of every sample, all gates' products with the input and with the state."""
+    return 2 * x.shape[0] * x.shape[1] * (from_input.numel() + from_state.numel())
+
+
+def _recurrent_layer_backward(out: Any, *args: Any, **kwargs: Any) -> int:
+    """As many products again for the inputs and states, and for the weights."""
+    return 2 * _recurrent_layer(out, *args, **kwargs)
+
+
+def _recurrent_stack(out: Any, x: torch.Tensor, weights: list[torch.Tensor], *_: Any, **__: Any) -> int:
+    return 2 * x.shape[0] * x.shape[1] * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
 FORMULAS: dict[Any, Callable[..., int]] = {
-    **flop_registry,
+    aten.mm: _product,
+    aten.bmm: _product,
+    aten.addmm: _added_product,
+    aten.baddbmm: _added_product,
+    aten._scaled_mm: _product,
+    aten._grouped_mm: _grouped_product,
+    aten.convolution: _convolution,
+    aten.convolution_backward: _convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    aten._scaled_dot_product_flash_attention: _attention,
+    aten._scaled_dot_product_flash_attention_backward: _attention_backward,
+    aten._scaled_dot_product_efficient_attention: _attention,
+    aten._scaled_dot_product_efficient_attention_backward: _attention_backward,
+    aten._scaled_dot_product_cudnn_attention: _attention,
+    aten._scaled_dot_product_cudnn_attention_backward: _attention_backward,
+    aten.mkldnn_rnn_layer: _recurrent_layer,
+    aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
+    aten._cudnn_rnn: _recurrent_stack,
 }
