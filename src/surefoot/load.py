@@ -19,6 +19,7 @@ SETTINGS = {
     "max_tokens": int | None,
     "precision": Precision,
     "max_grad_norm": float | None,
+    "density": float | None,
     "seed": int,
 }
 """The fields of any recipe that a command line may set, whether or not the recipe's function takes them."""

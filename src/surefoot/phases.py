@@ -42,6 +42,7 @@ class Listener:
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
+    def rng_saved(self, state: torch.Tensor) -> None: ...
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None: ...
 
@@ -70,6 +71,7 @@ class Phases:
         for hook in hooks:
             self._entered.callback(hook.remove)
         self._follow_backward()
+        self._follow_random_state()
         if self._given is not None:
             self._find(self._given)
         return self
@@ -150,6 +152,20 @@ class Phases:
 
         torch.autograd.backward = followed
         self._entered.callback(setattr, torch.autograd, "backward", plain)
+
+    def _follow_random_state(self) -> None:
+        """Recomputation keeps the generator's state for each block; no operator makes that tensor."""
+        plain = torch.get_rng_state
+
+        @functools.wraps(plain)
+        def followed() -> torch.Tensor:
+            state = plain()
+            for listener in self.listeners:
+                listener.rng_saved(state)
+            return state
+
+        torch.get_rng_state = followed
+        self._entered.callback(setattr, torch, "get_rng_state", plain)
 
     def _backward_begins(self, losses: Any) -> None:
         self._backwards += 1

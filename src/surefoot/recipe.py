@@ -25,6 +25,8 @@ class Recipe:
     count wherever micro-batches can differ in their number of loss-bearing elements: the step divides
     once, by the count of all of them. Means are averaged as equals.
 
+    `density` is the share of elements that masks and routing choose, where a plan cannot know it.
+
     `about` says in one line what is learned from what. `name`, `target` and `knobs` say where a recipe
     came from; `load_recipe` fills them in.
     """
@@ -41,6 +43,7 @@ class Recipe:
     max_tokens: int | None = None
     precision: Precision = "32-true"
     max_grad_norm: float | None = None
+    density: float | None = None
     seed: int = 0
     about: str = ""
     name: str = "recipe"

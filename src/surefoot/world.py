@@ -12,15 +12,17 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
+    DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
     unset_fake_temporarily,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 from surefoot.errors import WorldError
+from surefoot.kernels import Kernels, corrected
 from surefoot.recipe import Recipe
+from surefoot.trees import map_tensors, tensors_in
 
 aten = torch.ops.aten
 
@@ -53,10 +55,10 @@ class World:
     def take(self, batches: Iterator[Any]) -> Any:
         """The next batch, as it exists here. Loading it is no part of the step: no mode sees it."""
         with _disable_current_modes():
-            return tree_map(self._place, next(batches))
+            return map_tensors(self._place, next(batches))
 
-    def _place(self, leaf: Any) -> Any:
-        return leaf.to(self.device) if isinstance(leaf, torch.Tensor) else leaf
+    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.device)
 
 
 class TinyWorld(World):
@@ -80,44 +82,67 @@ class FakeWorld(World):
     integer tensors made inside, so that code which looks at positions and masks takes its usual path.
     """
 
-    def __init__(self, *, ranks: int = 1) -> None:
+    def __init__(self, *, ranks: int = 1, kernels: Kernels | None = None, density: float | None = None) -> None:
         super().__init__()
         if ranks < 1:
             raise WorldError(f"a world has at least 1 rank, not {ranks}")
         self.ranks = ranks
         self.device = torch.device("cpu")
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._small = _SmallStaysReal(self.assumptions, kernels or Kernels(), density)
 
     def __enter__(self) -> Self:
         if self.ranks > 1:
             _start_fake_ranks(self.ranks)
             self._entered.callback(dist.destroy_process_group)
         self._entered.enter_context(self._fake)
-        self._entered.enter_context(_SmallStaysReal(self.assumptions))
+        self._entered.enter_context(self._small)
         return self
 
-    def _place(self, leaf: Any) -> Any:
+    def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor; those that share storage go on sharing it."""
-        return self._fake.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        return self._fake.from_tensor(tensor)
 
 
 class _SmallStaysReal(TorchDispatchMode):
     """Sits on top of FakeTensorMode: what touches only small real tensors runs for real."""
 
-    def __init__(self, assumptions: dict[str, int]) -> None:
+    def __init__(self, assumptions: dict[str, int], kernels: Kernels, density: float | None) -> None:
         super().__init__()
-        self.assumptions = assumptions
+        self.assumptions, self.kernels, self.density = assumptions, kernels, density
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = list(tensors_in([args, kwargs]))
         if all(map(_is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
         try:
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
         except DataDependentOutputException as error:
             return self._stand_in(func, tensors[0], error)
+        except DynamicOutputShapeException as error:
+            return self._selection(func, args, error)
+        kernel = self.kernels.measured(func, args, kwargs)
+        return out if kernel is None else corrected(out, kernel)
+
+    def _selection(self, func: Any, args: Any, error: Exception) -> torch.Tensor:
+        """As many elements as the recipe's density says are chosen, or all: how many no fake step can know."""
+        share = 1.0 if self.density is None else self.density
+        name = func.overloadpacket.__name__
+        if name == "nonzero":
+            chosen, shape = args[0], (args[0].dim(),)
+        elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
+            chosen, shape = args[1][0], tuple(args[0].shape[args[1][0].dim() :])
+        else:
+            raise WorldError(f"the shape of {func}'s result depends on values, and a plan has none") from error
+        count = max(1, round(share * chosen.numel()))
+        why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
+        note = f"{name} chose {share:.1%} of {chosen.numel():,} elements: {why}"
+        self.assumptions[note] = self.assumptions.get(note, 0) + 1
+        if name == "nonzero":
+            return torch.empty((args[0].dim(), count), dtype=torch.int64).t()
+        return torch.empty((count, *shape), dtype=args[0].dtype)
 
     def _stand_in(self, func: Any, tensor: torch.Tensor, error: Exception) -> float | int:
         """A number in place of a value that no fake step can know; branches on truth are refused."""

@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import torch
 
+from surefoot.kernels import Kernels
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.memory import MemoryMeter
-from surefoot.meters.meter import Meter, Operators
+from surefoot.meters.meter import LinearAsEver, Meter, Operators
 from surefoot.meters.tokens import TokensMeter
 from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Tally
@@ -23,11 +24,17 @@ class Books(Listener):
     Without a model, every module with parameters that is called from outside a module is one.
     """
 
-    def __init__(self, model: torch.nn.Module | None = None, *, most_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        *,
+        kernels: Kernels | None = None,
+        most_steps: int | None = None,
+    ) -> None:
         self.phases = Phases(model)
         self.steps: list[Usage] = []
         self.most_steps = most_steps
-        self.memory = MemoryMeter(self.phases)
+        self.memory = MemoryMeter(self.phases, kernels or Kernels())
         self.meters: list[Meter] = [self.memory, FlopsMeter(self.phases), TokensMeter(self.phases)]
         self._operators = Operators(self.meters)
         self._entered = ExitStack()
@@ -35,6 +42,7 @@ class Books(Listener):
     def __enter__(self) -> Self:
         self.phases.listeners += [*self.meters, self]
         self._entered.enter_context(self.phases)
+        self._entered.enter_context(LinearAsEver(self._operators))
         self._entered.enter_context(self._operators)
         return self
 

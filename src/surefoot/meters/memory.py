@@ -12,6 +12,7 @@ freed. What it is for can become known later, so accounts are settled when the s
 | `inputs`      | was loaded and is live when a forward begins, or existed before and is used |
 | `activations` | was made by forward or loss and is live when their backward begins          |
 | `temporary`   | is none of these                                                            |
+| `workspace`   | an operator's kernel takes and gives back inside itself                     |
 
 A data set that samples are cut from is no part of the step: what existed before and is only read while
 loading is not booked.
@@ -25,10 +26,12 @@ from typing import Any
 
 import torch
 
-from surefoot.meters.meter import Meter, tensors_in
+from surefoot.kernels import Kernels
+from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 from surefoot.records.usage import Peak
+from surefoot.trees import tensors_in
 
 
 class Booking:
@@ -45,8 +48,8 @@ class Booking:
 class MemoryMeter(Meter):
     """Books `memory/ACCOUNT/MODULE`: the bytes live at the step's peak."""
 
-    def __init__(self, phases: Phases) -> None:
-        self.phases = phases
+    def __init__(self, phases: Phases, kernels: Kernels | None = None) -> None:
+        self.phases, self.kernels = phases, kernels
         self.peak = Peak()
         self.phase_peaks: dict[str, Peak] = {}
         self._bookings: dict[int, Booking] = {}
@@ -66,6 +69,12 @@ class MemoryMeter(Meter):
         for tensor in tensors_in(out):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
+        kernel = self.kernels.measured(func, args, kwargs) if self.kernels is not None else None
+        if kernel is not None and kernel.workspace_bytes:
+            self._book_workspace(kernel.workspace_bytes, str(func))
+
+    def rng_saved(self, state: torch.Tensor) -> None:
+        self._book(state, "temporary", "get_rng_state")
 
     def see(self, batch: Any) -> None:
         """Books a batch that was loaded outside the meter's sight."""
@@ -119,6 +128,12 @@ class MemoryMeter(Meter):
         if account == "temporary":
             self._unsettled.append(booking)
         return booking
+
+    def _book_workspace(self, size: int, operator: str) -> None:
+        """Bytes that a kernel takes and gives back: there beside its results, and gone."""
+        segment = self.phases.now()
+        booking = Booking(size, "workspace", self.phases.module(), operator, segment)
+        self._events += [(booking, segment, operator), (booking, segment, "")]
 
     def _free(self, key: int) -> None:
         booking = self._bookings.pop(key)

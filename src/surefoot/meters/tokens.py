@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from surefoot.meters.meter import Meter, tensors_in
+from surefoot.meters.meter import Meter
 from surefoot.phases import Phases
 from surefoot.records.tally import Account
+from surefoot.trees import tensors_in
 
 
 class TokensMeter(Meter):

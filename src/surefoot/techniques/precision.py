@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from surefoot.recipe import Precision
+from surefoot.trees import map_tensors
 
 _COMPUTE = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
@@ -34,13 +35,7 @@ def inputs_in(precision: Precision, batch: Any) -> Any:
     """A batch with its floats in the parameters' format; integers stay as they are."""
     if precision != "bf16-true":
         return batch
-    if isinstance(batch, torch.Tensor):
-        return batch.to(torch.bfloat16) if batch.dtype.is_floating_point else batch
-    if isinstance(batch, list | tuple):
-        return type(batch)(inputs_in(precision, item) for item in batch)
-    if isinstance(batch, dict):
-        return {key: inputs_in(precision, item) for key, item in batch.items()}
-    return batch
+    return map_tensors(lambda each: each.to(torch.bfloat16) if each.dtype.is_floating_point else each, batch)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

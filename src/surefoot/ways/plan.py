@@ -3,6 +3,7 @@
 import torch
 
 from surefoot.data.batches import micro_batches
+from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Plan
@@ -12,11 +13,12 @@ from surefoot.world import FakeWorld
 
 def plan(recipe: Recipe) -> Plan:
     """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like."""
-    world = FakeWorld()
+    kernels = Kernels()
+    world = FakeWorld(kernels=kernels, density=recipe.density)
     batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
     with torch.random.fork_rng(), world:
         step = Step(recipe, world)
-        with Books(step.model) as books:
+        with Books(step.model, kernels=kernels) as books:
             for _ in range(2):
                 step(books.seen(world.take(batches) for _ in range(recipe.micro_batches())))
         parameters = sum(each.numel() for each in step.model.parameters())

@@ -1,0 +1,158 @@
+"""Kernels: what an operator really allocates, where torch's fake version of it does not say.
+
+A fake operator gives the shapes of its results. It says nothing of what the kernel takes and gives back inside
+itself, and of some results it has the wrong size. So each distinct call (operator, shapes, strides, dtypes, other
+arguments) is run once for real, on made-up data, and its allocations are read from torch's legacy profiler: it
+needs no compiler and prints nothing. What cannot differ is not run: views, elementwise work in one dtype, the
+optimizers' list operators. Random operators and calls above `limit_bytes` are not run either; the latter are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from surefoot.trees import map_tensors, tensors_in
+
+LIMIT_BYTES = 256 << 20
+_UNKNOWABLE = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_LISTS = ("_foreach_", "_fused_", "_amp_")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that an operator made: what it looks like, and the bytes of its storage."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    storage_bytes: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One distinct call: its new results, None for operands handed back, and the bytes it needs beside them."""
+
+    results: tuple[Result | None, ...]
+    workspace_bytes: int
+
+
+class Kernels:
+    """Remembers what each distinct call allocates."""
+
+    def __init__(self, *, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.too_large: Counter[str] = Counter()
+        self._known: dict[Any, Kernel | None] = {}
+
+    def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
+        """The kernel of a call; None where the fake version is trusted."""
+        if not _can_differ(func):
+            return None
+        tensors = list(tensors_in([args, kwargs]))
+        if not tensors or (torch.Tag.pointwise in func.tags and len({t.dtype for t in tensors if t.dim()}) < 2):
+            return None
+        key = func, _signature(args), _signature(kwargs)
+        if key not in self._known:
+            self._known[key] = self._measure(func, args, kwargs, tensors)
+        return self._known[key]
+
+    def _measure(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Kernel | None:
+        if sum(map(_reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
+            self.too_large[str(func)] += 1
+            return None
+        if torch.autograd._profiler_enabled():
+            return None  # the loop is being profiled, and a second profiler would end the first
+        with _disable_current_modes(), torch.autocast("cpu", enabled=False):  # gradients as in the loop: LSTM asks
+            made_up_args, made_up_kwargs = map_tensors(_made_up, (args, kwargs))
+            results: list[Any] = []
+            try:
+                peak = allocated_peak(lambda: results.append(func(*made_up_args, **made_up_kwargs)))
+            except RuntimeError:  # the made-up values do not suit this operator
+                return None
+            return _described(results[0], made_up_args, made_up_kwargs, peak)
+
+
+def allocated_peak(run: Callable[[], object]) -> int:
+    """The most bytes live at once of those that `run` allocated on this thread."""
+    from torch.autograd.profiler_legacy import profile
+
+    torch.autograd._enable_profiler_legacy(profile(profile_memory=True).config())
+    try:
+        run()
+    finally:
+        threads = torch.autograd._disable_profiler_legacy()
+    live = peak = 0
+    for event in (event for thread in threads for event in thread if event.kind() == "memory_alloc"):
+        live += event.cpu_memory_usage()
+        peak = max(peak, live)
+    return peak
+
+
+def _can_differ(func: Any) -> bool:
+    name = func.overloadpacket.__name__
+    return (
+        func.namespace == "aten"
+        and not func.is_view
+        and not name.startswith(_LISTS)
+        and _UNKNOWABLE.isdisjoint(func.tags)
+    )
+
+
+def _described(out: Any, args: Any, kwargs: Any, peak: int) -> Kernel:
+    given = {tensor.untyped_storage().data_ptr() for tensor in tensors_in([args, kwargs])}
+    new, results = 0, []
+    for tensor in tensors_in(out):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in given:
+            results.append(None)
+        else:
+            new += storage.nbytes()
+            results.append(Result(tuple(tensor.shape), tensor.stride(), tensor.dtype, storage.nbytes()))
+    return Kernel(tuple(results), max(0, peak - new))
+
+
+def _signature(tree: Any) -> Any:
+    """What decides a call's allocations, as something that can be a key."""
+    if isinstance(tree, torch.Tensor):
+        return tree.shape, tree.stride(), tree.dtype
+    if isinstance(tree, list | tuple):
+        return tuple(map(_signature, tree))
+    if isinstance(tree, dict):
+        return tuple((name, _signature(value)) for name, value in tree.items())
+    return tree if tree is None or isinstance(tree, bool | int | torch.dtype) else str(tree)
+
+
+def _made_up(tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor of the same layout: small positive numbers, or zeros for integers."""
+    fill = 0.01 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 0
+    elements = _reach(tensor) // tensor.element_size()
+    return torch.full((elements,), fill, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    """The bytes from a tensor's first to its last element."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (1 + last) * tensor.element_size()
+
+
+def corrected(out: Any, kernel: Kernel) -> Any:
+    """What a fake operator returned, with the results replaced whose dtype or storage the real one has otherwise."""
+    results = iter(kernel.results)
+
+    def right(tensor: torch.Tensor) -> torch.Tensor:
+        result = next(results, None)
+        if result is None or (tensor.dtype, tensor.untyped_storage().nbytes()) == (result.dtype, result.storage_bytes):
+            return tensor
+        elements = math.ceil(result.storage_bytes / result.dtype.itemsize)
+        return torch.empty(elements, dtype=result.dtype).as_strided(result.shape, result.stride)
+
+    return map_tensors(right, out)

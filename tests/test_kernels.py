@@ -1,0 +1,217 @@
+"""Kernels: what fake operators do not say is measured once for each distinct call."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import surefoot
+from surefoot.kernels import Kernels, allocated_peak, corrected
+from surefoot.meters import allocator
+from surefoot.meters.books import Books
+from surefoot.world import FakeWorld
+
+aten = torch.ops.aten
+
+
+def test_the_peak_of_a_call_counts_what_is_given_back():
+    x = torch.ones(1000)
+    assert allocated_peak(lambda: x.sin()) == 4000
+    assert allocated_peak(lambda: x.sin().cos().exp()) == 8000
+    assert allocated_peak(lambda: x.view(10, 100)) == 0
+
+
+@pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
+def test_the_legacy_profiler_agrees_with_the_counting_allocator():
+    allocator.install()
+    x, weight = torch.randn(4, 16, 20, 20).bfloat16(), torch.randn(8, 16, 3, 3).bfloat16()
+
+    def run():
+        return F.conv2d(x, weight).relu().sum()
+
+    run()
+    before = allocator.live_bytes()
+    allocator.reset_peak()
+    run()
+    assert allocated_peak(run) == allocator.peak_bytes() - before
+
+
+def test_the_private_parts_of_torch_that_kernels_needs_are_there():
+    from torch.autograd import profiler_legacy
+
+    for owner, name in (
+        (torch.autograd, "_enable_profiler_legacy"),
+        (torch.autograd, "_disable_profiler_legacy"),
+        (torch.autograd, "_profiler_enabled"),
+        (profiler_legacy, "profile"),
+    ):
+        assert hasattr(owner, name), f"torch {torch.__version__} has no {owner.__name__}.{name}: see kernels.py"
+
+
+def test_views_elementwise_work_and_random_operators_are_not_run():
+    kernels, x = Kernels(), torch.ones(4, 4)
+    for func, args in (
+        (aten.view.default, (x, [16])),
+        (aten.add.Tensor, (x, x)),
+        (aten.bernoulli.default, (x,)),
+        (aten.nonzero.default, (x,)),
+        (aten._foreach_mul.Scalar, ([x, x], 2.0)),
+    ):
+        assert kernels.measured(func, args, {}) is None
+    assert kernels._known == {}
+
+
+def test_mixed_elementwise_work_makes_a_copy_inside():
+    x, y = torch.ones(1000, 100), torch.ones(1000, 100).bfloat16()
+    kernel = Kernels().measured(aten.add.Tensor, (x, y), {})
+    assert kernel.results[0].storage_bytes == 400_000
+    assert kernel.workspace_bytes == allocated_peak(lambda: x + y) - 400_000 > 0
+
+
+def test_a_call_is_measured_once_and_leaves_the_generator_alone():
+    kernels, x = Kernels(), torch.ones(8, 8)
+    before = torch.get_rng_state()
+    first = kernels.measured(aten.mm.default, (x, x), {})
+    assert kernels.measured(aten.mm.default, (x.clone(), x + 1), {}) is first
+    assert len(kernels._known) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_call_above_the_limit_is_counted_and_not_run():
+    kernels, x = Kernels(limit_bytes=100), torch.ones(8, 8)
+    assert kernels.measured(aten.mm.default, (x, x), {}) is None
+    assert kernels.too_large == {"aten.mm.default": 1}
+
+
+def test_a_loop_that_is_profiled_is_left_alone():
+    x = torch.ones(8, 8)
+    with torch.profiler.profile() as seen:
+        assert Kernels().measured(aten.mm.default, (x, x), {}) is None
+        x @ x
+    assert any(event.key == "aten::mm" for event in seen.key_averages())
+
+
+def test_a_fake_result_of_the_wrong_size_is_replaced():
+    """`mse_loss` hands back a scalar on a storage of the whole difference; LSTM keeps a workspace for backward."""
+    x, y = torch.ones(100, 10), torch.zeros(100, 10)
+    real = F.mse_loss(x, y).untyped_storage().nbytes()
+    with FakeWorld():
+        fake = F.mse_loss(torch.ones(100, 10), torch.zeros(100, 10))
+        assert fake.untyped_storage().nbytes() == real
+        lstm = nn.LSTM(8, 16, batch_first=True)
+        with surefoot.watch(lstm) as seen:
+            optimizer = torch.optim.SGD(lstm.parameters(), lr=0.1)
+            lstm(torch.ones(4, 5, 8))[0].sum().backward()
+            optimizer.step()
+    assert seen.tally.total("memory/activations") > 4 * 5 * 16 * 4 * 4
+    kernel = Kernels().measured(aten.mm.default, (x, x.t()), {})
+    wrong = torch.empty(100, 100, dtype=torch.bfloat16)
+    assert corrected(wrong, kernel).dtype is torch.float32
+
+
+def peaks(build, batch, loss, *, optimizer=torch.optim.SGD):
+    """The peak of one step by phase: booked on fake tensors, and counted by the allocator on real ones."""
+    from surefoot.phases import Listener, Phases
+
+    class Counter(Listener):
+        def __init__(self):
+            self.found, self.running = {}, None
+
+        def entered(self, segment):
+            if self.running is not None:
+                name = "update" if self.running.name == "between" else self.running.name
+                self.found[name] = max(self.found.get(name, 0), allocator.peak_bytes() - base)
+            allocator.reset_peak()
+            self.running = segment
+
+    def step(model, made):
+        loss(model(batch())).backward()
+        made.step()
+        made.zero_grad()
+
+    allocator.install()
+    base = allocator.live_bytes()
+    model = build()
+    made = optimizer(model.parameters(), lr=0.1)
+    step(model, made)
+    counter, phases = Counter(), Phases(model)
+    phases.listeners.append(counter)
+    with phases:
+        step(model, made)
+    del model, made
+    with FakeWorld() as world:
+        model = build()
+        made = optimizer(model.parameters(), lr=0.1)
+        with Books(model, kernels=world._small.kernels) as books:
+            step(model, made)
+            step(model, made)
+    booked = {name: peak.peak_bytes for name, peak in books.steps[1].phase_peaks.items()}
+    return {name: (booked[name], counter.found[name]) for name in ("forward", "backward")}
+
+
+@pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv2d(16, 8, 3, stride=2)),
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 5, padding=2), nn.BatchNorm2d(8), nn.GELU(), nn.MaxPool2d(2)),
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.Flatten(2), nn.Linear(576, 32), nn.LayerNorm(32)),
+    ],
+    ids=["group norm", "batch norm", "linear on three dimensions"],
+)
+def test_booked_peaks_equal_the_allocator_with_the_workspace_of_convolutions(build):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = peaks(build, lambda: torch.ones(4, 3, 24, 24), lambda out: out.square().mean())
+    finally:
+        torch.set_num_threads(threads)
+    for booked, counted in found.values():
+        assert booked == pytest.approx(counted, rel=2e-4)
+
+
+def test_the_bias_of_a_linear_layer_is_added_as_without_a_mode():
+    """On an input that is not contiguous: in place, and with the same numbers and gradients."""
+    layer, x = nn.Linear(6, 5), torch.randn(3, 6, 4).transpose(1, 2)
+    plain = layer(x)
+    plain.square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.zero_grad()
+    with Books(layer) as books:
+        watched = layer(x)
+        watched.square().sum().backward()
+        torch.optim.SGD(layer.parameters(), lr=0.0).step()
+    assert torch.equal(watched, plain)
+    assert all(torch.equal(p.grad, g) for p, g in zip(layer.parameters(), gradients, strict=True))
+    made = [b for b in books.memory._bookings.values() if b.operator == "aten.add.Tensor"]
+    assert not made
+
+
+def test_how_many_elements_are_chosen_is_stated():
+    class Routed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.expert = nn.Linear(8, 4), nn.Linear(8, 8)
+
+        def forward(self, x):
+            rows = (self.gate(x).argmax(-1) == 0).nonzero().flatten()
+            return torch.zeros_like(x).index_add(0, rows, self.expert(x[rows]))
+
+    def planned(density):
+        recipe = surefoot.Recipe(
+            model=Routed,
+            data=lambda: torch.utils.data.TensorDataset(torch.randn(64, 8)),
+            loss=lambda model, batch: model(batch[0]).square().mean(),
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            micro_batch_size=32,
+            density=density,
+        )
+        return surefoot.plan(recipe)
+
+    worst, quarter = planned(None), planned(0.25)
+    assert worst.assumptions == (
+        "nonzero chose 100.0% of 32 elements: the worst case; set the recipe's density (2 times)",
+    )
+    assert quarter.assumptions == ("nonzero chose 25.0% of 32 elements: the recipe's density (2 times)",)
+    assert quarter.steady.tally.total("flops/forward/expert") * 4 == worst.steady.tally.total("flops/forward/expert")
+    assert quarter.steady.peak.peak_bytes < worst.steady.peak.peak_bytes
