@@ -12,7 +12,7 @@ from surefoot.records.plan import Plan
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
 from surefoot.records.tally import Account, Tally
-from surefoot.records.usage import Peak, Usage
+from surefoot.records.usage import Holding, Peak, Usage
 from surefoot.records.watched import Watched
 from surefoot.reports.live import LiveView
 from surefoot.reports.text import (
@@ -38,7 +38,8 @@ TALLY = Tally.of(
     ]
 )
 PEAK = Peak(277 * MIB, "backward", "blocks.3.mlp.2", "aten.mm.default")
-STEADY = Usage(TALLY, PEAK, {"load": Peak(50 * MIB, "load"), "backward": PEAK})
+HOLDING = Holding(64 * MIB, "activations", "", "loss", "aten._log_softmax.default", "float32[8192, 2048]")
+STEADY = Usage(TALLY, PEAK, {"load": Peak(50 * MIB, "load"), "backward": PEAK}, (HOLDING,))
 FIRST = Usage(TALLY, Peak(253 * MIB, "forward", "head", "aten.mm.default"), {})
 KNOBS = {"layers": 12, "lr": 0.001, "corpus": "stdlib"}
 FINDING = Finding(

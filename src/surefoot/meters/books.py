@@ -59,5 +59,5 @@ class Books(Listener):
         if self._operators.paused:
             return
         tally = Tally.of(account for meter in self.meters for account in meter.accounts())
-        self.steps.append(Usage(tally, self.memory.peak, self.memory.phase_peaks))
+        self.steps.append(Usage(tally, self.memory.peak, self.memory.phase_peaks, self.memory.largest))
         self._operators.paused = self.most_steps is not None and len(self.steps) >= self.most_steps

@@ -30,18 +30,21 @@ from surefoot.kernels import Kernels
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
-from surefoot.records.usage import Peak
+from surefoot.records.usage import Holding, Peak
 from surefoot.trees import tensors_in
+
+HOLDINGS = 5
+"""How many of the largest storages at the peak are kept by name."""
 
 
 class Booking:
-    """One storage: its bytes, its account, the module and operator that made it."""
+    """One storage: its bytes, its account, the module and operator that made it, and for which tensor."""
 
-    __slots__ = ("account", "born", "live", "module", "operator", "size", "weak")
+    __slots__ = ("account", "born", "live", "module", "operator", "size", "tensor", "weak")
 
     def __init__(self, size: int, account: str, module: str, operator: str, born: Segment) -> None:
         self.size, self.account, self.module, self.operator, self.born = size, account, module, operator, born
-        self.live = True
+        self.live, self.tensor = True, ""
         self.weak: weakref.ref[torch.UntypedStorage] | None = None
 
 
@@ -51,6 +54,7 @@ class MemoryMeter(Meter):
     def __init__(self, phases: Phases, kernels: Kernels | None = None) -> None:
         self.phases, self.kernels = phases, kernels
         self.peak = Peak()
+        self.largest: tuple[Holding, ...] = ()
         self.phase_peaks: dict[str, Peak] = {}
         self._bookings: dict[int, Booking] = {}
         self._carried: list[Booking] = []
@@ -110,6 +114,7 @@ class MemoryMeter(Meter):
         amounts: dict[str, int] = defaultdict(int)
         for booking in live_at_peak:
             amounts[f"memory/{booking.account}/{booking.module}".rstrip("/")] += booking.size
+        self.largest = tuple(map(_holding, sorted(live_at_peak, key=lambda booking: -booking.size)[:HOLDINGS]))
         self._carried = [booking for booking in self._bookings.values() if booking.live]
         self._events.clear()
         self._unsettled = [booking for booking in self._unsettled if booking.live]
@@ -122,6 +127,7 @@ class MemoryMeter(Meter):
         if booking is not None or storage.nbytes() == 0:
             return booking
         booking = Booking(storage.nbytes(), account, self.phases.module(), operator, self.phases.now())
+        booking.tensor = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
         booking.weak = weakref.ref(storage, lambda _: self._free(key))
         self._bookings[key] = booking
         self._events.append((booking, booking.born, operator))
@@ -190,3 +196,8 @@ class MemoryMeter(Meter):
             else:
                 present[booking] = None
         return list(present)
+
+
+def _holding(booking: Booking) -> Holding:
+    made = booking.born.name, booking.operator, booking.tensor
+    return Holding(booking.size, booking.account, booking.module, *made)

@@ -16,9 +16,23 @@ class Peak:
 
 
 @dataclass(frozen=True)
+class Holding:
+    """One storage that was live at the peak: its bytes, what it is for, and what made it."""
+
+    size_bytes: int
+    account: str
+    module: str
+    phase: str
+    operator: str
+    tensor: str
+    """Dtype and shape of the tensor it was made for, such as `float32[8192, 50257]`."""
+
+
+@dataclass(frozen=True)
 class Usage:
     """One step. The `memory/` accounts are those live at the peak, so they add up to `peak.peak_bytes`."""
 
     tally: Tally = Tally()
     peak: Peak = Peak()
     phase_peaks: dict[str, Peak] = field(default_factory=dict)
+    largest: tuple[Holding, ...] = ()

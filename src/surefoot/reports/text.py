@@ -5,6 +5,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from surefoot.costs.advice import advise, largest
 from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Entry, Ledger
@@ -25,6 +26,8 @@ _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 def plan_text(plan: Plan) -> RenderableType:
     """What a step will take: memory first, since it decides whether the run starts at all."""
     return Group(
+        _headline(plan.recipe, plan.steady),
+        Text(),
         _title(plan.recipe, plan.knobs, plan.about),
         Text(
             f"{counted(plan.parameters, 'parameter')}, {counted(plan.tokens_per_step, 'token')} per step "
@@ -136,6 +139,18 @@ def _usage_text(first: Usage, steady: Usage) -> RenderableType:
     )
 
 
+def _headline(name: str, usage: Usage) -> RenderableType:
+    """The answer in one line: how much, what is largest of it, and what to do about that."""
+    said = f"{bytes_text(usage.peak.peak_bytes)} at the peak"
+    holding = largest(usage)
+    if holding is not None:
+        made = f" of {holding.operator}" if holding.operator else ""
+        inside = f" in {holding.module or holding.phase}"
+        said += f"; largest is {bytes_text(holding.size_bytes)}, {holding.tensor}{made}{inside} ({holding.account})"
+        said += f": {advise(holding)}" if advise(holding) else ""
+    return Text.assemble((name, "bold"), ": ", said)
+
+
 def _moment(peak: Peak) -> str:
     inside = f" of {peak.module}" if peak.module else ""
     return f"in {peak.phase}{inside}" + (f", after {peak.operator}" if peak.operator else "")
@@ -234,8 +249,10 @@ def _spread(rows: list[LogRow], most: int) -> list[LogRow]:
 
 def _title(name: str, knobs: dict[str, str | int | float | bool | None], about: str = "") -> RenderableType:
     title = Table.grid(padding=(0, 2))
-    title.add_row(Text(name, style="bold"), Text(about) if about else "")
-    title.add_row("", Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim"))
+    settings = Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim")
+    title.add_row(Text(name, style="bold"), Text(about) if about else settings)
+    if about:
+        title.add_row("", settings)
     return title
 
 

@@ -1,0 +1,152 @@
+"""plan: it says where the peak is, what is largest there, and what would make it smaller."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import surefoot
+from surefoot.costs.advice import advise
+from surefoot.records.usage import Holding
+from surefoot.reports.text import as_text, plan_text
+
+
+class Speaker(nn.Module):
+    """A small body and a large vocabulary."""
+
+    def __init__(self, vocabulary: int = 5000, keep: bool = True):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(vocabulary, 16), nn.Linear(16, vocabulary)
+        self.keep = keep
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens))
+
+
+def speaking(loss) -> surefoot.Recipe:
+    return surefoot.Recipe(
+        model=Speaker,
+        data=lambda: torch.utils.data.TensorDataset(torch.randint(0, 5000, (64, 32))),
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        micro_batch_size=16,
+        tokens_per_sample=32,
+    )
+
+
+def whole(model, batch):
+    logits = model(batch[0]).float()
+    return F.cross_entropy(logits.flatten(0, 1), batch[0].flatten(), reduction="sum"), batch[0].numel()
+
+
+def test_a_plan_names_logits_as_the_largest_tensor_and_says_what_to_do():
+    plan = surefoot.plan(speaking(whole))
+    largest = plan.steady.largest[0]
+    assert largest.tensor == "float32[512, 5000]" or largest.tensor == "float32[16, 32, 5000]"
+    assert largest.size_bytes == 512 * 5000 * 4
+    first_line = as_text(plan_text(plan), width=300).splitlines()[0]
+    assert "largest is 9.77 MiB, float32[512, 5000] of aten._log_softmax" in first_line
+    assert "compute it over a part of the samples" in first_line
+
+
+def test_following_the_advice_lowers_the_peak():
+    def in_parts(model, batch):
+        hidden = model.embed(batch[0]).flatten(0, 1)
+
+        def part(rows, targets):
+            return F.cross_entropy(model.head(rows), targets, reduction="sum")
+
+        from torch.utils.checkpoint import checkpoint
+
+        pairs = zip(hidden.split(64), batch[0].flatten().split(64), strict=True)
+        return sum(checkpoint(part, *pair, use_reentrant=False) for pair in pairs), batch[0].numel()
+
+    before, after = (surefoot.plan(speaking(loss)).steady.peak.peak_bytes for loss in (whole, in_parts))
+    assert after < before / 3
+
+
+def test_without_the_owner_of_the_largest_tensor_the_peak_falls_by_what_was_booked():
+    """A module that keeps a large tensor for backward; without it, the peak falls by exactly its bytes."""
+
+    class Keeper(nn.Module):
+        def forward(self, x):
+            big = x.repeat(1, 100)
+            return x + 0 * big.sin().sum()  # sin keeps its input for backward
+
+    class Passing(nn.Module):
+        def forward(self, x):
+            return x
+
+    def planned(middle):
+        model = lambda: nn.Sequential(nn.Linear(32, 32), middle(), nn.Linear(32, 1))  # noqa: E731
+        return surefoot.plan(
+            surefoot.Recipe(
+                model=model,
+                data=lambda: torch.utils.data.TensorDataset(torch.randn(64, 32)),
+                loss=lambda model, batch: model(batch[0]).square().mean(),
+                optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+                micro_batch_size=64,
+            )
+        ).steady
+
+    kept, without = planned(Keeper), planned(Passing)
+    assert kept.largest[0].module == "1"
+    assert kept.largest[0].size_bytes == 64 * 3200 * 4
+    owned = sum(
+        account.amount
+        for account in kept.tally.accounts
+        if account.name.startswith("memory/") and account.name.endswith("/1")
+    )
+    rest = kept.peak.peak_bytes - owned
+    assert owned >= kept.largest[0].size_bytes
+    assert without.peak.peak_bytes <= rest + 64 * 32 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("holding", "words"),
+    [
+        (Holding(1, "activations", "attn", "forward", "aten._softmax.default", ""), "scaled_dot_product_attention"),
+        (Holding(1, "temporary", "", "update", "aten._foreach_sqrt.default", ""), "foreach=False"),
+        (Holding(1, "activations", "mlp", "forward", "aten.gelu.default", ""), "recompute"),
+        (Holding(1, "optimizer", "mlp", "update", "", ""), "shards"),
+        (Holding(1, "temporary", "", "backward", "aten.mul.Tensor", ""), ""),
+    ],
+)
+def test_advice(holding, words):
+    assert words in advise(holding)
+    assert bool(words) == bool(advise(holding))
+
+
+def test_recomputation_is_seen_in_memory_and_flops():
+    from torch.utils.checkpoint import checkpoint
+
+    class Block(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+
+    class Deep(nn.Module):
+        def __init__(self, again: bool):
+            super().__init__()
+            self.blocks, self.again = nn.ModuleList(Block() for _ in range(6)), again
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=False) if self.again else block(x)
+            return x
+
+    def planned(again: bool):
+        recipe = surefoot.Recipe(
+            model=lambda: Deep(again),
+            data=lambda: torch.utils.data.TensorDataset(torch.randn(512, 64)),
+            loss=lambda model, batch: model(batch[0]).square().mean(),
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            micro_batch_size=512,
+        )
+        return surefoot.plan(recipe).steady, surefoot.plan(dataclasses.replace(recipe, micro_batch_size=256)).steady
+
+    (plain, _), (again, _) = planned(False), planned(True)
+    assert again.peak.peak_bytes < plain.peak.peak_bytes
+    assert again.tally.total("flops/forward") == plain.tally.total("flops/forward")
+    assert again.tally.total("flops/recompute") > 0 == plain.tally.total("flops/recompute")
