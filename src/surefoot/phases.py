@@ -73,7 +73,7 @@ class Phases:
         self._follow_backward()
         self._follow_random_state()
         if self._given is not None:
-            self._find(self._given)
+            self.find(self._given)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,7 @@ class Phases:
         if self.segment.name == "between":
             self.segment.name = "load"
         if model not in self.names:
-            self._find(model)
+            self.find(model)
         self._forwards += 1
         for listener in self.listeners:
             listener.forward_begins(model)
@@ -200,8 +200,8 @@ class Phases:
         self._marks = [(0, "")]
         self._enter("load")
 
-    def _find(self, model: torch.nn.Module) -> None:
-        """A model seen for the first time; a second one gets its class as a prefix to its modules' names."""
+    def find(self, model: torch.nn.Module) -> None:
+        """Takes note of a model; a second one gets its class as a prefix to its modules' names."""
         prefix = "" if not self.models else f"{type(model).__name__}."
         self.models[model] = prefix
         for name, module in model.named_modules():

@@ -37,12 +37,28 @@ class Step:
         self.scheduler = schedule.scheduler(recipe.schedule, self.optimizer, recipe.steps())
         self.scaler = precision.scaler(recipe.precision, self.device)
 
+    def evaluate(self, batches: Iterable[Any]) -> torch.Tensor:
+        """The loss over all elements of some batches: evaluation mode and no gradients, and back to training."""
+        total_loss, total_count = torch.zeros((), device=self.device), 0
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                for batch in batches:
+                    loss, count = self._loss(batch)
+                    total_loss, total_count = total_loss + loss, total_count + count
+        finally:
+            self.model.train()
+        return total_loss / total_count
+
+    def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
+        with precision.autocast(self.recipe.precision, self.device):
+            inputs = precision.inputs_in(self.recipe.precision, batch)
+            return accumulate.sum_and_count(self.recipe.loss(self.model, inputs))
+
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         reference: torch.Tensor | int | None = None
         for batch in batches:
-            with precision.autocast(self.recipe.precision, self.device):
-                inputs = precision.inputs_in(self.recipe.precision, batch)
-                loss, count = accumulate.sum_and_count(self.recipe.loss(self.model, inputs))
+            loss, count = self._loss(batch)
             if reference is None:
                 reference = total_count = count
                 total_loss = loss.detach()

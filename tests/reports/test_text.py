@@ -52,6 +52,9 @@ FINDING = Finding(
 )
 
 
+NOTES = (".item() answered 1 (2 times)",)
+
+
 def test_plan(golden):
     plan = Plan(
         "gpt",

@@ -150,3 +150,36 @@ def test_recomputation_is_seen_in_memory_and_flops():
     assert again.peak.peak_bytes < plain.peak.peak_bytes
     assert again.tally.total("flops/forward") == plain.tally.total("flops/forward")
     assert again.tally.total("flops/recompute") > 0 == plain.tally.total("flops/recompute")
+
+
+def test_the_peaks_around_the_steps(small_recipe):
+    plan = surefoot.plan(small_recipe("cruncher"))
+    states = 4 * plan.parameters
+    counters = 4 * 2 * 4
+    assert states <= plan.init.peak.peak_bytes < 1.5 * states
+    assert plan.state_bytes == 3 * states + counters  # parameters, and AdamW's two moments
+    assert plan.resume.peak.peak_bytes >= states + plan.state_bytes
+    assert 3 * states < plan.evaluate.peak.peak_bytes < plan.steady.peak.peak_bytes
+    assert "evaluate" in plan.evaluate.phase_peaks
+    assert plan.evaluate.tally.total("flops") == plan.steady.tally.total("flops/forward")
+
+
+def test_evaluation_inside_changes_nothing(small_recipe):
+    from surefoot.data.batches import micro_batches
+    from surefoot.step import Step
+    from surefoot.world import World
+
+    def losses(evaluating: bool):
+        recipe = small_recipe("sentiment")
+        batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=0)
+        other = next(micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=1))
+        with torch.random.fork_rng(), World() as world:
+            step, found = Step(recipe, world), []
+            for _ in range(4):
+                found.append(step(world.take(batches) for _ in range(2)).loss.item().hex())
+                if evaluating:
+                    assert step.evaluate([other]).item() > 0
+            assert step.model.training
+        return found
+
+    assert losses(True) == losses(False)

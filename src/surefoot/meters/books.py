@@ -55,9 +55,13 @@ class Books(Listener):
             self.memory.see(batch)
             yield batch
 
+    def close(self) -> Usage:
+        """What was used since the books were last closed."""
+        tally = Tally.of(account for meter in self.meters for account in meter.accounts())
+        return Usage(tally, self.memory.peak, self.memory.phase_peaks, self.memory.largest)
+
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         if self._operators.paused:
             return
-        tally = Tally.of(account for meter in self.meters for account in meter.accounts())
-        self.steps.append(Usage(tally, self.memory.peak, self.memory.phase_peaks, self.memory.largest))
+        self.steps.append(self.close())
         self._operators.paused = self.most_steps is not None and len(self.steps) >= self.most_steps

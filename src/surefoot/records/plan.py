@@ -7,7 +7,12 @@ from surefoot.records.usage import Usage
 
 @dataclass(frozen=True)
 class Plan:
-    """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one."""
+    """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
+
+    Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building them
+    anew with a saved state beside them (`resume`). `state_bytes` is what a checkpoint holds, and what staging one
+    copies into host memory: parameters, buffers and optimizer state.
+    """
 
     recipe: str
     about: str
@@ -18,4 +23,8 @@ class Plan:
     steps: int | None
     first: Usage = Usage()
     steady: Usage = Usage()
+    init: Usage = Usage()
+    evaluate: Usage = Usage()
+    resume: Usage = Usage()
+    state_bytes: int = 0
     assumptions: tuple[str, ...] = field(default=())

@@ -18,7 +18,7 @@ from surefoot.records.units import amount_text, bytes_text, count_text, counted,
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
 
-PHASES = ("init", "load", "forward", "loss", "backward", "update", "evaluate")
+PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
 _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -34,7 +34,8 @@ def plan_text(plan: Plan) -> RenderableType:
             f"in {counted(plan.micro_batches, 'micro-batch')}"
             + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
-        _usage_text(plan.first, plan.steady),
+        _usage_text(plan.first, plan.steady, around=_around(plan)),
+        Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
 
@@ -125,14 +126,20 @@ def as_text(renderable: RenderableType, *, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
-def _usage_text(first: Usage, steady: Usage) -> RenderableType:
+def _around(plan: Plan) -> dict[str, Peak]:
+    """The peaks before and after the steps."""
+    found = {"init": plan.init, "evaluate": plan.evaluate, "resume": plan.resume}
+    return {name: usage.peak for name, usage in found.items() if usage.peak.peak_bytes}
+
+
+def _usage_text(first: Usage, steady: Usage, *, around: dict[str, Peak] | None = None) -> RenderableType:
     return Group(
         Text(f"\nmemory  {bytes_text(steady.peak.peak_bytes)} at the peak of a steady step", style="bold"),
         Text(f"        {_moment(steady.peak)}"),
         Text(f"        first step: {bytes_text(first.peak.peak_bytes)}, {_moment(first.peak)}", style="dim"),
         _shares(steady.tally, "memory"),
         Text("\npeak by phase", style="bold"),
-        _phase_peaks(steady.phase_peaks),
+        _phase_peaks({**(around or {}), **steady.phase_peaks}),
         Text(f"\ncompute  {flops_text(steady.tally.total('flops'))} per step", style="bold"),
         _shares(steady.tally, "flops"),
         _modules(steady.tally),

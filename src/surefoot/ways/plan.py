@@ -1,5 +1,8 @@
 """plan: what a recipe's step will take, found by running it on tensors that have no memory."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 
 from surefoot.data.batches import micro_batches
@@ -7,7 +10,9 @@ from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Plan
+from surefoot.records.usage import Usage
 from surefoot.step import Step
+from surefoot.trees import map_tensors, tensors_in
 from surefoot.world import FakeWorld
 
 
@@ -16,12 +21,25 @@ def plan(recipe: Recipe) -> Plan:
     kernels = Kernels()
     world = FakeWorld(kernels=kernels, density=recipe.density)
     batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
-    with torch.random.fork_rng(), world:
+
+    def loaded() -> Iterator[Any]:
+        return books.seen(world.take(batches) for _ in range(recipe.micro_batches()))
+
+    with torch.random.fork_rng(), world, Books(kernels=kernels) as books:
         step = Step(recipe, world)
-        with Books(step.model, kernels=kernels) as books:
-            for _ in range(2):
-                step(books.seen(world.take(batches) for _ in range(recipe.micro_batches())))
+        init = books.close()
+        books.phases.find(step.model)
         parameters = sum(each.numel() for each in step.model.parameters())
+        step(loaded())
+        step(loaded())
+        step.evaluate(loaded())
+        evaluate = books.close()
+        saved = _saved(step)
+        state_bytes = sum(each.untyped_storage().nbytes() for each in _once(tensors_in(saved)))
+        del step
+        books.close()
+        resume = _resumed(recipe, world, books, saved)
+    too_large = sum(kernels.too_large.values())
     return Plan(
         recipe=recipe.name,
         about=recipe.about,
@@ -32,5 +50,34 @@ def plan(recipe: Recipe) -> Plan:
         steps=recipe.steps(),
         first=books.steps[0],
         steady=books.steps[1],
-        assumptions=tuple(f"{note} ({times} times)" for note, times in world.assumptions.items()),
+        init=init,
+        evaluate=evaluate,
+        resume=resume,
+        state_bytes=state_bytes,
+        assumptions=(
+            *(f"{note} ({times} times)" for note, times in world.assumptions.items()),
+            *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
+        ),
     )
+
+
+def _saved(step: Step) -> dict[str, Any]:
+    """The state of a step as it comes from a file: every tensor once more, tied ones once."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        return copies.setdefault(id(tensor.untyped_storage()), torch.empty_like(tensor))
+
+    return map_tensors(copy, {"model": step.model.state_dict(), "optimizer": step.optimizer.state_dict()})
+
+
+def _resumed(recipe: Recipe, world: FakeWorld, books: Books, saved: dict[str, Any]) -> Usage:
+    """Builds a step anew and gives it a saved state, which is held beside it until it has been taken over."""
+    step = Step(recipe, world)
+    step.model.load_state_dict(saved["model"])
+    step.optimizer.load_state_dict(saved["optimizer"])
+    return books.close()
+
+
+def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(tensor.untyped_storage()): tensor for tensor in tensors}.values())

@@ -20,8 +20,10 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
     world = World()
     batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
     with torch.random.fork_rng(), world:
-        step = Step(recipe, world)
-        with Books(step.model) as books:
+        with Books() as books:
+            step = Step(recipe, world)
+            books.close()
+            books.phases.find(step.model)
             for _ in range(2):
                 step(books.seen(world.take(batches) for _ in range(recipe.micro_batches())))
         step_seconds = []
