@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from surefoot.trees import map_tensors, tensors_in
 
-LIMIT_BYTES = 256 << 20
+LIMIT_BYTES = 64 << 20
 _UNKNOWABLE = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _LISTS = ("_foreach_", "_fused_", "_amp_")
 

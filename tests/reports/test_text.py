@@ -52,22 +52,14 @@ FINDING = Finding(
 )
 
 
-NOTES = (".item() answered 1 (2 times)",)
-
-
 def test_plan(golden):
-    plan = Plan(
-        "gpt",
-        "the next byte",
-        KNOBS,
-        3_281_408,
-        8192,
-        4,
-        500,
-        FIRST,
-        STEADY,
-        (".item() answered 1 (2 times)",),
-    )
+    steps = {
+        "first": FIRST,
+        "steady": STEADY,
+        "state_bytes": 36 * MIB,
+        "assumptions": (".item() answered 1 (2 times)",),
+    }
+    plan = Plan("gpt", "the next byte", KNOBS, 3_281_408, 8192, 4, 500, **steps)
     golden("plan.txt", as_text(plan_text(plan)))
 
 
