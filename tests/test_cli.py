@@ -71,7 +71,7 @@ def test_overrides_come_from_the_signature():
         (("plan", "gpt", "width=100", "heads=3"), "width=100 does not divide into heads=3"),
         (
             ("train", "nothing"),
-            "no recipe 'nothing'; built in: cruncher, fashion, gpt, regression, sentiment",
+            "no recipe 'nothing'; built in: cruncher, fashion, gpt, hf, regression, sentiment",
         ),
         (("report", "nowhere"), "nowhere is not a run"),
         (("export", "nowhere"), "nowhere is not a run"),

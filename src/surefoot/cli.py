@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from surefoot.errors import SurefootError
+from surefoot.errors import RecipeError, SurefootError
 from surefoot.records.codec import to_json
 
 if TYPE_CHECKING:
@@ -62,13 +62,28 @@ def surefoot(
 
 
 @app.command()
-def plan(recipe: RecipeArgument, knobs: KnobsArgument = None, json: JsonOption = False) -> None:
+def plan(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
+    ] = None,
+    knobs: KnobsArgument = None,
+    hf: Annotated[
+        Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Memory and FLOPs of a step, by account and module, without running it.
 
     The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
     planned on it. Example: `surefoot plan gpt layers=24 width=1024 heads=16`
     """
-    loaded = _load(recipe, knobs)
+    if hf is not None:
+        loaded = _load("hf", [f"config={hf}", *([recipe] if recipe else []), *(knobs or ())])
+    elif recipe is None:
+        raise RecipeError("plan what? name a recipe, or a folder with --hf")
+    else:
+        loaded = _load(recipe, knobs)
     from surefoot.reports.text import plan_text
     from surefoot.ways.plan import plan as way
 

@@ -186,11 +186,11 @@ def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
 
 
 def _modules(tally: Tally) -> RenderableType:
-    """The modules that take the most, by their first two names; siblings that take the same are one row."""
+    """The modules that take the most; siblings that take the same are one row."""
     memory, flops = _by_module(tally, "memory"), _by_module(tally, "flops")
     alike: dict[tuple[str, float, float], list[str]] = {}
     for name in sorted({*memory, *flops}, key=lambda name: (len(name), name)):
-        parent = name.partition(".")[0] if "." in name else name
+        parent = name.rpartition(".")[0] if "." in name else name
         alike.setdefault((parent, memory.get(name, 0), flops.get(name, 0)), []).append(name)
     rows = sorted(alike.items(), key=lambda row: (-len(row[1]) * row[0][1], -len(row[1]) * row[0][2]))
     table = _table("module", "memory at peak", "FLOPs", "")
@@ -210,9 +210,16 @@ def _by_module(tally: Tally, name: str) -> dict[str, float]:
     for account in tally.accounts:
         first, *rest = account.name.split("/", 2)
         if first == name:
-            module = ".".join(rest[1].split(".")[:2]) if len(rest) > 1 else ""
+            module = _shown_module(rest[1]) if len(rest) > 1 else ""
             amounts[module] = amounts.get(module, 0) + account.amount
     return amounts
+
+
+def _shown_module(name: str) -> str:
+    """A module's name down to the first that is numbered, such as `model.layers.3`; else its first two parts."""
+    parts = name.split(".")
+    numbered = next((index for index, part in enumerate(parts) if part.isdigit()), 1)
+    return ".".join(parts[: numbered + 1])
 
 
 def _sides(entry: Entry) -> tuple[str, str]:

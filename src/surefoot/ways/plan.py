@@ -32,6 +32,7 @@ def plan(recipe: Recipe) -> Plan:
         parameters = sum(each.numel() for each in step.model.parameters())
         step(loaded())
         step(loaded())
+        books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
         saved = _saved(step)

@@ -1,0 +1,32 @@
+"""Conventions: FLOPs per token as others count them, each with its formula.
+
+N is all parameters, E the largest input embedding, A the sum over attention layers of heads x head size, T the
+context. Which project uses which was checked numerically against the figures they publish.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A formula, and who prints figures by it."""
+
+    formula: str
+    used_by: str
+    parameters: int
+    embedding: int
+    attention: int
+
+
+CONVENTIONS = {
+    "6N": Convention("6 N", "the rule of thumb", 6, 0, 0),
+    "PaLM": Convention("6 N + 12 A T", "PaLM, nanoGPT, llm-foundry, torchtitan before May 2024", 6, 0, 12),
+    "torchtitan": Convention("6 (N - E) + 12 A T", "torchtitan since May 2024, NeMo 24.07", 6, 6, 12),
+    "Megatron-Bridge": Convention("6 (N - E) + 6 A T", "Megatron-Bridge: causal attention halved", 6, 6, 6),
+}
+
+
+def flops_per_token(name: str, *, parameters: int, embedding: int, attention_width: int, context: int) -> int:
+    """FLOPs of forward and backward for one token, by a convention's formula."""
+    rule = CONVENTIONS[name]
+    return rule.parameters * parameters - rule.embedding * embedding + rule.attention * attention_width * context

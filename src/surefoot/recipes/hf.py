@@ -1,0 +1,57 @@
+"""hf: a Hugging Face model from the config.json in a local folder, with random weights and random tokens.
+
+For planning and profiling, not for learning. Needs `pip install 'surefoot[hf]'`; nothing is downloaded.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from surefoot import Recipe
+from surefoot.errors import RecipeError
+
+
+def model_loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
+    """The model's own loss, with the tokens as labels."""
+    tokens = batch[0]
+    return model(input_ids=tokens, labels=tokens).loss
+
+
+def read_config(folder: str) -> Any:
+    try:
+        from transformers import AutoConfig
+    except ImportError as error:
+        raise RecipeError("the recipe hf needs transformers: pip install 'surefoot[hf]'") from error
+    if not (Path(folder) / "config.json").is_file():
+        raise RecipeError(f"no config.json in {folder}; config names the folder that holds it")
+    return AutoConfig.from_pretrained(folder, local_files_only=True)
+
+
+def build(config: Any) -> nn.Module:
+    """The architecture that the config names, with the head it was trained with, if this head knows a loss."""
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+    kinds = (AutoModelForSeq2SeqLM,) if config.is_encoder_decoder else (AutoModelForCausalLM, AutoModelForMaskedLM)
+    for kind in kinds:
+        if type(config) in kind._model_mapping:
+            return kind.from_config(config)
+    raise RecipeError(f"{config.model_type} has no language-modelling head in transformers")
+
+
+def hf(config: str, context: int = 512, micro_batch_size: int = 1, lr: float = 1e-4, max_steps: int = 10) -> Recipe:
+    read = read_config(config)
+    read.use_cache = False
+    samples = 4 * micro_batch_size
+    return Recipe(
+        model=lambda: build(read),
+        data=lambda: TensorDataset(torch.randint(0, read.vocab_size, (samples, context))),
+        loss=model_loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr),
+        micro_batch_size=micro_batch_size,
+        tokens_per_sample=context,
+        max_steps=max_steps,
+        about=f"nothing: {read.model_type} from {config} on random tokens, for planning and profiling",
+    )
