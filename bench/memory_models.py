@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
