@@ -183,3 +183,19 @@ def test_evaluation_inside_changes_nothing(small_recipe):
         return found
 
     assert losses(True) == losses(False)
+
+
+def test_the_conventions_stand_beside_the_count(small_recipe):
+    plan = surefoot.plan(small_recipe("gpt"))
+    layers, width, context, vocabulary = 2, 32, 32, 256
+    embedding = vocabulary * width
+    expected = {
+        "6N": 6 * plan.parameters,
+        "PaLM": 6 * plan.parameters + 12 * layers * width * context,
+        "torchtitan": 6 * (plan.parameters - embedding) + 12 * layers * width * context,
+        "Megatron-Bridge": 6 * (plan.parameters - embedding) + 6 * layers * width * context,
+    }
+    counted = plan.flops_per_token.pop("counted")
+    assert plan.flops_per_token == expected
+    assert counted * plan.tokens_per_step == plan.steady.tally.total("flops")
+    assert set(surefoot.plan(small_recipe("cruncher")).flops_per_token) == {"counted", "6N"}

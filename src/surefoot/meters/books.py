@@ -35,7 +35,8 @@ class Books(Listener):
         self.steps: list[Usage] = []
         self.most_steps = most_steps
         self.memory = MemoryMeter(self.phases, kernels or Kernels())
-        self.meters: list[Meter] = [self.memory, FlopsMeter(self.phases), TokensMeter(self.phases)]
+        self.flops = FlopsMeter(self.phases)
+        self.meters: list[Meter] = [self.memory, self.flops, TokensMeter(self.phases)]
         self._operators = Operators(self.meters)
         self._entered = ExitStack()
 

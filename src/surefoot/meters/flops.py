@@ -29,19 +29,27 @@ class FlopsMeter(Meter):
     def __init__(self, phases: Phases) -> None:
         self.phases = phases
         self._counted: dict[tuple[Segment, bool, str], int] = defaultdict(int)
+        self._attention: list[tuple[int, int]] = []
+        self.attention: tuple[tuple[int, int], ...] = ()
+        """Of every attention in forward: heads x head size, and how many keys."""
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         formula = FORMULAS.get(func.overloadpacket)
         if formula is not None:
             place = self.phases.now(), self.phases.recomputing(), self.phases.module()
             self._counted[place] += formula(out, *args, **kwargs)
+            if formula is _attention and not place[1]:
+                query, key = args[:2]
+                self._attention.append((query.shape[-3] * query.shape[-1], key.shape[-2]))
 
     def accounts(self) -> list[Account]:
         booked = [
             Account(f"flops/{'recompute' if again else segment.name}/{module}".rstrip("/"), count, "FLOP")
             for (segment, again, module), count in self._counted.items()
         ]
+        self.attention = tuple(self._attention)
         self._counted.clear()
+        self._attention.clear()
         return booked
 
 

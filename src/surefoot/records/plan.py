@@ -11,7 +11,8 @@ class Plan:
 
     Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building them
     anew with a saved state beside them (`resume`). `state_bytes` is what a checkpoint holds, and what staging one
-    copies into host memory: parameters, buffers and optimizer state.
+    copies into host memory: parameters, buffers and optimizer state. `flops_per_token` holds the count of this plan
+    without recomputation, and what others' formulas give for this model.
     """
 
     recipe: str
@@ -27,4 +28,5 @@ class Plan:
     evaluate: Usage = Usage()
     resume: Usage = Usage()
     state_bytes: int = 0
+    flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())

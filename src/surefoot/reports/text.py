@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.costs.advice import advise, largest
+from surefoot.costs.conventions import CONVENTIONS
 from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Entry, Ledger
@@ -35,7 +36,8 @@ def plan_text(plan: Plan) -> RenderableType:
             + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
         _usage_text(plan.first, plan.steady, around=_around(plan)),
-        Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
+        *_conventions(plan),
+        Text(f"\na checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
 
@@ -124,6 +126,19 @@ def as_text(renderable: RenderableType, *, width: int = 100) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+
+
+def _conventions(plan: Plan) -> list[RenderableType]:
+    """FLOPs per token, counted and by the formulas that others print their MFU with."""
+    if len(plan.flops_per_token) < 2:
+        return []
+    table = _table("FLOPs per token", "", "formula")
+    table.columns[2].justify = "left"
+    for name, amount in plan.flops_per_token.items():
+        rule = CONVENTIONS.get(name)
+        told = f"{rule.formula}: {rule.used_by}" if rule else "this plan, without recomputation"
+        table.add_row(name, flops_text(amount), told)
+    return [Text(), table]
 
 
 def _around(plan: Plan) -> dict[str, Peak]:

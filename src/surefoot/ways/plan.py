@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.nn import Embedding
 
+from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.data.batches import micro_batches
 from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
@@ -32,6 +34,7 @@ def plan(recipe: Recipe) -> Plan:
         parameters = sum(each.numel() for each in step.model.parameters())
         step(loaded())
         step(loaded())
+        flops_per_token = _flops_per_token(recipe, step.model, books)
         books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
@@ -55,11 +58,27 @@ def plan(recipe: Recipe) -> Plan:
         evaluate=evaluate,
         resume=resume,
         state_bytes=state_bytes,
+        flops_per_token=flops_per_token,
         assumptions=(
             *(f"{note} ({times} times)" for note, times in world.assumptions.items()),
             *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
         ),
     )
+
+
+def _flops_per_token(recipe: Recipe, model: torch.nn.Module, books: Books) -> dict[str, float]:
+    """This plan's own count, and the conventions; those that need attention only where attention was seen."""
+    tally = books.steps[-1].tally
+    counted = (tally.total("flops") - tally.total("flops/recompute")) / recipe.tokens_per_step
+    attention = books.flops.attention
+    shape = {
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "embedding": max((each.weight.numel() for each in model.modules() if isinstance(each, Embedding)), default=0),
+        "attention_width": sum(width for width, _ in attention) // recipe.micro_batches(),
+        "context": max((keys for _, keys in attention), default=0),
+    }
+    names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
+    return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
 
 
 def _saved(step: Step) -> dict[str, Any]:
