@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.watch import watch  # a file and a word share this name: bind the word before the file can
 
 if TYPE_CHECKING:
+    from surefoot.bare import recipe_of as recipe_of
     from surefoot.errors import SurefootError as SurefootError
     from surefoot.hardware.datasheet import datasheet as datasheet
     from surefoot.load import load_recipe as load_recipe
@@ -45,6 +46,7 @@ _HOMES = {
     "plan": "surefoot.ways.plan",
     "profile": "surefoot.ways.profile",
     "read_run": "surefoot.records.run",
+    "recipe_of": "surefoot.bare",
     "train": "surefoot.ways.train",
 }
 

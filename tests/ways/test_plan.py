@@ -199,3 +199,51 @@ def test_the_conventions_stand_beside_the_count(small_recipe):
     assert plan.flops_per_token == expected
     assert counted * plan.tokens_per_step == plan.steady.tally.total("flops")
     assert set(surefoot.plan(small_recipe("cruncher")).flops_per_token) == {"counted", "6N"}
+
+
+@pytest.mark.parametrize("form", [tuple, dict, None], ids=["arguments", "named", "tensor"])
+def test_a_bare_module_and_a_batch_can_be_planned(form):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Embedding(10, 8), nn.Linear(8, 3)
+
+        def forward(self, tokens, scale=None):
+            out = self.head(self.embed(tokens))
+            return {"logits": out if scale is None else out * scale[:, None, None]}
+
+    tokens, scale = torch.zeros(4, 6, dtype=torch.long), torch.ones(4)
+    batch = {tuple: (tokens, scale), dict: {"tokens": tokens, "scale": scale}, None: tokens}[form]
+    recipe = surefoot.recipe_of(Two, batch)
+    plan, profile = surefoot.plan(recipe), surefoot.profile(recipe, timed_steps=1)
+    assert plan.parameters == 10 * 8 + 8 * 3 + 3
+    assert plan.tokens_per_step == 24
+    assert plan.steady.tally.total("flops/forward") == 2 * 24 * 8 * 3
+    assert plan.steady == profile.steady
+
+
+def test_a_hugging_face_config_in_a_folder_can_be_planned(tmp_path):
+    pytest.importorskip("transformers")
+    import json
+
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "llama", "vocab_size": 100, "num_key_value_heads": 2, **shape}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    recipe = surefoot.load_recipe("hf", [f"config={tmp_path}", "context=16", "micro_batch_size=2"])
+    plan, profile = surefoot.plan(recipe), surefoot.profile(recipe, timed_steps=1)
+    assert plan.tokens_per_step == 32
+    assert plan.steady == profile.steady
+
+
+def test_a_folder_without_a_config_is_said_to_be_one(tmp_path):
+    pytest.importorskip("transformers")
+    with pytest.raises(surefoot.SurefootError, match=r"no config\.json in"):
+        surefoot.load_recipe("hf", [f"config={tmp_path}"])
+
+
+def test_a_gpu_would_reserve_more_than_is_live_and_the_allocator_forgets_nothing(small_recipe):
+    plan = surefoot.plan(small_recipe("gpt"))
+    live = plan.steady.peak.peak_bytes - plan.steady.tally.total("memory/workspace")
+    for reserved in plan.reserved_bytes.values():
+        assert live <= reserved < 20 * live
+        assert reserved % (2 << 20) == 0

@@ -9,7 +9,16 @@ kept. With expandable segments, each pool is one range that grows page by page.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Sized(Hashable, Protocol):
+    """Anything that has a size in bytes."""
+
+    size: int
+
 
 ROUNDING = 512
 SMALL_REQUEST = 1 << 20
@@ -125,6 +134,21 @@ class CachingAllocator:
             block.pool.last = rest
         block.after, block.size = rest, size
         block.pool.add(rest)
+
+
+class Follower:
+    """An allocator that is told of each storage twice: when it comes and when it goes."""
+
+    def __init__(self, *, expandable_segments: bool) -> None:
+        self.allocator = CachingAllocator(expandable_segments=expandable_segments)
+        self._blocks: dict[Sized, Block] = {}
+
+    def __call__(self, storage: Sized) -> None:
+        held = self._blocks.pop(storage, None)
+        if held is None:
+            self._blocks[storage] = self.allocator.allocate(storage.size)
+        else:
+            self.allocator.release(held)
 
 
 def _merge(block: Block, neighbour: Block) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -53,6 +54,8 @@ class MemoryMeter(Meter):
 
     def __init__(self, phases: Phases, kernels: Kernels | None = None) -> None:
         self.phases, self.kernels = phases, kernels
+        self.followers: list[Callable[[Booking], None]] = []
+        """Called with every storage when it is booked, and again when it is freed."""
         self.peak = Peak()
         self.largest: tuple[Holding, ...] = ()
         self.phase_peaks: dict[str, Peak] = {}
@@ -131,6 +134,8 @@ class MemoryMeter(Meter):
         booking.weak = weakref.ref(storage, lambda _: self._free(key))
         self._bookings[key] = booking
         self._events.append((booking, booking.born, operator))
+        for follow in self.followers:
+            follow(booking)
         if account == "temporary":
             self._unsettled.append(booking)
         return booking
@@ -145,6 +150,8 @@ class MemoryMeter(Meter):
         booking = self._bookings.pop(key)
         booking.live = False
         self._events.append((booking, self.phases.segment, ""))
+        for follow in self.followers:
+            follow(booking)
 
     def _settle(self, tensor: torch.Tensor, account: str, module: str) -> None:
         booking = self._book(tensor, account, "")

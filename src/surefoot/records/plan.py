@@ -12,7 +12,9 @@ class Plan:
     Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building them
     anew with a saved state beside them (`resume`). `state_bytes` is what a checkpoint holds, and what staging one
     copies into host memory: parameters, buffers and optimizer state. `flops_per_token` holds the count of this plan
-    without recomputation, and what others' formulas give for this model.
+    without recomputation, and what others' formulas give for this model. `reserved_bytes` is what torch's caching
+    allocator would reserve on a GPU for the same tensors, with classic and with expandable segments: a model of the
+    allocator, without the GPU's own workspaces.
     """
 
     recipe: str
@@ -28,5 +30,6 @@ class Plan:
     evaluate: Usage = Usage()
     resume: Usage = Usage()
     state_bytes: int = 0
+    reserved_bytes: dict[str, int] = field(default_factory=dict)
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())

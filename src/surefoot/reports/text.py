@@ -37,7 +37,8 @@ def plan_text(plan: Plan) -> RenderableType:
         ),
         _usage_text(plan.first, plan.steady, around=_around(plan)),
         *_conventions(plan),
-        Text(f"\na checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
+        *_reserved(plan),
+        Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
 
@@ -139,6 +140,15 @@ def _conventions(plan: Plan) -> list[RenderableType]:
         told = f"{rule.formula}: {rule.used_by}" if rule else "this plan, without recomputation"
         table.add_row(name, flops_text(amount), told)
     return [Text(), table]
+
+
+def _reserved(plan: Plan) -> list[RenderableType]:
+    """What a GPU's allocator would make of it."""
+    if not plan.reserved_bytes:
+        return []
+    classic, expandable = (bytes_text(plan.reserved_bytes[name]) for name in ("classic", "expandable"))
+    said = f"for these tensors a GPU would reserve {classic}, with expandable segments {expandable}"
+    return [Text(f"\n{said} (modelled; without the GPU's own workspaces)")]
 
 
 def _around(plan: Plan) -> dict[str, Peak]:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.nn import Embedding
 
+from surefoot.costs.caching_allocator import Follower
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.data.batches import micro_batches
 from surefoot.kernels import Kernels
@@ -27,7 +28,9 @@ def plan(recipe: Recipe) -> Plan:
     def loaded() -> Iterator[Any]:
         return books.seen(world.take(batches) for _ in range(recipe.micro_batches()))
 
+    reserving = {name: Follower(expandable_segments=name == "expandable") for name in ("classic", "expandable")}
     with torch.random.fork_rng(), world, Books(kernels=kernels) as books:
+        books.memory.followers += reserving.values()
         step = Step(recipe, world)
         init = books.close()
         books.phases.find(step.model)
@@ -35,6 +38,8 @@ def plan(recipe: Recipe) -> Plan:
         step(loaded())
         step(loaded())
         flops_per_token = _flops_per_token(recipe, step.model, books)
+        reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
+        books.memory.followers.clear()
         books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
@@ -58,6 +63,7 @@ def plan(recipe: Recipe) -> Plan:
         evaluate=evaluate,
         resume=resume,
         state_bytes=state_bytes,
+        reserved_bytes=reserved,
         flops_per_token=flops_per_token,
         assumptions=(
             *(f"{note} ({times} times)" for note, times in world.assumptions.items()),
