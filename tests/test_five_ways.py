@@ -19,6 +19,8 @@ def test_five_ways_agree(name: str, small_recipe, tmp_path):
     exported = surefoot.export(run.path)
 
     assert findings.findings == ()
+    if profile.allocated_peak_bytes is not None:
+        assert plan.steady.peak.peak_bytes == pytest.approx(profile.allocated_peak_bytes, rel=0.01, abs=64)
     assert plan.parameters == profile.parameters == run.parameters == _parameters(recipe)
     assert plan.steady.tally.total("tokens") == profile.tally.total("tokens") == recipe.tokens_per_step
     assert run.tokens == 3 * recipe.tokens_per_step

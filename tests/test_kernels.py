@@ -1,5 +1,7 @@
 """Kernels: what fake operators do not say is measured once for each distinct call."""
 
+import gc
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,7 @@ def test_the_peak_of_a_call_counts_what_is_given_back():
 
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
 def test_the_legacy_profiler_agrees_with_the_counting_allocator():
+    gc.collect()
     allocator.install()
     x, weight = torch.randn(4, 16, 20, 20).bfloat16(), torch.randn(8, 16, 3, 3).bfloat16()
 
@@ -129,6 +132,7 @@ def peaks(build, batch, loss, *, optimizer=torch.optim.SGD):
         made.step()
         made.zero_grad()
 
+    gc.collect()
     allocator.install()
     base = allocator.live_bytes()
     model = build()

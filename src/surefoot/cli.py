@@ -147,7 +147,7 @@ def profile(
     from surefoot.ways.profile import profile as way
 
     predicted, record = plan_way(loaded), way(loaded, timed_steps=steps)
-    ledger = Ledger.of(predicted.steady.tally, record.tally)
+    ledger = Ledger.of(predicted.tally, record.tally)
     _show(
         {"plan": predicted, "profile": record, "ledger": ledger},
         lambda _: profile_text(record, ledger),

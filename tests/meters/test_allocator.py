@@ -1,9 +1,11 @@
 """The counting allocator: exact where the bytes are known by hand, and equal to torch's own profiler."""
 
 import ctypes
+import gc
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,11 +17,28 @@ needs_compiler = pytest.mark.skipif(not allocator.available(), reason="no C++ co
 
 
 @pytest.fixture
-def counting() -> int:
-    """Counts, and gives the bytes that were live when the test began."""
+def counting() -> Iterator[int]:
+    """Counts, and gives the bytes that were live when the test began; no old garbage is freed meanwhile."""
+    gc.collect()
+    gc.disable()
     allocator.install()
     allocator.reset_peak()
-    return allocator.live_bytes()
+    yield allocator.live_bytes()
+    allocator.uninstall()
+    gc.enable()
+
+
+@needs_compiler
+def test_after_uninstalling_new_tensors_are_not_counted_and_counted_ones_are_still_booked_out(counting):
+    held = torch.empty(100)
+    allocator.uninstall()
+    uncounted = torch.empty(1000)
+    assert allocator.live_bytes() - counting == 400
+    del held
+    assert allocator.live_bytes() == counting
+    allocator.install()
+    del uncounted
+    assert allocator.live_bytes() == counting
 
 
 @needs_compiler

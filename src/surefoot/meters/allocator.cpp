@@ -58,13 +58,18 @@ extern "C" {
 
 // 0: counting. 1: the allocator in place keeps a context of its own and cannot be wrapped.
 int surefoot_install() {
-  if (inner != nullptr) return 0;
+  static CountingAllocator* counting = new CountingAllocator();  // outlives every tensor: never deleted
   c10::Allocator* found = c10::GetCPUAllocator();
+  if (found == counting) return 0;
   if (found->raw_deleter() == nullptr) return 1;
   inner = found;
-  static CountingAllocator* counting = new CountingAllocator();  // outlives every tensor: never deleted
   c10::SetCPUAllocator(counting, 255);
   return 0;
+}
+
+// What was counted goes on being freed through the counter.
+void surefoot_uninstall() {
+  if (inner != nullptr) c10::SetCPUAllocator(inner, 255);
 }
 
 std::int64_t surefoot_live_bytes() {

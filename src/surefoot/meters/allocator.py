@@ -34,12 +34,17 @@ def available() -> bool:
 
 
 def install() -> None:
-    """Counts from here on, until the process ends; what was allocated before is freed as ever."""
+    """Counts from here on; what was allocated before is freed as ever."""
     if _counter().surefoot_install():
         raise WorldError(
             "torch's CPU allocator has been replaced by one that cannot be wrapped; "
             "call install() before whatever replaces it, or use profiler_peak_bytes"
         )
+
+
+def uninstall() -> None:
+    """New tensors are no longer counted; those that were are still booked out when they are freed."""
+    _counter().surefoot_uninstall()
 
 
 def live_bytes() -> int:

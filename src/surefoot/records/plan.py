@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 
 
@@ -33,3 +34,8 @@ class Plan:
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def tally(self) -> Tally:
+        """Everything predicted of one steady step. The booked peak is the prediction of the allocator's."""
+        return self.steady.tally + Tally((Account("allocated/peak", self.steady.peak.peak_bytes, "bytes"),))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from surefoot.records.tally import Tally
+from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 
 
@@ -19,8 +19,12 @@ class Profile:
     timed_steps: int
     step_seconds: tuple[float, ...]
     clock: Tally
+    allocated_peak_bytes: int | None = None
+    """The peak of a steady step as torch's own allocator saw it, where it could be counted."""
 
     @property
     def tally(self) -> Tally:
         """Everything measured of one steady step: memory, FLOPs, tokens, and the mean seconds by phase."""
-        return self.steady.tally + self.clock
+        seen = self.allocated_peak_bytes
+        allocated = Tally() if seen is None else Tally((Account("allocated/peak", seen, "bytes"),))
+        return self.steady.tally + self.clock + allocated

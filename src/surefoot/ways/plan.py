@@ -40,6 +40,7 @@ def plan(recipe: Recipe) -> Plan:
         flops_per_token = _flops_per_token(recipe, step.model, books)
         reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
         books.memory.followers.clear()
+        assumed = dict(world.assumptions)
         books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
@@ -66,7 +67,7 @@ def plan(recipe: Recipe) -> Plan:
         reserved_bytes=reserved,
         flops_per_token=flops_per_token,
         assumptions=(
-            *(f"{note} ({times} times)" for note, times in world.assumptions.items()),
+            *(f"{note} ({times} times)" for note, times in assumed.items()),
             *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
         ),
     )

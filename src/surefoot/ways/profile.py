@@ -1,10 +1,15 @@
 """profile: what a few real steps of a recipe take, by the same meters as the plan."""
 
+import gc
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from surefoot.data.batches import micro_batches
+from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
 from surefoot.phases import Phases
@@ -16,25 +21,26 @@ from surefoot.world import World
 
 
 def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
-    """Two steps under all meters, then `timed_steps` under the clock alone, so that neither disturbs the other."""
+    """Two steps under all meters, one under torch's own allocator, then `timed_steps` under the clock alone.
+
+    One after the other, so that none disturbs the other.
+    """
     world = World()
     batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+
+    def loaded() -> Iterator[Any]:
+        return (world.take(batches) for _ in range(recipe.micro_batches()))
+
     with torch.random.fork_rng(), world:
-        with Books() as books:
-            step = Step(recipe, world)
-            books.close()
-            books.phases.find(step.model)
-            for _ in range(2):
-                step(books.seen(world.take(batches) for _ in range(recipe.micro_batches())))
-        step_seconds = []
-        with Phases(step.model) as phases:
-            clock = ClockMeter(phases)
-            phases.listeners.append(clock)
-            for _ in range(timed_steps):
-                began = time.perf_counter()
-                step(world.take(batches) for _ in range(recipe.micro_batches()))
-                step_seconds.append(time.perf_counter() - began)
-            spent = clock.accounts()
+        with _counted_allocator(world) as counted:
+            with Books() as books:
+                step = Step(recipe, world)
+                books.close()
+                books.phases.find(step.model)
+                step(books.seen(loaded()))
+                step(books.seen(loaded()))
+            allocated_peak_bytes = counted(lambda: step(loaded()))
+        step_seconds, spent = _timed(lambda: step(loaded()), step.model, timed_steps)
         parameters = sum(each.numel() for each in step.model.parameters())
     return Profile(
         recipe=recipe.name,
@@ -46,4 +52,39 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
         timed_steps=timed_steps,
         step_seconds=tuple(step_seconds),
         clock=Tally.of(Account(each.name, each.amount / timed_steps, each.unit) for each in spent),
+        allocated_peak_bytes=allocated_peak_bytes,
     )
+
+
+def _timed(step: Callable[[], object], model: torch.nn.Module, times: int) -> tuple[list[float], list[Account]]:
+    """The seconds of each step, and of all of them by phase."""
+    step_seconds = []
+    with Phases(model) as phases:
+        clock = ClockMeter(phases)
+        phases.listeners.append(clock)
+        for _ in range(times):
+            began = time.perf_counter()
+            step()
+            step_seconds.append(time.perf_counter() - began)
+        return step_seconds, clock.accounts()
+
+
+@contextmanager
+def _counted_allocator(world: World) -> Iterator[Callable[[Callable[[], object]], int | None]]:
+    """A function that gives the peak of a call, over all that was allocated in this context."""
+    if world.device.type != "cpu" or not allocator.available():
+        yield lambda run: None
+        return
+    gc.collect()  # what is freed meanwhile would be missing from the peak
+    allocator.install()
+    base = allocator.live_bytes()
+
+    def peak(run: Callable[[], object]) -> int:
+        allocator.reset_peak()
+        run()
+        return allocator.peak_bytes() - base
+
+    try:
+        yield peak
+    finally:
+        allocator.uninstall()
