@@ -219,3 +219,14 @@ def test_how_many_elements_are_chosen_is_stated():
     assert quarter.assumptions == ("nonzero chose 25.0% of 32 elements: the recipe's density (2 times)",)
     assert quarter.steady.tally.total("flops/forward/expert") * 4 == worst.steady.tally.total("flops/forward/expert")
     assert quarter.steady.peak.peak_bytes < worst.steady.peak.peak_bytes
+
+
+def test_the_bias_is_added_in_place_inside_multi_head_attention_too():
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 5, 8)
+    plain, _ = layer(x, x, x)
+    with Books(layer) as books:
+        added = []
+        books.memory.followers.append(lambda booking: added.append(booking.operator))
+        watched, _ = layer(x, x, x)
+    assert torch.equal(watched, plain)
+    assert "aten.add.Tensor" not in added

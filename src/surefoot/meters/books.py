@@ -11,7 +11,7 @@ import torch
 from surefoot.kernels import Kernels
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.memory import MemoryMeter
-from surefoot.meters.meter import LinearAsEver, Meter, Operators
+from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
 from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Tally
@@ -43,7 +43,7 @@ class Books(Listener):
     def __enter__(self) -> Self:
         self.phases.listeners += [*self.meters, self]
         self._entered.enter_context(self.phases)
-        self._entered.enter_context(LinearAsEver(self._operators))
+        self._entered.enter_context(linear_as_ever(self._operators))
         self._entered.enter_context(self._operators)
         return self
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from surefoot.phases import Listener
@@ -46,23 +46,27 @@ class Operators(TorchDispatchMode):
         return out
 
 
-class LinearAsEver(TorchFunctionMode):
+@contextmanager
+def linear_as_ever(operators: Operators) -> Iterator[None]:
     """Keeps `F.linear` on the path it takes when nobody looks.
 
     While a dispatch mode is on, torch adds the bias to a product of three or more dimensions out of place, for
     the sake of tensor subclasses; that takes one result more. Here it is added in place again.
     """
+    plain = torch.nn.functional.linear
 
-    def __init__(self, operators: Operators) -> None:
-        super().__init__()
-        self.operators = operators
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.operators.in_linear = func is torch.nn.functional.linear
+    def linear(*args: Any, **kwargs: Any) -> torch.Tensor:
+        operators.in_linear = True
         try:
-            return func(*args, **(kwargs or {}))
+            return plain(*args, **kwargs)
         finally:
-            self.operators.in_linear = False
+            operators.in_linear = False
+
+    torch.nn.functional.linear = linear
+    try:
+        yield
+    finally:
+        torch.nn.functional.linear = plain
 
 
 def _add_in_place(product: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
