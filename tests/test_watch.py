@@ -91,7 +91,7 @@ from torch import nn
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 2))
-criterion = nn.CrossEntropyLoss()
+criterion = nn.functional.cross_entropy
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for step in range(6):
     x, y = torch.randn(16, 8), torch.randint(0, 2, (16,))
@@ -154,13 +154,8 @@ def test_a_watched_script_and_a_watched_loop_agree_with_profile(script: Path, ca
         micro_batch_size=16,
     )
     profile = surefoot.profile(recipe, timed_steps=1)
-    without_loss_module = {
-        account.name.removesuffix("/(CrossEntropyLoss)"): account.amount for account in watched.steady.tally.accounts
-    }
-    assert watched.steady.tally.cut(2).total("flops") == profile.tally.total("flops")
-    assert watched.steady.tally.total("memory") == profile.steady.tally.total("memory")
-    assert watched.steady.tally.total("tokens") == profile.tally.total("tokens") == 16
-    assert without_loss_module["memory/parameters/0"] == 4 * (8 * 32 + 32)
+    assert watched.steady.tally == profile.steady.tally
+    assert watched.steady.peak == profile.steady.peak
 
 
 def test_a_script_that_trains_nothing_is_said_to(tmp_path: Path):
