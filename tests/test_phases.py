@@ -244,3 +244,25 @@ def test_autograd_still_numbers_its_nodes_in_the_order_of_forward():
     z = y.sin()
     numbers = [y.grad_fn._sequence_nr(), z.grad_fn._sequence_nr()]
     assert numbers == [first, first + 1], "torch numbers nodes differently: Phases.maker needs another way"
+
+
+@pytest.mark.parametrize("world", [nullcontext, fake_world], ids=["real", "fake"])
+def test_gradients_that_autograd_would_sum_in_place_are_told_from_those_it_cannot(world):
+    """A tensor used twice: its first gradient is held by the engine alone, or shared with another branch."""
+    from surefoot.phases import sums_gradients
+
+    seen = []
+
+    class Ear(Meter):
+        def operator(self, func, args, kwargs, out):
+            if func is torch.ops.aten.add.Tensor and torch._C._current_graph_task_id() != -1:
+                seen.append(sums_gradients(func, args))
+
+    with world():
+        x = torch.ones(4, 4, requires_grad=True)
+        with Operators([Ear()]):
+            h = x * 2
+            (h.exp() + h.sin()).sum().backward()
+            h = x * 2
+            (h + h.sin()).sum().backward()
+    assert seen == [True, False], "autograd holds gradients differently: see phases.sums_gradients"

@@ -248,3 +248,22 @@ def _next_node() -> int:
 def writes(tensor: torch.Tensor) -> int:
     """How often a tensor has been written in place."""
     return tensor._version
+
+
+def sums_gradients(func: Any, args: Any) -> bool:
+    """Is autograd adding up the gradients of a tensor that was used twice, and could it reuse the first?
+
+    It adds in place when it alone holds the first, but never while a dispatch mode is on. Seen from such a mode, a
+    tensor that only the engine holds counts four references, and its
+    storage two.
+    """
+    if func is not torch.ops.aten.add.Tensor or not _in_graph_task():
+        return False
+    first, second = args[:2]
+    if not isinstance(second, torch.Tensor) or first.shape != second.shape or not _is_dense(first):
+        return False
+    return first._use_count() == 4 and torch._C._storage_Use_Count(first.untyped_storage()._cdata) == 2
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))

@@ -78,8 +78,8 @@ class TinyWorld(World):
 class FakeWorld(World):
     """Tensors with a shape and no memory, and `ranks` simulated ranks of which this process is the first.
 
-    Scalars stay real, so that optimizers and GradScaler read true step counts and scales; so do small
-    integer tensors made inside, so that code which looks at positions and masks takes its usual path.
+    Scalars stay real, so that optimizers and GradScaler read true step counts and scales; so do small integer
+    tensors, so that code which looks at tokens, positions, lengths and masks takes its usual path.
     """
 
     def __init__(self, *, ranks: int = 1, kernels: Kernels | None = None, density: float | None = None) -> None:
@@ -100,8 +100,8 @@ class FakeWorld(World):
         return self
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake of a tensor; those that share storage go on sharing it."""
-        return self._fake.from_tensor(tensor)
+        """A fake of a tensor, or a few integers as they are; those that share storage go on sharing it."""
+        return tensor if _is_small(tensor) else self._fake.from_tensor(tensor)
 
 
 class _SmallStaysReal(TorchDispatchMode):
@@ -126,10 +126,12 @@ class _SmallStaysReal(TorchDispatchMode):
         kernel = self.kernels.measured(func, args, kwargs)
         return out if kernel is None else corrected(out, kernel)
 
-    def _selection(self, func: Any, args: Any, error: Exception) -> torch.Tensor:
+    def _selection(self, func: Any, args: Any, error: Exception) -> Any:
         """As many elements as the recipe's density says are chosen, or all: how many no fake step can know."""
         share = 1.0 if self.density is None else self.density
         name = func.overloadpacket.__name__
+        if name == "_pack_padded_sequence" and not isinstance(args[1], FakeTensor):
+            return _packed(*args)
         if name == "nonzero":
             chosen, shape = args[0], (args[0].dim(),)
         elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
@@ -154,6 +156,14 @@ class _SmallStaysReal(TorchDispatchMode):
         note = f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1"
         self.assumptions[note] = self.assumptions.get(note, 0) + 1
         return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """What packing gives: the rows within their lengths, and how many sequences reach each time step."""
+    with unset_fake_temporarily():
+        _, batch_sizes = aten._pack_padded_sequence(torch.zeros(*padded.shape[:2], 1), lengths, batch_first)
+        rows = int(lengths.sum())
+    return torch.empty((rows, *padded.shape[2:]), dtype=padded.dtype), batch_sizes
 
 
 def _is_small(tensor: torch.Tensor) -> bool:

@@ -29,7 +29,7 @@ import torch
 
 from surefoot.kernels import Kernels
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases, Segment
+from surefoot.phases import Phases, Segment, sums_gradients
 from surefoot.records.tally import Account
 from surefoot.records.usage import Holding, Peak
 from surefoot.trees import tensors_in
@@ -73,6 +73,8 @@ class MemoryMeter(Meter):
                 self._book(tensor, "inputs", "")
             elif id(tensor.untyped_storage()) not in self._bookings:
                 foreign.add(id(tensor.untyped_storage()))
+        if sums_gradients(func, args):
+            self._free(id(args[0].untyped_storage()))  # without a mode, the sum would be written over it
         for tensor in tensors_in(out):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
@@ -147,7 +149,9 @@ class MemoryMeter(Meter):
         self._events += [(booking, segment, operator), (booking, segment, "")]
 
     def _free(self, key: int) -> None:
-        booking = self._bookings.pop(key)
+        booking = self._bookings.pop(key, None)
+        if booking is None:
+            return
         booking.live = False
         self._events.append((booking, self.phases.segment, ""))
         for follow in self.followers:
