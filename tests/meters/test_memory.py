@@ -134,3 +134,9 @@ def test_the_moment_of_the_peak_is_named():
     model = nn.Sequential(nn.Linear(8, 8), Spike(8, 8))
     peak = one_step(model, torch.ones(4, 8))[1].peak
     assert (peak.phase, peak.module, peak.operator) == ("forward", "1", "aten.repeat.default")
+
+
+def test_a_phase_that_allocates_nothing_has_a_peak_too():
+    model = nn.Linear(8, 8)
+    for usage in one_step(model, torch.ones(4, 8), optimizer=lambda p: torch.optim.AdamW(p, fused=True)):
+        assert set(usage.phase_peaks) >= {"forward", "loss", "backward", "update"}

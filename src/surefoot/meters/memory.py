@@ -61,7 +61,7 @@ class MemoryMeter(Meter):
         self.phase_peaks: dict[str, Peak] = {}
         self._bookings: dict[int, Booking] = {}
         self._carried: list[Booking] = []
-        self._events: list[tuple[Booking, Segment, str]] = []
+        self._events: list[tuple[Booking | None, Segment, str]] = []
         self._unsettled: list[Booking] = []
         self._owners: dict[torch.Tensor, str] = {}
 
@@ -96,6 +96,9 @@ class MemoryMeter(Meter):
             self._settle(parameter, "parameters", self._owners[parameter])
         for name, buffer in model.named_buffers():
             self._settle(buffer, "buffers", (prefix + name).rpartition(".")[0])
+
+    def entered(self, segment: Segment) -> None:
+        self._events.append((None, segment, ""))  # a phase that allocates nothing has a peak too
 
     def forward_begins(self, model: torch.nn.Module) -> None:
         self._settle_unsettled(("load", "init"), "inputs")
@@ -181,6 +184,8 @@ class MemoryMeter(Meter):
             if segment is not running:
                 running = segment
                 self._raise_peak(Peak(live, segment.name))
+            if booking is None:
+                continue
             if booking in present:
                 present.remove(booking)
                 live -= booking.size
@@ -202,6 +207,8 @@ class MemoryMeter(Meter):
         """What was live after an event: an event of a storage not yet present is its birth, else its end."""
         present = dict.fromkeys(self._carried)
         for booking, _, _ in self._events[: index + 1]:
+            if booking is None:
+                continue
             if booking in present:
                 del present[booking]
             else:
