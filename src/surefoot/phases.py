@@ -257,8 +257,8 @@ def sums_gradients(func: Any, args: Any) -> bool:
     tensor that only the engine holds counts four references, and its
     storage two.
     """
-    if func is not torch.ops.aten.add.Tensor or not _in_graph_task():
-        return False
+    if func is not torch.ops.aten.add.Tensor or not _in_graph_task() or torch.is_grad_enabled():
+        return False  # with gradients on, a forward is being recomputed
     first, second = args[:2]
     if not isinstance(second, torch.Tensor) or first.shape != second.shape or not _is_dense(first):
         return False
