@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import memory_models
 import memory_models_held_out
-from memory_models_held_out import HELD_OUT
 
 from surefoot import Recipe
 
-MODELS: dict[str, Callable[..., Recipe]] = {**memory_models.MODELS, **HELD_OUT}
+MODELS: dict[str, Callable[..., Recipe]] = {**memory_models.MODELS, **memory_models_held_out.MODELS}
 FULL_SIZE: dict[str, Callable[..., Recipe]] = {"gpt2_124m": memory_models.gpt2_124m}
 SKIPPED = memory_models.SKIPPED | memory_models_held_out.SKIPPED
 

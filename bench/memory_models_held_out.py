@@ -3,6 +3,9 @@
 Written before the booking of kernels' workspaces was committed (8c8cc2e), without sight of it, and run only
 for real: no prediction for them was looked at. Sizes were changed only for speed, and one initialisation so
 that float16 gradients stay finite. Who diagnoses one of them must say so here: it is then no longer held out.
+
+Diagnosed since, and no longer counted as held out: tagger (its plan crashed: the length of a packed sequence) and
+two_towers (an error of the fix for tagger showed in it).
 """
 
 from __future__ import annotations
@@ -784,7 +787,9 @@ def hf_distilbert(recompute: str = "none", optimizer: str = "adamw") -> Recipe:
 
 # ------------------------------------------------------------------------------------------- all of them
 
-HELD_OUT: dict[str, Callable[..., Recipe]] = {
+DIAGNOSED = ("tagger", "two_towers")
+
+MODELS: dict[str, Callable[..., Recipe]] = {
     each.__name__: each
     for each in (
         mixer,
@@ -811,3 +816,5 @@ SKIPPED = {
     ("diffusion", "16-mixed"): "as for densenet",
     ("char_cnn", "16-mixed"): "as for densenet",
 }
+
+HELD_OUT = tuple(name for name in MODELS if name not in DIAGNOSED)
