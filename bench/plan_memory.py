@@ -41,8 +41,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: some kernels take
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
-from memory_cases import FULL_SIZE, HELD_OUT, MODELS, QUICK, SETTINGS, case_names, case_recipe, model_of
+from memory_cases import FULL_SIZE, MODELS, QUICK, SETTINGS, case_names, case_recipe, model_of
 from memory_models import FORMERLY_HELD_OUT
+from memory_models_held_out import HELD_OUT
 from memory_peers import NOT_RUN, PEERS, figures, memtracker, versions
 from torch.utils._python_dispatch import TorchDispatchMode
 
