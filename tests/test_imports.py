@@ -119,9 +119,9 @@ def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, li
     assert any(contract in row for row in broken), done.stdout
 
 
-def test_private_torch_parts_stay_in_three_files():
-    """Only world.py, phases.py and kernels.py may reach into torch; dispatch modes are the one exception."""
-    allowed = {"world.py", "phases.py", "kernels.py"}
+def test_private_torch_parts_stay_in_four_files():
+    """Only world.py, fakes.py, phases.py and kernels.py may reach into torch; dispatch modes are the one exception."""
+    allowed = {"world.py", "fakes.py", "phases.py", "kernels.py"}
     for path in (ROOT / "src" / "surefoot").rglob("*.py"):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             private = re.search(r"torch\._[a-zA-Z]|torch\.utils\._|torch\.testing\._|_sequence_nr|\._version\b", line)

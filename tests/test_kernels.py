@@ -146,7 +146,7 @@ def peaks(build, batch, loss, *, optimizer=torch.optim.SGD):
     with FakeWorld() as world:
         model = build()
         made = optimizer(model.parameters(), lr=0.1)
-        with Books(model, kernels=world._small.kernels) as books:
+        with Books(model, kernels=world.kernels) as books:
             step(model, made)
             step(model, made)
     booked = {name: peak.peak_bytes for name, peak in books.steps[1].phase_peaks.items()}

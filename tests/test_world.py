@@ -60,6 +60,26 @@ def test_a_branch_on_a_value_is_refused_with_a_reason():
         bool(torch.ones(3).sum() > 2)
 
 
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        (lambda x: torch.isfinite(x).all(), True),
+        (lambda x: torch.isnan(x).any(), False),
+        (lambda x: ~torch.isfinite(x.sum()), False),
+        (lambda x: torch.isinf(x).any() | torch.isnan(x).any(), False),
+        (lambda x: torch.isnan(x).logical_not().all(), True),
+        (lambda x: (x != x).any(), False),
+        (lambda x: torch.isnan(x).any().logical_or(torch.isinf(x).any()), False),
+    ],
+)
+def test_numbers_are_taken_to_be_finite(test, expected):
+    world = FakeWorld()
+    with world:
+        assert bool(test(torch.ones(8) * 2)) is expected
+    assert world.assumptions == {"numbers were taken to be finite": 1}
+    assert bool(test(torch.ones(8))) is expected
+
+
 def test_an_assumption_reaches_the_plan(small_recipe):
     import dataclasses
 
