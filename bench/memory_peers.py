@@ -25,7 +25,7 @@ from typing import Any
 from memory_cases import case_recipe, model_of, setting_of
 from torch import nn
 
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.recipe import Recipe
 from surefoot.step import Step
 from surefoot.world import World
@@ -62,7 +62,7 @@ def memtracker(recipe: Recipe) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
     loaded = [[next(batches) for _ in range(recipe.micro_batches())] for _ in range(2)]
     with FakeTensorMode() as fake:
         step, tracker = Step(recipe, World()), MemTracker()

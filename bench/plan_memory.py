@@ -48,7 +48,7 @@ from memory_peers import NOT_RUN, PEERS, figures, memtracker, versions
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import surefoot
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.phases import Listener, Phases, Segment
@@ -94,7 +94,7 @@ def truth(recipe: Recipe) -> dict[str, Any]:
     """Three real steps under the counting allocator."""
     allocator.install()
     world = World()
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
     baseline = allocator.live_bytes()
     step = Step(recipe, world)
     with Phases(step.model) as phases:
@@ -368,7 +368,7 @@ def real_calls(recipe: Recipe) -> dict[str, Any]:
     """The operators of a second, real step, by the counting allocator."""
     allocator.install()
     world = World()
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
     baseline = allocator.live_bytes()
     step = Step(recipe, world)
 
@@ -388,7 +388,7 @@ def real_calls(recipe: Recipe) -> dict[str, Any]:
 def fake_calls(recipe: Recipe) -> dict[str, Any]:
     """The operators of a second, fake step, by what the memory meter has booked."""
     world = FakeWorld()
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
     with world:
         step = Step(recipe, world)
         with Books(step.model) as books:

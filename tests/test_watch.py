@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of, micro_batches
 from surefoot.watch import watch_script
 
 
@@ -18,7 +18,7 @@ def hand_written(recipe: surefoot.Recipe, steps: int, *, watched: bool):
     torch.manual_seed(recipe.seed)
     model = recipe.model()
     optimizer = recipe.optimizer(model.parameters())
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
     losses = []
 
     def loop():

@@ -37,6 +37,11 @@ class Step:
         self.scheduler = schedule.scheduler(recipe.schedule, self.optimizer, recipe.steps())
         self.scaler = precision.scaler(recipe.precision, self.device)
 
+    @property
+    def parameter_count(self) -> int:
+        """Of all parameters, frozen ones included."""
+        return sum(each.numel() for each in self.model.parameters())
+
     def evaluate(self, batches: Iterable[Any]) -> torch.Tensor:
         """The loss over all elements of some batches: evaluation mode and no gradients, and back to training."""
         total_loss, total_count = torch.zeros((), device=self.device), 0

@@ -140,3 +140,22 @@ def test_a_phase_that_allocates_nothing_has_a_peak_too():
     model = nn.Linear(8, 8)
     for usage in one_step(model, torch.ones(4, 8), optimizer=lambda p: torch.optim.AdamW(p, fused=True)):
         assert set(usage.phase_peaks) >= {"forward", "loss", "backward", "update"}
+
+
+def test_when_booking_has_ended_the_meters_no_longer_grow():
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+    with Books(model, most_steps=2) as books:
+        for _ in range(3):
+            step()
+        held = len(books.memory._events), len(books.memory._bookings)
+        for _ in range(5):
+            step()
+        assert len(books.steps) == 2
+        assert (len(books.memory._events), len(books.memory._bookings)) == held

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from surefoot.errors import RecipeError
+from surefoot.recipe import Recipe
 
 
 class ShuffledForever(Sampler[int]):
@@ -39,3 +40,8 @@ def micro_batches(dataset: Dataset[Any], *, size: int, seed: int) -> Iterator[An
         generator=torch.Generator().manual_seed(seed),
     )
     return iter(loader)
+
+
+def batches_of(recipe: Recipe) -> Iterator[Any]:
+    """The micro-batches of a recipe's data, in the order of its seed."""
+    return micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)

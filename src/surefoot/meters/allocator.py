@@ -2,7 +2,7 @@
 
 `allocator.cpp` counts at torch's CPU allocator: every byte as requested, without rounding, also what
 kernels take and give back inside. It needs a C++ compiler once; what it builds is kept and loaded from
-then on. `profiler_peak_bytes` needs none and tells the same, more slowly, of what one call allocates.
+then on.
 Memory that never passes torch's allocator (Python's heap, MKL's buffers, thread stacks) is not seen.
 """
 
@@ -16,11 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 from torch.utils import cpp_extension
 
 from surefoot.errors import WorldError
@@ -38,7 +36,7 @@ def install() -> None:
     if _counter().surefoot_install():
         raise WorldError(
             "torch's CPU allocator has been replaced by one that cannot be wrapped; "
-            "call install() before whatever replaces it, or use profiler_peak_bytes"
+            "call install() before whatever replaces it"
         )
 
 
@@ -60,21 +58,6 @@ def peak_bytes() -> int:
 def reset_peak() -> None:
     """The peak starts again from what is live now."""
     _counter().surefoot_reset_peak()
-
-
-def profiler_peak_bytes(run: Callable[[], object]) -> int:
-    """The most bytes live at once of those that `run` allocated, from the profiler's allocator events.
-
-    What existed before the call is not counted, nor is its end: build the model inside `run` to have it in.
-    """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        run()
-    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
-    live = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
-    return peak
 
 
 @functools.cache

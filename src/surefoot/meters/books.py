@@ -65,4 +65,6 @@ class Books(Listener):
         if self._operators.paused:
             return
         self.steps.append(self.close())
-        self._operators.paused = self.most_steps is not None and len(self.steps) >= self.most_steps
+        if self.most_steps is not None and len(self.steps) >= self.most_steps:
+            self._operators.paused = True
+            self.phases.listeners = [each for each in self.phases.listeners if each not in self.meters]

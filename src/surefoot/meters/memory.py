@@ -52,7 +52,7 @@ class Booking:
 class MemoryMeter(Meter):
     """Books `memory/ACCOUNT/MODULE`: the bytes live at the step's peak."""
 
-    def __init__(self, phases: Phases, kernels: Kernels | None = None) -> None:
+    def __init__(self, phases: Phases, kernels: Kernels) -> None:
         self.phases, self.kernels = phases, kernels
         self.followers: list[Callable[[Booking], None]] = []
         """Called with every storage when it is booked, and again when it is freed."""
@@ -78,7 +78,7 @@ class MemoryMeter(Meter):
         for tensor in tensors_in(out):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
-        kernel = self.kernels.measured(func, args, kwargs) if self.kernels is not None else None
+        kernel = self.kernels.measured(func, args, kwargs)
         if kernel is not None and kernel.workspace_bytes:
             self._book_workspace(kernel.workspace_bytes, str(func))
 

@@ -6,7 +6,7 @@ import torch
 
 from surefoot.checks import run_checks
 from surefoot.checks.witness import Witness
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.phases import Phases
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Findings
@@ -20,7 +20,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     """Runs three steps of a few samples and reports what no exception would."""
     world = TinyWorld()
     small = world.fit(recipe)
-    batches = micro_batches(small.data(), size=small.micro_batch_size, seed=small.seed)
+    batches = batches_of(small)
     with torch.random.fork_rng(), world:
         step = Step(small, world)
         phases = Phases(step.model)

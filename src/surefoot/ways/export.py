@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_model, save_model
 
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
 from surefoot.load import make_recipe, split_target
 from surefoot.recipe import Recipe
@@ -80,7 +80,7 @@ def _example_inputs(recipe: Recipe, model: torch.nn.Module, world: World) -> tup
     taken: list[tuple[Any, ...]] = []
     hook = model.register_forward_pre_hook(lambda _, args: taken.append(args))
     try:
-        batch = world.take(micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed))
+        batch = world.take(batches_of(recipe))
         recipe.loss(model, inputs_in(recipe.precision, batch))
     finally:
         hook.remove()

@@ -8,7 +8,7 @@ from torch.nn import Embedding
 
 from surefoot.costs.caching_allocator import Follower
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
 from surefoot.recipe import Recipe
@@ -23,7 +23,7 @@ def plan(recipe: Recipe) -> Plan:
     """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like."""
     kernels = Kernels()
     world = FakeWorld(kernels=kernels, density=recipe.density)
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
 
     def loaded() -> Iterator[Any]:
         return books.seen(world.take(batches) for _ in range(recipe.micro_batches()))
@@ -34,10 +34,10 @@ def plan(recipe: Recipe) -> Plan:
         step = Step(recipe, world)
         init = books.close()
         books.phases.find(step.model)
-        parameters = sum(each.numel() for each in step.model.parameters())
+        parameters = step.parameter_count
         step(loaded())
         step(loaded())
-        flops_per_token = _flops_per_token(recipe, step.model, books)
+        flops_per_token = _flops_per_token(recipe, step, books)
         reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
         books.memory.followers.clear()
         assumed = dict(world.assumptions)
@@ -73,14 +73,14 @@ def plan(recipe: Recipe) -> Plan:
     )
 
 
-def _flops_per_token(recipe: Recipe, model: torch.nn.Module, books: Books) -> dict[str, float]:
+def _flops_per_token(recipe: Recipe, step: Step, books: Books) -> dict[str, float]:
     """This plan's own count, and the conventions; those that need attention only where attention was seen."""
     tally = books.steps[-1].tally
     counted = (tally.total("flops") - tally.total("flops/recompute")) / recipe.tokens_per_step
-    attention = books.flops.attention
+    attention, modules = books.flops.attention, step.model.modules()
     shape = {
-        "parameters": sum(each.numel() for each in model.parameters()),
-        "embedding": max((each.weight.numel() for each in model.modules() if isinstance(each, Embedding)), default=0),
+        "parameters": step.parameter_count,
+        "embedding": max((each.weight.numel() for each in modules if isinstance(each, Embedding)), default=0),
         "attention_width": sum(width for width, _ in attention) // recipe.micro_batches(),
         "context": max((keys for _, keys in attention), default=0),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
@@ -26,7 +26,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
     One after the other, so that none disturbs the other.
     """
     world = World()
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
 
     def loaded() -> Iterator[Any]:
         return (world.take(batches) for _ in range(recipe.micro_batches()))
@@ -41,7 +41,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
                 step(books.seen(loaded()))
             allocated_peak_bytes = counted(lambda: step(loaded()))
         step_seconds, spent = _timed(lambda: step(loaded()), step.model, timed_steps)
-        parameters = sum(each.numel() for each in step.model.parameters())
+        parameters = step.parameter_count
     return Profile(
         recipe=recipe.name,
         knobs=dict(recipe.knobs),

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_model
 
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import batches_of
 from surefoot.errors import NonFiniteLoss, RecipeError, RunError
 from surefoot.load import source_of
 from surefoot.recipe import Recipe
@@ -41,7 +41,7 @@ def train(recipe: Recipe, *, path: str | None = None, tell: Callable[[Run, LogRo
 
 
 def _take_steps(recipe: Recipe, world: World, step: Step, run: Run, tell: Callable[[Run, LogRow], None] | None) -> Run:
-    batches = micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+    batches = batches_of(recipe)
     with run.log.open("a", encoding="utf-8") as log:
         for number in range(1, (recipe.steps() or 0) + 1):
             began, lr = time.perf_counter(), step.optimizer.param_groups[0]["lr"]
@@ -83,7 +83,7 @@ def _open(recipe: Recipe, step: Step, path: str | None) -> Run:
         target=recipe.target,
         knobs=dict(recipe.knobs),
         status="running",
-        parameters=sum(each.numel() for each in step.model.parameters()),
+        parameters=step.parameter_count,
         device=str(step.device),
         torch_version=torch.__version__,
     )
