@@ -5,7 +5,8 @@ SurefootError
 ├── WorldError       a step cannot run where it was asked to
 ├── NonFiniteLoss    the loss is NaN or infinite; training stopped before the update
 ├── ParityError      what was exported does not compute what was trained
-├── RunError         a directory is not a run, or cannot become one
+├── RunError         a directory is not a run, cannot become one, or is in use
+├── CheckpointError  a checkpoint could not be saved, or is damaged
 └── UnknownDevice    no datasheet carries this name
 """
 
@@ -31,7 +32,11 @@ class ParityError(SurefootError):
 
 
 class RunError(SurefootError):
-    """A directory is not a run, or cannot become one."""
+    """A directory is not a run, cannot become one, or is in use."""
+
+
+class CheckpointError(SurefootError):
+    """A checkpoint could not be saved, or is damaged."""
 
 
 class UnknownDevice(SurefootError):
