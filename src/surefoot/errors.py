@@ -3,12 +3,15 @@
 SurefootError
 ├── RecipeError      a recipe cannot be found, or a knob does not fit it
 ├── WorldError       a step cannot run where it was asked to
-├── NonFiniteLoss    the loss is NaN or infinite; training stopped before the update
+├── NonFinite        the loss or the gradients are NaN or infinite; training stopped before the update
 ├── ParityError      what was exported does not compute what was trained
 ├── RunError         a directory is not a run, cannot become one, or is in use
 ├── CheckpointError  a checkpoint could not be saved, or is damaged
+├── ReplayError      a step that was taken again came out differently
 └── UnknownDevice    no datasheet carries this name
 """
+
+import math
 
 
 class SurefootError(Exception):
@@ -23,8 +26,17 @@ class WorldError(SurefootError):
     """A step cannot run where it was asked to."""
 
 
-class NonFiniteLoss(SurefootError):
-    """The loss is NaN or infinite; training stopped before the update."""
+class NonFinite(SurefootError):
+    """The loss or the gradients are NaN or infinite; training stopped before the update."""
+
+    def __init__(self, step: int, loss: float, grad_norm: float, cause: str = "") -> None:
+        self.step, self.loss, self.grad_norm = step, loss, grad_norm
+        what = (
+            f"the loss of step {step} is {loss}"
+            if not math.isfinite(loss)
+            else f"the gradients of step {step} are not finite"
+        )
+        super().__init__(f"{what}; the update was not made" + (f"\n{cause}" if cause else ""))
 
 
 class ParityError(SurefootError):
@@ -37,6 +49,10 @@ class RunError(SurefootError):
 
 class CheckpointError(SurefootError):
     """A checkpoint could not be saved, or is damaged."""
+
+
+class ReplayError(SurefootError):
+    """A step that was taken again came out differently."""
 
 
 class UnknownDevice(SurefootError):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
@@ -19,6 +19,13 @@ SETTINGS = {
     "max_tokens": int | None,
     "precision": Precision,
     "max_grad_norm": float | None,
+    "workers": int,
+    "evaluate_every": int | None,
+    "evaluation_batches": int,
+    "save_every": None | str,
+    "keep_last": int,
+    "nonfinite": Literal["stop", "skip"],
+    "rewind": bool,
     "density": float | None,
     "seed": int,
 }

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
 Knob = str | int | float | bool | None
+_AT_LEAST_ONE = (
+    "micro_batch_size",
+    "tokens_per_sample",
+    "global_batch_tokens",
+    "max_steps",
+    "max_tokens",
+    "evaluate_every",
+    "evaluation_batches",
+    "keep_last",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +34,13 @@ class Recipe:
     `loss(model, batch)` returns a sum and the count it is to be divided by, or a mean. Give a sum and a
     count wherever micro-batches can differ in their number of loss-bearing elements: the step divides
     once, by the count of all of them. Means are averaged as equals.
+
+    `collate` joins samples into a batch (default: torch's own); `workers` processes make them.
+
+    `evaluation` is held-out data, looked at every `evaluate_every` steps, `evaluation_batches` micro-batches of it.
+    `save_every` is a number of steps, or such as "10 min" or "1e9 tokens". A loss or gradient that is not finite
+    stops the run before the update, or with `nonfinite="skip"` costs that one update. With `rewind=True`, a loss
+    that jumps (see docs/train.md) takes the run back to its last checkpoint, and past the samples of that step.
 
     `density` is the share of elements that masks and routing choose, where a plan cannot know it.
 
@@ -43,6 +60,15 @@ class Recipe:
     max_tokens: int | None = None
     precision: Precision = "32-true"
     max_grad_norm: float | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+    evaluation: Callable[[], Dataset[Any]] | None = None
+    evaluate_every: int | None = None
+    evaluation_batches: int = 8
+    save_every: str | int | None = "10 min"
+    keep_last: int = 3
+    nonfinite: Literal["stop", "skip"] = "stop"
+    rewind: bool = False
     density: float | None = None
     seed: int = 0
     about: str = ""
@@ -53,13 +79,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.precision not in get_args(Precision):
             raise RecipeError(f"precision {self.precision!r} is not one of {', '.join(get_args(Precision))}")
-        for name in (
-            "micro_batch_size",
-            "tokens_per_sample",
-            "global_batch_tokens",
-            "max_steps",
-            "max_tokens",
-        ):
+        if self.nonfinite not in ("stop", "skip"):
+            raise RecipeError(f"nonfinite {self.nonfinite!r} is not one of stop, skip")
+        for name in _AT_LEAST_ONE:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name}={value} must be at least 1")

@@ -11,6 +11,7 @@ from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.data.batches import batches_of
 from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Plan
 from surefoot.records.usage import Usage
@@ -29,7 +30,7 @@ def plan(recipe: Recipe) -> Plan:
         return books.seen(world.take(batches) for _ in range(recipe.micro_batches()))
 
     reserving = {name: Follower(expandable_segments=name == "expandable") for name in ("classic", "expandable")}
-    with torch.random.fork_rng(), world, Books(kernels=kernels) as books:
+    with kept(), world, Books(kernels=kernels) as books:
         books.memory.followers += reserving.values()
         step = Step(recipe, world)
         init = books.close()

@@ -13,6 +13,7 @@ from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
 from surefoot.phases import Phases
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.profile import Profile
 from surefoot.records.tally import Account, Tally
@@ -31,7 +32,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
     def loaded() -> Iterator[Any]:
         return (world.take(batches) for _ in range(recipe.micro_batches()))
 
-    with torch.random.fork_rng(), world:
+    with kept(), world:
         with _counted_allocator(world) as counted:
             with Books() as books:
                 step = Step(recipe, world)
