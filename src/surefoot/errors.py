@@ -5,6 +5,7 @@ SurefootError
 ├── WorldError       a step cannot run where it was asked to
 ├── NonFiniteLoss    the loss is NaN or infinite; training stopped before the update
 ├── ParityError      what was exported does not compute what was trained
+├── MissingPackage   an optional package is not installed
 ├── RunError         a directory is not a run, or cannot become one
 └── UnknownDevice    no datasheet carries this name
 """
@@ -28,6 +29,10 @@ class NonFiniteLoss(SurefootError):
 
 class ParityError(SurefootError):
     """What was exported does not compute what was trained."""
+
+
+class MissingPackage(SurefootError):
+    """An optional package is not installed."""
 
 
 class RunError(SurefootError):
