@@ -87,6 +87,42 @@ def test_what_is_refused_is_one_message_and_no_traceback(words, message):
     assert "Traceback" not in done.stderr
 
 
+def test_check_learns_one_batch_by_heart_and_exits_with_1_where_it_cannot():
+    words = ("check", "regression", "samples=64", "--overfit", "--json")
+    done = surefoot(*words)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["attempts"][-1]["outcome"] == "learned"
+    failed = surefoot(*words, "--target-loss", "1e-9", "--steps", "20")
+    assert failed.returncode == 1
+    assert json.loads(failed.stdout)["findings"]["findings"][0]["check"] == "batch-not-learned"
+
+
+def test_check_tries_a_range_of_learning_rates(tmp_path):
+    words = ("check", "cruncher", *SMALL["cruncher"], "--lr-range", "--steps", "40")
+    done = surefoot(*words, "--json", "--plot", "curve.svg", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["points"][0]["lr"] == 1e-7
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
+    refused = surefoot(*words, "--plot", "curve.docx", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "curve.docx names no kind of picture; known: " in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--plot", "a.svg"), "--plot goes with --lr-range"),
+        (("--target-loss", "1", "--lr-range"), "--target-loss goes with --overfit"),
+        (("--steps", "3"), "--steps goes with one of --overfit and --lr-range"),
+        (("--overfit", "--lr-range"), "one at a time"),
+    ],
+)
+def test_check_refuses_options_that_do_not_go_together(words, message):
+    done = surefoot("check", "regression", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
 def test_a_finding_makes_check_exit_with_1(tmp_path):
     (tmp_path / "broken.py").write_text(
         "import torch\nfrom torch import nn\nfrom surefoot import Recipe\n"

@@ -8,6 +8,7 @@ SurefootError
 ├── RunError         a directory is not a run, cannot become one, or is in use
 ├── CheckpointError  a checkpoint could not be saved, or is damaged
 ├── ReplayError      a step that was taken again came out differently
+├── MissingPackage   an optional package is not installed
 └── UnknownDevice    no datasheet carries this name
 """
 
@@ -41,6 +42,10 @@ class NonFinite(SurefootError):
 
 class ParityError(SurefootError):
     """What was exported does not compute what was trained."""
+
+
+class MissingPackage(SurefootError):
+    """An optional package is not installed."""
 
 
 class RunError(SurefootError):

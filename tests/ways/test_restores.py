@@ -11,6 +11,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import surefoot
+from surefoot.ways.lr_range import lr_range
+from surefoot.ways.overfit import overfit
 
 
 def state():
@@ -52,6 +54,8 @@ WAYS = {
     "train": lambda recipe, tmp_path: surefoot.train(recipe, path=str(tmp_path / "run")),
     "profile": lambda recipe, tmp_path: surefoot.profile(recipe, timed_steps=1),
     "export": export,
+    "overfit": lambda recipe, tmp_path: overfit(recipe, max_steps=2),
+    "lr_range": lambda recipe, tmp_path: lr_range(recipe, steps=30),
 }
 
 

@@ -1,0 +1,89 @@
+"""lr_range: a fresh model, trained while the learning rate rises from far too small to far too large."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import nn
+
+from surefoot.costs import lr_curve
+from surefoot.data.batches import batches_of
+from surefoot.errors import NonFinite, RecipeError
+from surefoot.randomness import kept
+from surefoot.recipe import Recipe
+from surefoot.records.lr_range import LrPoint, LrRange
+from surefoot.step import Step
+from surefoot.world import World
+
+FIRST_LR, LAST_LR, STEPS = 1e-7, 10.0, 100
+FEWEST_STEPS = 3 * lr_curve.MODEL_AT_REST
+
+
+def lr_range(recipe: Recipe, *, first_lr: float = FIRST_LR, last_lr: float = LAST_LR, steps: int = STEPS) -> LrRange:
+    """Steps of one micro-batch, each at a rate higher by the same factor, until the loss diverges."""
+    if steps < FEWEST_STEPS or not 0 < first_lr < last_lr:
+        raise RecipeError(
+            f"a range test of {steps} steps from lr {first_lr:g} to {last_lr:g} says nothing; "
+            f"take at least {FEWEST_STEPS} steps and a rate that rises"
+        )
+    world = World()
+    with kept(), world:
+        step = Step(_rising(recipe, first_lr, last_lr, steps), world)
+        rates, losses, ended = _climb(step, world, steps)
+    course = lr_curve.smooth(rates, losses)
+    steepest, edge = lr_curve.steepest(losses, course), lr_curve.edge(course)
+    return LrRange(
+        recipe=recipe.name,
+        knobs=dict(recipe.knobs),
+        first_lr=first_lr,
+        last_lr=last_lr,
+        steps=steps,
+        samples=recipe.micro_batch_size,
+        micro_batches=recipe.micro_batches(),
+        points=tuple(map(LrPoint, rates, losses, course)),
+        ended=ended,
+        own_lr=float(step.optimizer.param_groups[0]["own_lr"]),
+        steepest_lr=None if steepest is None else rates[steepest],
+        edge_lr=None if steepest is None or edge is None else rates[edge],
+    )
+
+
+def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Recipe:
+    """The recipe with a schedule that rises from `first_lr`; groups of parameters keep the ratio of their rates."""
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        made = recipe.optimizer(parameters)
+        own_lr = made.param_groups[0]["lr"]
+        for group in made.param_groups:
+            group.update(lr=first_lr * group["lr"] / own_lr, own_lr=group["lr"])
+        return made
+
+    growth = (last_lr / first_lr) ** (1 / (steps - 1))
+    return replace(
+        recipe,
+        optimizer=optimizer,
+        schedule=lambda step, _: growth**step,
+        global_batch_tokens=None,
+        nonfinite="skip",
+    )
+
+
+def _climb(
+    step: Step, world: World, steps: int
+) -> tuple[list[float], list[float], Literal["diverged", "not finite", "at the last rate"]]:
+    rates: list[float] = []
+    losses: list[float] = []
+    batches = batches_of(step.recipe)
+    for _ in range(steps):
+        lr, outcome = float(step.optimizer.param_groups[0]["lr"]), step([world.take(batches)])
+        loss = outcome.loss.item()
+        if not outcome.updated:
+            if not losses:
+                raise NonFinite(1, loss, outcome.grad_norm.item(), "before any update")
+            return rates, losses, "not finite"
+        rates.append(lr)
+        losses.append(loss)
+        if lr_curve.has_diverged(losses):
+            return rates, losses, "diverged"
+    return rates, losses, "at the last rate"
