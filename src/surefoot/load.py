@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
-from surefoot.recipe import Knob, Precision, Recipe
+from surefoot.recipe import Decay, Knob, Precision, Recipe
 
 SETTINGS = {
     "micro_batch_size": int,
@@ -19,6 +19,8 @@ SETTINGS = {
     "max_tokens": int | None,
     "precision": Precision,
     "max_grad_norm": float | None,
+    "decay": Decay,
+    "recompute": str,
     "density": float | None,
     "seed": int,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
+    from surefoot.techniques.schedule import ByToken
+
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
+Decay = Literal["all", "matrices"]
 Knob = str | int | float | bool | None
 
 
@@ -25,6 +29,8 @@ class Recipe:
     count wherever micro-batches can differ in their number of loss-bearing elements: the step divides
     once, by the count of all of them. Means are averaged as equals.
 
+    `optimizer` is given the parameters that are trained; with `decay="matrices"`, two groups of them.
+
     `density` is the share of elements that masks and routing choose, where a plan cannot know it.
 
     `about` says in one line what is learned from what. `name`, `target` and `knobs` say where a recipe
@@ -34,8 +40,8 @@ class Recipe:
     model: Callable[[], nn.Module]
     data: Callable[[], Dataset[Any]]
     loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
-    schedule: Callable[[int, int], float] | None = None
+    optimizer: Callable[[Any], Optimizer]
+    schedule: Callable[[int, int], float] | ByToken | None = None
     micro_batch_size: int = 1
     tokens_per_sample: int = 1
     global_batch_tokens: int | None = None
@@ -43,6 +49,8 @@ class Recipe:
     max_tokens: int | None = None
     precision: Precision = "32-true"
     max_grad_norm: float | None = None
+    decay: Decay = "all"
+    recompute: str = "none"
     density: float | None = None
     seed: int = 0
     about: str = ""
@@ -51,8 +59,9 @@ class Recipe:
     knobs: Mapping[str, Knob] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.precision not in get_args(Precision):
-            raise RecipeError(f"precision {self.precision!r} is not one of {', '.join(get_args(Precision))}")
+        for name, choices in (("precision", Precision), ("decay", Decay)):
+            if getattr(self, name) not in get_args(choices):
+                raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(get_args(choices))}")
         for name in (
             "micro_batch_size",
             "tokens_per_sample",
@@ -63,6 +72,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name}={value} must be at least 1")
+        budget_of(self.recompute)
         self.micro_batches()
 
     @property
@@ -87,3 +97,21 @@ class Recipe:
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
         given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
         return min(given) if given else None
+
+
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def budget_of(recompute: str) -> float | int | None:
+    """The budget in a recipe's `recompute`: a share as a float, bytes as an int; None where it is no budget."""
+    if recompute in ("none", "full", "selective"):
+        return None
+    found = re.fullmatch(rf"budget=(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})?", recompute)
+    if found and found[2]:
+        return round(float(found[1]) * _UNITS[found[2]])
+    if found and float(found[1]) <= 1:
+        return float(found[1])
+    raise RecipeError(
+        f"recompute={recompute!r} is not one of none, full, selective, budget=SHARE from 0 to 1, "
+        f"budget=SIZE in {', '.join(_UNITS)}, such as budget=2GiB"
+    )

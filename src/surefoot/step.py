@@ -10,7 +10,7 @@ import torch
 
 from surefoot.errors import RecipeError
 from surefoot.recipe import Recipe
-from surefoot.techniques import accumulate, clip, precision, schedule
+from surefoot.techniques import accumulate, clip, groups, precision, recompute, schedule
 from surefoot.world import World
 
 
@@ -32,15 +32,20 @@ class Step:
         with self.device, precision.parameters_in(recipe.precision):
             self.model = recipe.model()
         self.model.train()
+        self.recomputation = recompute.apply(self.model, recipe)
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.optimizer = recipe.optimizer(self.parameters)
-        self.scheduler = schedule.scheduler(recipe.schedule, self.optimizer, recipe.steps())
+        self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
+        self.scheduler = schedule.scheduler(recipe, self.optimizer)
         self.scaler = precision.scaler(recipe.precision, self.device)
 
     @property
     def parameter_count(self) -> int:
         """Of all parameters, frozen ones included."""
         return sum(each.numel() for each in self.model.parameters())
+
+    def choices(self) -> tuple[str, ...]:
+        """What was settled for this model, and why: one sentence each."""
+        return (*self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any]) -> torch.Tensor:
         """The loss over all elements of some batches: evaluation mode and no gradients, and back to training."""

@@ -40,7 +40,7 @@ def plan(recipe: Recipe) -> Plan:
         flops_per_token = _flops_per_token(recipe, step, books)
         reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
         books.memory.followers.clear()
-        assumed = dict(world.assumptions)
+        assumed, choices = dict(world.assumptions), step.choices()
         books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
@@ -70,6 +70,7 @@ def plan(recipe: Recipe) -> Plan:
             *(f"{note} ({times} times)" for note, times in assumed.items()),
             *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
         ),
+        choices=choices,
     )
 
 
