@@ -131,7 +131,8 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
             return tensor.clone()
         return tensor if isinstance(tensor, FakeTensor) else mode.from_tensor(tensor)
 
-    with _disable_current_modes(), torch.random.fork_rng(), mode, FakeOperators({}, Kernels(), density):
+    eager = torch.compiler.set_stance("force_eager")
+    with _disable_current_modes(), torch.random.fork_rng(), eager, mode, FakeOperators({}, Kernels(), density):
         try:
             yield lambda tree: map_tensors(fake, tree)
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
-from surefoot.recipe import Decay, Knob, Precision, Recipe
+from surefoot.recipe import Compile, CompileMode, Decay, Knob, Precision, Recipe
 
 SETTINGS = {
     "micro_batch_size": int,
@@ -21,6 +21,9 @@ SETTINGS = {
     "max_grad_norm": float | None,
     "decay": Decay,
     "recompute": str,
+    "compile": Compile | bool,
+    "compile_mode": CompileMode | None,
+    "compile_dynamic": bool | None,
     "density": float | None,
     "seed": int,
 }

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
 Decay = Literal["all", "matrices"]
+Compile = Literal["off", "blocks", "whole"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Knob = str | int | float | bool | None
 
 
@@ -51,6 +53,9 @@ class Recipe:
     max_grad_norm: float | None = None
     decay: Decay = "all"
     recompute: str = "none"
+    compile: Compile | bool = "off"
+    compile_mode: CompileMode | None = None
+    compile_dynamic: bool | None = None
     density: float | None = None
     seed: int = 0
     about: str = ""
@@ -59,9 +64,12 @@ class Recipe:
     knobs: Mapping[str, Knob] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, choices in (("precision", Precision), ("decay", Decay)):
-            if getattr(self, name) not in get_args(choices):
-                raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(get_args(choices))}")
+        if isinstance(self.compile, bool):
+            object.__setattr__(self, "compile", "whole" if self.compile else "off")
+        choices = {"precision": Precision, "decay": Decay, "compile": Compile, "compile_mode": CompileMode | None}
+        for name, kind in choices.items():
+            if getattr(self, name) not in _choices(kind):
+                raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
         for name in (
             "micro_batch_size",
             "tokens_per_sample",
@@ -97,6 +105,12 @@ class Recipe:
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
         given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
         return min(given) if given else None
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values of a Literal, or of one that may be None."""
+    parts = get_args(kind)
+    return (*get_args(parts[0]), None) if type(None) in parts else parts
 
 
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -10,7 +10,7 @@ import torch
 
 from surefoot.errors import RecipeError
 from surefoot.recipe import Recipe
-from surefoot.techniques import accumulate, clip, groups, precision, recompute, schedule
+from surefoot.techniques import accumulate, clip, compile, groups, precision, recompute, schedule
 from surefoot.world import World
 
 
@@ -32,7 +32,10 @@ class Step:
         with self.device, precision.parameters_in(recipe.precision):
             self.model = recipe.model()
         self.model.train()
-        self.recomputation = recompute.apply(self.model, recipe)
+        self.compiled = world.compiles and recipe.compile != "off"
+        self.recomputation = recompute.apply(self.model, recipe, compiled=self.compiled)
+        if self.compiled:
+            compile.apply(self.model, recipe)
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
         self.scheduler = schedule.scheduler(recipe, self.optimizer)

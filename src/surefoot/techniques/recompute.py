@@ -97,8 +97,12 @@ class Recomputation:
         return [f"recompute={self.way}: {len(names)} of {len(all_names)} blocks run again in backward{which}{why}"]
 
 
-def apply(model: nn.Module, recipe: Recipe) -> Recomputation:
-    """Has the model's blocks recomputed, as the recipe says. Names, classes' names and state stay as they are."""
+def apply(model: nn.Module, recipe: Recipe, *, compiled: bool = False) -> Recomputation:
+    """Has the model's blocks recomputed, as the recipe says. Names, classes' names and state stay as they are.
+
+    What is recomputed is a call of the block, hooks and all, as in `checkpoint(block, ...)`; where blocks are
+    compiled, it is their forward, so that the compiler sees it.
+    """
     way, budget = recipe.recompute, budget_of(recipe.recompute)
     if way == "none":
         return Recomputation(way, [])
@@ -109,7 +113,7 @@ def apply(model: nn.Module, recipe: Recipe) -> Recomputation:
             "nn.ModuleDict or nn.Sequential of it holds modules of one class that have modules of their own"
         )
     for plain in {type(block.module) for block in blocks}:
-        swapped = _recomputing(plain, selective=way == "selective")
+        swapped = _recomputing(plain, "forward" if compiled else "__call__", selective=way == "selective")
         for block in blocks:
             if type(block.module) is plain:
                 block.module.__class__ = swapped
@@ -142,11 +146,12 @@ def _blocks_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]
             yield from inner
 
 
-def _recomputing(plain: type[nn.Module], *, selective: bool) -> type[nn.Module]:
-    """A class like `plain` whose calls are recomputed. Hooks run again too, as in `checkpoint(block, ...)`."""
+def _recomputing(plain: type[nn.Module], method: str, *, selective: bool) -> type[nn.Module]:
+    """A class like `plain`, one method of which is recomputed."""
+    once = getattr(plain, method)
 
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = functools.partial(plain.__call__, self, **kwargs)
+    def recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(once, self, **kwargs)
         if not (self.recomputed and torch.is_grad_enabled()):
             return call(*args)
         norms = [] if torch.compiler.is_compiling() else _tracking_norms(self)
@@ -156,7 +161,7 @@ def _recomputing(plain: type[nn.Module], *, selective: bool) -> type[nn.Module]:
         return checkpoint(call, *args, use_reentrant=False, context_fn=contexts)
 
     named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    return type(plain.__name__, (plain,), {**named, "__call__": __call__, "recomputed": True})
+    return type(plain.__name__, (plain,), {**named, method: recomputed, "recomputed": True})
 
 
 def _contexts(norms: list[Any], *, selective: bool) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
