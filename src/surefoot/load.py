@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
-from surefoot.recipe import Knob, Precision, Recipe
+from surefoot.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
 
 SETTINGS = {
     "micro_batch_size": int,
@@ -24,8 +24,13 @@ SETTINGS = {
     "evaluation_batches": int,
     "save_every": None | str,
     "keep_last": int,
-    "nonfinite": Literal["stop", "skip"],
+    "nonfinite": Nonfinite,
     "rewind": bool,
+    "decay": Decay,
+    "recompute": str,
+    "compile": Compile | bool,
+    "compile_mode": CompileMode | None,
+    "compile_dynamic": bool | None,
     "density": float | None,
     "seed": int,
 }

@@ -11,7 +11,7 @@ import torch
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
 from surefoot.recipe import Recipe
-from surefoot.techniques import accumulate, clip, precision, schedule
+from surefoot.techniques import accumulate, clip, compile, groups, precision, recompute, schedule
 from surefoot.world import World
 
 
@@ -38,15 +38,23 @@ class Step:
         with self.device, precision.parameters_in(recipe.precision):
             self.model = recipe.model()
         self.model.train()
+        self.compiled = world.compiles and recipe.compile != "off"
+        self.recomputation = recompute.apply(self.model, recipe, compiled=self.compiled)
+        if self.compiled:
+            compile.apply(self.model, recipe)
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.optimizer = recipe.optimizer(self.parameters)
-        self.scheduler = schedule.scheduler(recipe.schedule, self.optimizer, recipe.steps())
+        self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
+        self.scheduler = schedule.scheduler(recipe, self.optimizer)
         self.scaler = precision.scaler(recipe.precision, self.device)
 
     @property
     def parameter_count(self) -> int:
         """Of all parameters, frozen ones included."""
         return sum(each.numel() for each in self.model.parameters())
+
+    def choices(self) -> tuple[str, ...]:
+        """What was settled for this model, and why: one sentence each."""
+        return (*self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any]) -> torch.Tensor:
         """The loss over all elements of some batches, in evaluation mode and without gradients.

@@ -40,6 +40,7 @@ def plan_text(plan: Plan) -> RenderableType:
         *_conventions(plan),
         *_reserved(plan),
         Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
+        *map(Text, plan.choices),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
 

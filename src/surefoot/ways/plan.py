@@ -41,7 +41,7 @@ def plan(recipe: Recipe) -> Plan:
         flops_per_token = _flops_per_token(recipe, step, books)
         reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
         books.memory.followers.clear()
-        assumed = dict(world.assumptions)
+        assumed, choices = dict(world.assumptions), step.choices()
         books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
@@ -71,6 +71,7 @@ def plan(recipe: Recipe) -> Plan:
             *(f"{note} ({times} times)" for note, times in assumed.items()),
             *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
         ),
+        choices=(*choices, *_compiled(recipe)),
     )
 
 
@@ -87,6 +88,16 @@ def _flops_per_token(recipe: Recipe, step: Step, books: Books) -> dict[str, floa
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
     return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
+
+
+def _compiled(recipe: Recipe) -> list[str]:
+    """What a plan says of a step that will be compiled."""
+    if recipe.compile == "off":
+        return []
+    return [
+        f"compile={recipe.compile}: this is the step before it is compiled, an upper bound: the compiler fuses "
+        "operators and keeps fewer activations"
+    ]
 
 
 def _saved(step: Step) -> dict[str, Any]:
