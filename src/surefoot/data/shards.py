@@ -128,11 +128,11 @@ class ShardWriter:
         self._ends.write(self._written.to_bytes(8, "little"))
 
     def close(self) -> Shard | None:
-        """Puts the shard on disk, whole, and its record last. A shard without tokens is no shard."""
+        """Puts the shard on disk, whole. A shard without tokens is no shard."""
         if not self._written:
             self.discard()
             return None
-        shard = Shard(
+        return Shard(
             file=self.path.name,
             tokens=self._written,
             documents=self._documents,
@@ -142,18 +142,11 @@ class ShardWriter:
             ends_digest=self._ends.close(),
             digest=self._tokens.close(),
         )
-        write_whole(record_beside(self.path), to_json(shard) + "\n")
-        return shard
 
     def discard(self) -> None:
         """Leaves nothing behind."""
         self._tokens.discard()
         self._ends.discard()
-
-
-def record_beside(path: Path) -> Path:
-    """Where a shard's own record is, until the manifest holds it."""
-    return path.with_name(path.name + ".json")
 
 
 def smallest_dtype(vocabulary: int) -> str:
