@@ -80,6 +80,14 @@ class PackedDocuments(Dataset[Packed]):
         self._pieces.check((first * PIECE.itemsize,), (last - first) * PIECE.itemsize)
         return self._piece[first:last].tolist()
 
+    def targets_by_shard(self) -> np.ndarray:
+        """How many targets each shard gives."""
+        counts = np.zeros(len(self.corpus.manifest.shards), np.int64)
+        for first in range(0, len(self._piece), 2**20):
+            some = self._piece[first : first + 2**20]
+            counts += np.bincount(some["shard"], some["tokens"], len(counts)).astype(np.int64)
+        return counts
+
     def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
         """Tells the kernel which tokens come next."""
         for index in indices:

@@ -29,7 +29,7 @@ class TokenWindows(Dataset[Window]):
     def __init__(self, corpus: Corpus, context: int) -> None:
         self.corpus, self.context = corpus, context
         counts = [max(shard.tokens - 1, 0) // context for shard in corpus.manifest.shards]
-        self._starts = [0, *accumulate(counts)]
+        self.starts = [0, *accumulate(counts)]
         if not len(self):
             raise DataError(
                 f"{corpus.folder} holds {corpus.manifest.tokens:,} tokens in {len(counts):,} shards, none of which "
@@ -37,7 +37,7 @@ class TokenWindows(Dataset[Window]):
             )
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return self.starts[-1]
 
     def __getitem__(self, index: int) -> Window:
         tokens, targets = self.__getitems__([index])
@@ -49,7 +49,7 @@ class TokenWindows(Dataset[Window]):
         return self.corpus.windows(0, self.context, self.context + 1)
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Window:
-        if len(self._starts) == 2:
+        if len(self.starts) == 2:
             window = self._read(np.asarray(indices)).astype(np.int64)
         else:
             window = np.empty((len(indices), self.context + 1), np.int64)
@@ -73,7 +73,7 @@ class TokenWindows(Dataset[Window]):
 
     def _places(self, indices: Sequence[int] | np.ndarray) -> Iterator[tuple[int, int]]:
         """The shard that each sample lies in, and its window there."""
-        starts = self._starts
+        starts = self.starts
         for index in np.asarray(indices).tolist():
             shard = bisect_right(starts, index) - 1
             yield shard, index - starts[shard]
