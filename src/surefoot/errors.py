@@ -2,6 +2,7 @@
 
 SurefootError
 ├── RecipeError      a recipe cannot be found, or a knob does not fit it
+├── DataError        tokens on disk are damaged, missing, or not what they are said to be
 ├── WorldError       a step cannot run where it was asked to
 ├── NonFinite        the loss or the gradients are NaN or infinite; training stopped before the update
 ├── ParityError      what was exported does not compute what was trained
@@ -21,6 +22,10 @@ class SurefootError(Exception):
 
 class RecipeError(SurefootError):
     """A recipe cannot be found, or a knob does not fit it."""
+
+
+class DataError(SurefootError):
+    """Tokens on disk are damaged, missing, or not what they are said to be."""
 
 
 class WorldError(SurefootError):

@@ -21,11 +21,9 @@ def sample_ids(samples: int, seed: int, first: int, count: int) -> np.ndarray:
     """
     if samples < 1:
         raise ValueError(f"an order of {samples} samples")
-    blocks = range(first // _BLOCK, (first + count - 1) // _BLOCK + 1)
-    start = first - first // _BLOCK * _BLOCK
-    if len(blocks) <= 2:
-        ids = [_block(samples, seed, block) for block in blocks]
-        return np.concatenate(ids)[start : start + count] if ids else np.empty(0, np.int64)
+    block, start = divmod(first, _BLOCK)
+    if start + count <= _BLOCK:
+        return _block(samples, seed, block)[start : start + count].copy()
     return _at(samples, seed, np.arange(first, first + count, dtype=np.uint64))
 
 
@@ -53,9 +51,7 @@ def epoch_key(seed: int, epoch: int | np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _block(samples: int, seed: int, block: int) -> np.ndarray:
-    ids = _at(samples, seed, np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64))
-    ids.flags.writeable = False
-    return ids
+    return _at(samples, seed, np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64))
 
 
 def _at(samples: int, seed: int, positions: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
@@ -41,7 +42,7 @@ def from_plain(kind: Any, value: Any) -> Any:
     if isinstance(value, str) and float in (kind, *parts) and str not in parts:
         return float(value)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(typing.cast(Any, kind))
         return kind(**{name: from_plain(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
     if origin in (types.UnionType, typing.Union):
         present = [part for part in parts if part is not type(None)]
@@ -51,3 +52,8 @@ def from_plain(kind: Any, value: Any) -> Any:
     if origin is dict:
         return {key: from_plain(parts[1], item) for key, item in value.items()}
     return value
+
+
+@lru_cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
