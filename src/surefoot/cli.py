@@ -171,6 +171,10 @@ def train(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
     run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="where to keep the run")] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Takes the steps, in this process, and keeps a run directory: recipe, settings, log, weights.
@@ -181,9 +185,15 @@ def train(
     from surefoot.reports.live import LiveView
     from surefoot.reports.text import run_text
     from surefoot.ways.train import train as way
+    from surefoot.writers import open_writers
 
-    with LiveView(loaded.steps() or 0, console=Console(stderr=json)) as view:
-        record = way(loaded, path=str(run) if run else None, tell=view)
+    with LiveView(loaded.steps() or 0, console=Console(stderr=json)) as view, open_writers(log or ()) as writers:
+
+        def tell(*told: Any) -> None:
+            view(*told)
+            writers(*told)
+
+        record = way(loaded, path=str(run) if run else None, tell=tell)
     _show(record, run_text, json=json)
 
 
