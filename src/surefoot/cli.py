@@ -185,6 +185,10 @@ def train(
     audit: Annotated[
         bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
     ] = False,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Takes the steps, in this process, and keeps a run directory: recipe, settings, log, checkpoints, weights.
@@ -199,10 +203,16 @@ def train(
     from surefoot.reports.live import LiveView
     from surefoot.reports.text import run_text
     from surefoot.ways.train import train as way
+    from surefoot.writers import open_writers
 
-    with LiveView(loaded.steps() or 0, console=Console(stderr=json)) as view:
+    with LiveView(loaded.steps() or 0, console=Console(stderr=json)) as view, open_writers(log or ()) as writers:
+
+        def tell(*told: Any) -> None:
+            view(*told)
+            writers(*told)
+
         path = str(run) if run else None
-        record = way(loaded, path=path, resume=resume, accept_change=accept_change, tell=view)
+        record = way(loaded, path=path, resume=resume, accept_change=accept_change, tell=tell)
     _show(record, run_text, json=json)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)

@@ -1,0 +1,81 @@
+"""Writers: every row of a log, told to another tool as it comes; one tool per file."""
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from importlib import import_module
+from types import TracebackType
+from typing import Protocol, Self
+
+from surefoot.errors import MissingPackage, RunError
+from surefoot.records.log import LogRow
+from surefoot.records.run import Run
+
+NAMES = ("tensorboard", "wandb", "mlflow")
+
+
+class Writer(Protocol):
+    """What a file of this folder makes. Making one imports its package; nothing else does."""
+
+    def start(self, run: Run) -> None:
+        """Opens the tool's own record of a run."""
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """Adds what one step came to."""
+
+    def end(self, *, finished: bool) -> None:
+        """Closes that record."""
+
+
+class Writers:
+    """Enter it, then call it after every step. A writer that fails is left out with a warning; the run goes on."""
+
+    def __init__(self, writers: dict[str, Writer]) -> None:
+        self._writers = dict(writers)
+        self._started = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, run: Run, row: LogRow) -> None:
+        if not self._started:
+            self._started = True
+            self._each(lambda writer: writer.start(run))
+        numbers = numbers_of(row)
+        self._each(lambda writer: writer.write(row.step, numbers))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._started:
+            self._each(lambda writer: writer.end(finished=kind is None))
+
+    def _each(self, tell: Callable[[Writer], None]) -> None:
+        for name, writer in list(self._writers.items()):
+            try:
+                tell(writer)
+            except Exception as error:
+                del self._writers[name]
+                said = f"{type(error).__name__}: {error}"
+                warnings.warn(f"{name} hears no more of this run, which goes on: {said}", stacklevel=4)
+
+
+def open_writers(names: Iterable[str]) -> Writers:
+    """The writers of these names, with their packages imported."""
+    return Writers({name: _open(name) for name in names})
+
+
+def numbers_of(row: LogRow) -> dict[str, float]:
+    """The numbers of a row by name, without the step's own; what a step does not have is left out."""
+    values = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "step"}
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _open(name: str) -> Writer:
+    if name not in NAMES:
+        raise RunError(f"no writer is called {name!r}; known: {', '.join(NAMES)}")
+    try:
+        writer: Writer = import_module(f"surefoot.writers.{name}").Writer()
+    except ImportError as error:
+        raise MissingPackage(f"--log {name} needs {name}: pip install 'surefoot[log]' ({error})") from error
+    return writer

@@ -1,0 +1,23 @@
+"""tensorboard: scalars in RUN/tensorboard. Needs `pip install 'surefoot[log]'`; see `tensorboard --logdir runs`."""
+
+from pathlib import Path
+
+from torch.utils.tensorboard import SummaryWriter
+
+from surefoot.records.codec import to_json
+from surefoot.records.run import Run
+
+
+class Writer:
+    """An event file in the run's own directory."""
+
+    def start(self, run: Run) -> None:
+        self._events = SummaryWriter(str(Path(run.path) / "tensorboard"))
+        self._events.add_text("run", f"```json\n{to_json(run)}\n```")
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        for name, number in numbers.items():
+            self._events.add_scalar(name, number, step)
+
+    def end(self, *, finished: bool) -> None:
+        self._events.close()

@@ -1,0 +1,26 @@
+"""wandb: a run of Weights & Biases. Needs `pip install 'surefoot[log]'`; its own WANDB_... variables say where to."""
+
+import os
+from pathlib import Path
+
+import wandb
+
+from surefoot.records.run import Run
+
+
+class Writer:
+    """A run named after the run's directory, in the project WANDB_PROJECT, or else `surefoot`."""
+
+    def start(self, run: Run) -> None:
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "surefoot"),
+            name=Path(run.path).name,
+            dir=run.path,
+            config={"recipe": run.recipe, "parameters": run.parameters, "device": run.device, **run.knobs},
+        )
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        self._run.log(numbers, step=step)
+
+    def end(self, *, finished: bool) -> None:
+        self._run.finish(exit_code=0 if finished else 1)
