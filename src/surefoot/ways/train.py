@@ -34,6 +34,7 @@ from surefoot.records.run import Run, write_run, write_whole
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.step import Step
 from surefoot.techniques import clip
+from surefoot.utilisation import peak_flops, step_flops
 from surefoot.world import World
 
 Tell = Callable[[Run, LogRow], None]
@@ -125,12 +126,17 @@ class _Training:
             parameters=self.step.parameter_count,
             device=str(self.step.device),
             data_identity=self.batches.identity,
+            **self._utilisation(),
         )
         self.saved = self._progress()
         write_run(self.run)
         if self.run.starts > 1:
             place = checkpoint.path.name if checkpoint else "step 0"
             self._tell_of("resumed", f"start {self.run.starts}, from {place}")
+
+    def _utilisation(self) -> dict[str, float | None]:
+        peak = peak_flops(self.step.device, self.recipe.precision)
+        return {"peak_flops": peak, "step_flops": None if peak is None else step_flops(self.recipe)}
 
     def _open_data(self) -> None:
         """Micro-batches from the step that comes next; those of a step that spiked are passed over."""
