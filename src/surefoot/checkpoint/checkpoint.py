@@ -24,7 +24,7 @@ class Checkpoint:
         if not is_name(path.name):
             raise CheckpointError(f"{path} is not named like a checkpoint: step-000000123")
         self.step, self.take = numbers_of(path.name)
-        self.path, self._ranks = path, ranks or Ranks()
+        self.path, self._ranks, self._verified = path, ranks or Ranks(), False
 
     def verify(self) -> None:
         """Reads every file; raises a `CheckpointError` that names the damaged one. Ranks share the files among them."""
@@ -32,6 +32,7 @@ class Checkpoint:
         found = self._ranks.exchange(self._damage, lambda all_found: [[each for each in all_found if each]] * size)
         if found:
             raise CheckpointError(found[0])
+        self._verified = True
 
     def outline(self) -> Any:
         """The saved state with a `Saved` in place of every tensor: its name, dtype, shape and device."""
@@ -41,11 +42,13 @@ class Checkpoint:
             raise CheckpointError(f"{STATE} cannot be read: {error}") from error
 
     def load(self, into: Any = None) -> Any:
-        """The saved state. Where `into` has a tensor, that one is filled in place; others are made anew.
+        """The saved state, verified. Where `into` has a tensor, that one is filled in place; others are made anew.
 
         `into` has the form of the state, or of a part of it. Its tensors must have the shape and dtype
         of the saved ones, but may be sharded in another way. What it has and the checkpoint lacks is an error.
         """
+        if not self._verified:
+            self.verify()
         outline = self.outline()
         saved = {place: leaf for place, leaf in leaves(outline) if isinstance(leaf, Saved)}
         given = {place: leaf for place, leaf in leaves(into) if isinstance(leaf, torch.Tensor)}

@@ -113,8 +113,8 @@ class Checkpoints:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _finish(self) -> CheckpointError | None:
-        under_way, self._under_way = self._under_way, None
-        failure = under_way.exception() if under_way is not None else None
+        failure = self._under_way.exception() if self._under_way is not None else None
+        self._under_way = None
         if failure is not None and not isinstance(failure, CheckpointError):
             raise failure
         return failure
@@ -125,9 +125,11 @@ class Checkpoints:
         try:
             self._ranks.from_first(draft.mkdir)
             write_tensors(draft, tensors, self._ranks, lambda files: self._complete(draft, step, text, files))
-        except Exception as error:
+        except BaseException as error:
             if self._ranks.rank == 0:
                 shutil.rmtree(draft, ignore_errors=True)
+            if not isinstance(error, Exception):
+                raise
             raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
         self._retain()
 
