@@ -90,13 +90,13 @@ def test_a_folder_without_checkpoints_has_no_newest(checkpoints):
 
 
 def test_the_newest_is_the_one_of_the_highest_step_whatever_the_clock_says(checkpoints, folder):
-    for step in (9, 10, 1_000_000_000):
+    for step in (9, 999_999_999, 2_000_000_000):
         checkpoints.save(step, state(step))
     now = time.time()
     for age, path in enumerate(sorted(folder.glob("step-*"))):
         os.utime(path, (now - 1e6 * age, now - 1e6 * age))
-    assert [checkpoint.step for checkpoint in checkpoints] == [1_000_000_000, 10, 9]
-    assert checkpoints.newest().step == 1_000_000_000
+    assert [checkpoint.step for checkpoint in checkpoints] == [2_000_000_000, 999_999_999, 9]
+    assert checkpoints.newest().step == 2_000_000_000
 
 
 def test_only_the_newest_are_kept(checkpoints, folder):
@@ -110,6 +110,15 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(checkpoints, fo
     checkpoints.save(5, {**state(5), "again": True})
     assert names(folder) == ["step-000000005-2"]
     assert checkpoints.newest().load()["again"]
+
+
+def test_what_was_just_saved_is_kept_also_beside_newer_ones(folder):
+    """A run that was set back to an earlier step saves again from there."""
+    checkpoints = Checkpoints(folder, keep_last=1, asynchronous=False)
+    for step in (9, 5, 6):
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+    assert names(folder) == ["step-000000006", "step-000000009"]
 
 
 def test_damaged_checkpoints_do_not_count_as_kept(folder):
@@ -133,13 +142,14 @@ def test_the_last_whole_one_outlives_any_number_of_damaged_ones(folder, monkeypa
     checkpoints.save(1, state(1))
     retain = checkpoints._retain
 
-    def damage_then_retain() -> None:
+    def damage_then_retain(step: int) -> None:
         flip(next(iter(checkpoints)).path / "state.json")
-        retain()
+        retain(step)
 
     monkeypatch.setattr(checkpoints, "_retain", damage_then_retain)
     for step in (2, 3, 4):
-        checkpoints.save(step, state(step))
+        with pytest.raises(CheckpointError, match=f"step {step} was saved, but reads back damaged: state.json"):
+            checkpoints.save(step, state(step))
     assert is_state(checkpoints.newest().load(), 1)
     assert [path.name for path, _ in checkpoints.rejected] == ["step-000000004", "step-000000003", "step-000000002"]
 

@@ -38,7 +38,7 @@ class Checkpoint:
         """The saved state with a `Saved` in place of every tensor: its name, dtype, shape and device."""
         try:
             return from_json((self.path / STATE).read_bytes())
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except Exception as error:  # made-up JSON can fail in any way
             raise CheckpointError(f"{STATE} cannot be read: {error}") from error
 
     def load(self, into: Any = None) -> Any:
@@ -56,7 +56,7 @@ class Checkpoint:
         tensors = {saved[place].name: tensor.detach() for place, tensor in reversed(given.items())}
         for leaf in saved.values():
             if leaf.name not in tensors:
-                tensors[leaf.name] = leaf.empty()
+                tensors[leaf.name] = _allocated(leaf)
         read_tensors(self.path, self._manifest().files, tensors)
         for place, tensor in given.items():  # a tensor saved under two names may be two tensors here
             if not _same(tensor, tensors[saved[place].name]):
@@ -89,7 +89,7 @@ def is_name(name: str) -> bool:
 
 
 def numbers_of(name: str) -> tuple[int, int]:
-    """The step in a folder's name, and the how manieth time it was saved."""
+    """The step in a folder's name, and which take of it this is."""
     _, step, *take = name.split("-")
     return int(step), int(take[0]) if take else 1
 
@@ -101,6 +101,13 @@ def _refuse_mismatches(given: dict[Place, torch.Tensor], saved: dict[Place, Save
         here, there = (tensor.dtype, tuple(tensor.shape)), (saved[place].dtype, saved[place].shape)
         if here != there:
             raise CheckpointError(f"{where(place)} is {_form(*here)} here and {_form(*there)} in the checkpoint")
+
+
+def _allocated(leaf: Saved) -> torch.Tensor:
+    try:
+        return leaf.empty()
+    except Exception as error:
+        raise CheckpointError(f"there is no memory for {leaf.name}: {error}") from error
 
 
 def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
