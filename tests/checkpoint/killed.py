@@ -1,6 +1,6 @@
 """Trains in child processes that are killed at random moments, until one of them comes to the end.
 
-    python -m tests.checkpoint.killed FOLDER {sync,async} KILLS SEED
+    python -m tests.checkpoint.killed FOLDER {sync,async} KILLS STEPS SEED
 
 A kill comes some milliseconds after a save has begun. Prints what was seen as JSON.
 """
@@ -25,10 +25,8 @@ from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from tests.checkpoint.test_state import OPTIMIZERS, step_with, take
 
-STEPS = 24
 
-
-def train(folder: Path, asynchronous: bool) -> Any:
+def train(folder: Path, asynchronous: bool, steps: int) -> Any:
     """Resumes where the last one left off, saves after every step, and notes what it was promised to be saved."""
     torch.manual_seed(0)
     step = step_with(OPTIMIZERS["adamw-foreach"])
@@ -37,12 +35,12 @@ def train(folder: Path, asynchronous: bool) -> Any:
     if newest is not None:
         restore(step, newest)
         assert step.number == newest.step
-    while step.number < STEPS:
+    while step.number < steps:
         take(step, 1)
         checkpoints.save(step.number, state_of(step))
         promise(folder, step.number - asynchronous)
     checkpoints.close()
-    promise(folder, STEPS)
+    promise(folder, steps)
     return step
 
 
@@ -65,11 +63,11 @@ def digest(step: Any) -> str:
     return found.hexdigest()
 
 
-def in_child(folder: Path, asynchronous: bool) -> int:
+def in_child(folder: Path, asynchronous: bool, steps: int) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            text = digest(train(folder, asynchronous))
+            text = digest(train(folder, asynchronous, steps))
             (folder.parent / "digest").write_text(text)
             os._exit(0)
         except BaseException as error:
@@ -84,10 +82,10 @@ def wait_for(pid: int, condition: Callable[[], bool]) -> None:
         time.sleep(0.0002)
 
 
-def drive(folder: Path, asynchronous: bool, kills: int, seed: int) -> dict[str, Any]:
+def drive(folder: Path, asynchronous: bool, kills: int, steps: int, seed: int) -> dict[str, Any]:
     chance, seen = random.Random(seed), {"kills": 0, "inside_a_save": 0, "lost": 0, "damaged": 0, "failed": 0}
     while True:
-        pid = in_child(folder, asynchronous)
+        pid = in_child(folder, asynchronous, steps)
         if seen["kills"] < kills:
             before = promised(folder)
             wait_for(pid, lambda before=before: promised(folder) > before)  # drafts of the dead are swept by now
@@ -107,5 +105,5 @@ def drive(folder: Path, asynchronous: bool, kills: int, seed: int) -> dict[str, 
 
 
 if __name__ == "__main__":
-    where, how, count, number = sys.argv[1:]
-    print(json.dumps(drive(Path(where), how == "async", int(count), int(number))))
+    where, how, *numbers = sys.argv[1:]
+    print(json.dumps(drive(Path(where), how == "async", *map(int, numbers))))

@@ -18,7 +18,7 @@ MEMORY = Path("/dev/shm")
 
 def trained(how: str, kills: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.exists() else None) as folder:
-        command = [sys.executable, "-m", "tests.checkpoint.killed", f"{folder}/checkpoints", how, str(kills), "0"]
+        command = [sys.executable, "-m", "tests.checkpoint.killed", f"{folder}/checkpoints", how, str(kills), "24", "0"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stderr, done.stderr

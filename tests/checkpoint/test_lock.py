@@ -59,7 +59,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path):
 
 
 def test_a_worker_that_outlives_its_trainer_does_not_keep_the_lock(tmp_path):
-    fork = "import os\npid = os.fork()\nprint('held', pid, flush=True) if pid else None\ntime.sleep(60)"
+    fork = "import os\nif os.fork() == 0:\n    print('held', os.getpid(), flush=True)\ntime.sleep(60)"
     command = [sys.executable, "-c", HOLD + fork, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         worker = int(process.stdout.readline().split()[1])

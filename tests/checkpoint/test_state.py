@@ -1,5 +1,6 @@
 """A step that was saved and restored goes on as if nothing had happened, to the last bit."""
 
+import gc
 import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.data.batches import batches_of
 from surefoot.errors import CheckpointError
+from surefoot.meters import allocator
 from surefoot.step import Step
 from surefoot.world import World
 from tests.checkpoint.test_outline import same
@@ -115,13 +117,16 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+HALF = ("sgd-momentum", "adamw-fused", "adafactor", "asgd", "nadam")
+"""Those of which some state is not of the dtype of the parameters, and two others."""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, torch.float32) for name in OPTIMIZERS), *((name, torch.bfloat16) for name in HALF)]
+)
 def test_every_optimizer_goes_on_bit_for_bit(checkpoints, name, dtype):
     if name == "muon" and not hasattr(torch.optim, "Muon"):
         pytest.skip("this torch has no Muon")
-    if name == "lbfgs" and dtype == torch.bfloat16:
-        pytest.skip("LBFGS takes no bfloat16")
     torch.manual_seed(0)
     step = step_with(OPTIMIZERS[name], dtype=dtype)
     take(step, 3)
@@ -232,3 +237,32 @@ def test_a_compiled_model_has_the_names_of_a_plain_one():
     names = [[place for place, _ in leaves(state_of(each))] for each in (plain, other)]
     assert names[0] == names[1]
     assert list(itertools.islice(state_of(other)["model"], 1)) == ["0.weight"]
+
+
+@pytest.mark.skipif(not allocator.available(), reason="no C++ compiler")
+def test_restoring_takes_the_memory_of_what_is_restored_and_of_single_tensors(checkpoints):
+    """Of the optimizer's state nothing is there yet; parameters are."""
+
+    def made() -> Any:
+        model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+        optimizer = torch.optim.AdamW(model.parameters())
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        return SimpleNamespace(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, number=0)
+
+    step, other = made(), made()
+    step.model(torch.randn(2, 256)).sum().backward()
+    step.optimizer.step()
+    checkpoints.save(1, state_of(step))
+    parameters = sum(each.nbytes for each in step.model.parameters())
+    gc.collect()
+    allocator.install()
+    try:
+        before = allocator.live_bytes()
+        allocator.reset_peak()
+        restore(other, checkpoints.newest())
+        peak = allocator.peak_bytes() - before
+    finally:
+        allocator.uninstall()
+    assert_same_state(step, other)
+    assert 2 * parameters <= peak <= 2 * parameters + 3 * 256 * 256 * 4, f"{peak / parameters:.2f} times the parameters"

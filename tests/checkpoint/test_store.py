@@ -1,6 +1,7 @@
 """Checkpoints: saved whole, found by step, kept as long as they are needed."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -28,18 +29,31 @@ def test_what_is_saved_is_what_is_loaded(folder, asynchronous):
     checkpoints = Checkpoints(folder, asynchronous=asynchronous)
     weight = torch.randn(3, 5)
     given = {"w": weight, "tied": weight, "bf16": torch.randn(7).bfloat16(), "none": None, "empty": torch.empty(0, 3)}
-    kept = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in given.items()}
     checkpoints.save(7, given)
-    if asynchronous:
-        weight.zero_()  # the next step goes on at once
     checkpoints.close()
     loaded = checkpoints.newest().load()
     assert list(loaded) == list(given)
     assert loaded["none"] is None
     assert loaded["tied"] is loaded["w"]
     for name in ("w", "bf16", "empty"):
-        assert loaded[name].dtype == kept[name].dtype
-        assert torch.equal(loaded[name], kept[name])
+        assert loaded[name].dtype == given[name].dtype
+        assert torch.equal(loaded[name], given[name])
+
+
+def test_training_may_go_on_as_soon_as_the_save_returns(folder, monkeypatch):
+    """Nothing is written before the tensors have changed, and yet what they were is saved; twice, in one buffer."""
+    checkpoints, go = Checkpoints(folder), threading.Event()
+    publish = checkpoints._publish
+    monkeypatch.setattr(checkpoints, "_publish", lambda *arguments: go.wait() and publish(*arguments))
+    weight = torch.ones(5)
+    for step in (1, 2):
+        checkpoints.save(step, {"w": weight})
+        weight += 1
+        go.set()
+        checkpoints.wait()
+        go.clear()
+    assert [each.load()["w"].tolist() for each in checkpoints] == [[2.0] * 5, [1.0] * 5]
+    checkpoints.close()
 
 
 def test_tensors_that_are_given_are_filled_in_place(checkpoints):
@@ -76,13 +90,13 @@ def test_a_folder_without_checkpoints_has_no_newest(checkpoints):
 
 
 def test_the_newest_is_the_one_of_the_highest_step_whatever_the_clock_says(checkpoints, folder):
-    for step in (9, 10, 1_000_000_000):
+    for step in (9, 999_999_999, 2_000_000_000):
         checkpoints.save(step, state(step))
     now = time.time()
     for age, path in enumerate(sorted(folder.glob("step-*"))):
         os.utime(path, (now - 1e6 * age, now - 1e6 * age))
-    assert [checkpoint.step for checkpoint in checkpoints] == [1_000_000_000, 10, 9]
-    assert checkpoints.newest().step == 1_000_000_000
+    assert [checkpoint.step for checkpoint in checkpoints] == [2_000_000_000, 999_999_999, 9]
+    assert checkpoints.newest().step == 2_000_000_000
 
 
 def test_only_the_newest_are_kept(checkpoints, folder):
@@ -96,6 +110,15 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(checkpoints, fo
     checkpoints.save(5, {**state(5), "again": True})
     assert names(folder) == ["step-000000005-2"]
     assert checkpoints.newest().load()["again"]
+
+
+def test_what_was_just_saved_is_kept_also_beside_newer_ones(folder):
+    """A run that was set back to an earlier step saves again from there."""
+    checkpoints = Checkpoints(folder, keep_last=1, asynchronous=False)
+    for step in (9, 5, 6):
+        checkpoints.save(step, state(step))
+    checkpoints.close()
+    assert names(folder) == ["step-000000006", "step-000000009"]
 
 
 def test_damaged_checkpoints_do_not_count_as_kept(folder):
@@ -119,13 +142,14 @@ def test_the_last_whole_one_outlives_any_number_of_damaged_ones(folder, monkeypa
     checkpoints.save(1, state(1))
     retain = checkpoints._retain
 
-    def damage_then_retain() -> None:
+    def damage_then_retain(step: int) -> None:
         flip(next(iter(checkpoints)).path / "state.json")
-        retain()
+        retain(step)
 
     monkeypatch.setattr(checkpoints, "_retain", damage_then_retain)
     for step in (2, 3, 4):
-        checkpoints.save(step, state(step))
+        with pytest.raises(CheckpointError, match=f"step {step} was saved, but reads back damaged: state.json"):
+            checkpoints.save(step, state(step))
     assert is_state(checkpoints.newest().load(), 1)
     assert [path.name for path, _ in checkpoints.rejected] == ["step-000000004", "step-000000003", "step-000000002"]
 
@@ -214,3 +238,20 @@ def test_keeping_none_is_refused(folder):
 def test_another_folder_is_not_a_checkpoint(tmp_path):
     with pytest.raises(CheckpointError, match="not named like a checkpoint"):
         Checkpoint(tmp_path)
+
+
+def test_nothing_is_loaded_unverified(checkpoints, folder):
+    checkpoints.save(1, state(1))
+    flip(folder / "step-000000001" / "__0_0.distcp")
+    with pytest.raises(CheckpointError, match=r"^__0_0\.distcp is damaged"):
+        Checkpoint(folder / "step-000000001").load()
+
+
+def test_an_interrupted_save_leaves_nothing_behind(checkpoints, folder, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "_complete", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(1, state(1))
+    assert names(folder) == []

@@ -24,7 +24,7 @@ class Checkpoint:
         if not is_name(path.name):
             raise CheckpointError(f"{path} is not named like a checkpoint: step-000000123")
         self.step, self.take = numbers_of(path.name)
-        self.path, self._ranks = path, ranks or Ranks()
+        self.path, self._ranks, self._verified = path, ranks or Ranks(), False
 
     def verify(self) -> None:
         """Reads every file; raises a `CheckpointError` that names the damaged one. Ranks share the files among them."""
@@ -32,20 +32,23 @@ class Checkpoint:
         found = self._ranks.exchange(self._damage, lambda all_found: [[each for each in all_found if each]] * size)
         if found:
             raise CheckpointError(found[0])
+        self._verified = True
 
     def outline(self) -> Any:
         """The saved state with a `Saved` in place of every tensor: its name, dtype, shape and device."""
         try:
             return from_json((self.path / STATE).read_bytes())
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except Exception as error:  # made-up JSON can fail in any way
             raise CheckpointError(f"{STATE} cannot be read: {error}") from error
 
     def load(self, into: Any = None) -> Any:
-        """The saved state. Where `into` has a tensor, that one is filled in place; others are made anew.
+        """The saved state, verified. Where `into` has a tensor, that one is filled in place; others are made anew.
 
         `into` has the form of the state, or of a part of it. Its tensors must have the shape and dtype
         of the saved ones, but may be sharded in another way. What it has and the checkpoint lacks is an error.
         """
+        if not self._verified:
+            self.verify()
         outline = self.outline()
         saved = {place: leaf for place, leaf in leaves(outline) if isinstance(leaf, Saved)}
         given = {place: leaf for place, leaf in leaves(into) if isinstance(leaf, torch.Tensor)}
@@ -53,7 +56,7 @@ class Checkpoint:
         tensors = {saved[place].name: tensor.detach() for place, tensor in reversed(given.items())}
         for leaf in saved.values():
             if leaf.name not in tensors:
-                tensors[leaf.name] = leaf.empty()
+                tensors[leaf.name] = _allocated(leaf)
         read_tensors(self.path, self._manifest().files, tensors)
         for place, tensor in given.items():  # a tensor saved under two names may be two tensors here
             if not _same(tensor, tensors[saved[place].name]):
@@ -86,7 +89,7 @@ def is_name(name: str) -> bool:
 
 
 def numbers_of(name: str) -> tuple[int, int]:
-    """The step in a folder's name, and the how manieth time it was saved."""
+    """The step in a folder's name, and which take of it this is."""
     _, step, *take = name.split("-")
     return int(step), int(take[0]) if take else 1
 
@@ -98,6 +101,13 @@ def _refuse_mismatches(given: dict[Place, torch.Tensor], saved: dict[Place, Save
         here, there = (tensor.dtype, tuple(tensor.shape)), (saved[place].dtype, saved[place].shape)
         if here != there:
             raise CheckpointError(f"{where(place)} is {_form(*here)} here and {_form(*there)} in the checkpoint")
+
+
+def _allocated(leaf: Saved) -> torch.Tensor:
+    try:
+        return leaf.empty()
+    except Exception as error:
+        raise CheckpointError(f"there is no memory for {leaf.name}: {error}") from error
 
 
 def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import weakref
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -36,12 +36,7 @@ class Owner:
         return cls(os.getpid(), socket.gethostname(), _boot(), _namespace(), _started(os.getpid()) or "", now)
 
     def is_this_process(self) -> bool:
-        return (self.pid, self.boot, self.namespace, self.started) == (
-            os.getpid(),
-            _boot(),
-            _namespace(),
-            _started(os.getpid()) or "",
-        )
+        return replace(self, since="") == replace(Owner.current(), since="")
 
     def is_alive_here(self) -> bool:
         """Whether it runs on this machine, as seen from here. Of other machines only the kernel's lock knows."""
@@ -69,7 +64,7 @@ class Lock:
         if self._release is not None and self._release.alive:
             return self
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             free = _try_lock(descriptor)
             owner = _read_owner(descriptor)

@@ -50,7 +50,7 @@ def _parsed(body: bytes) -> Manifest:
             raise CheckpointError(f"{NAME} is of another format than {FORMAT}; a newer surefoot wrote it")
         files = {name: Fingerprint(**each) for name, each in plain.pop("files").items()}
         return Manifest(files=files, **plain)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{NAME} is not a manifest: {error}") from error
 
 

@@ -25,7 +25,7 @@ class Staging:
         kept = self._buffers.get(name)
         if kept is not None and (kept.shape, kept.dtype) == (tensor.shape, tensor.dtype):
             return kept
-        return torch.empty_like(tensor, device="cpu", pin_memory=not tensor.is_cpu, requires_grad=False)
+        return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -113,8 +113,8 @@ class Checkpoints:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def _finish(self) -> CheckpointError | None:
-        under_way, self._under_way = self._under_way, None
-        failure = under_way.exception() if under_way is not None else None
+        failure = self._under_way.exception() if self._under_way is not None else None
+        self._under_way = None
         if failure is not None and not isinstance(failure, CheckpointError):
             raise failure
         return failure
@@ -125,11 +125,13 @@ class Checkpoints:
         try:
             self._ranks.from_first(draft.mkdir)
             write_tensors(draft, tensors, self._ranks, lambda files: self._complete(draft, step, text, files))
-        except Exception as error:
+        except BaseException as error:
             if self._ranks.rank == 0:
                 shutil.rmtree(draft, ignore_errors=True)
+            if not isinstance(error, Exception):
+                raise
             raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
-        self._retain()
+        self._retain(step)
 
     def _complete(self, draft: Path, step: int, text: str, files: dict[str, Fingerprint]) -> None:
         state = write_new(draft / STATE, text.encode())
@@ -147,23 +149,29 @@ class Checkpoints:
         names = [path.name for path in self.folder.iterdir() if is_name(path.name)]
         return sorted(names, key=numbers_of, reverse=True)
 
-    def _retain(self) -> None:
-        """Removes what is older than the `keep_last` newest that verify: a damaged one does not count as kept."""
+    def _retain(self, saved: int) -> None:
+        """Removes what is older than the `keep_last` newest that verify: a damaged one does not count as kept.
+
+        The one just saved is read back here. It is kept also if there are newer ones, left by a run that was set back.
+        """
         kept: set[int] = set()
         for checkpoint in self:
-            if len(kept) == self.keep_last or checkpoint.step in kept:
+            if checkpoint.step in kept or (len(kept) >= self.keep_last and checkpoint.step != saved):
                 self._ranks.from_first(partial(_remove, checkpoint.path))
-            elif self._is_whole(checkpoint):
+            elif (reason := self._new_damage(checkpoint)) is None:
                 kept.add(checkpoint.step)
+            elif checkpoint.step == saved:
+                raise CheckpointError(f"step {saved} was saved, but reads back damaged: {reason}")
 
-    def _is_whole(self, checkpoint: Checkpoint) -> bool:
-        """Whether it verifies. One that did is not read again while the file system says that nobody wrote to it."""
+    def _new_damage(self, checkpoint: Checkpoint) -> str | None:
+        """What is wrong with it. One that was whole is not read again while the file system says that nobody wrote."""
         stamp = self._ranks.from_first(lambda: _stamp(checkpoint.path))
-        if self._verified.get(checkpoint.path) != stamp:
-            if _damage(checkpoint) is not None:
-                return False
+        if self._verified.get(checkpoint.path) == stamp:
+            return None
+        reason = _damage(checkpoint)
+        if reason is None:
             self._verified[checkpoint.path] = stamp
-        return True
+        return reason
 
 
 def _damage(checkpoint: Checkpoint) -> str | None:
@@ -175,7 +183,11 @@ def _damage(checkpoint: Checkpoint) -> str | None:
 
 
 def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
-    entries = ((entry.name, entry.stat()) for entry in os.scandir(folder))
+    """Changes when a file is written to, whatever its name and time are set to afterwards."""
+    try:
+        entries = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
+    except OSError:
+        return []
     return sorted((name, stat.st_ino, stat.st_size, stat.st_ctime_ns) for name, stat in entries)
 
 

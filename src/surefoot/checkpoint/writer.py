@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
 
-from surefoot.checkpoint.files import Fingerprint, HashedFile, new_file
+from surefoot.checkpoint.files import Fingerprint, new_file
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.errors import CheckpointError
 
@@ -27,10 +27,7 @@ class _Files(FileSystem):
     def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
         with new_file(Path(path)) as file:
             yield file
-        self._finished(Path(path), file)
-
-    def _finished(self, path: Path, file: HashedFile) -> None:
-        self.written[path.name] = file.fingerprint()
+        self.written[Path(path).name] = file.fingerprint()
 
     def rename(self, path: Any, new_path: Any) -> None:
         super().rename(path, new_path)
