@@ -1,4 +1,4 @@
-"""surefoot plan | check | train | profile | export | watch | report: the only file that prints."""
+"""surefoot plan | check | train | profile | export | watch | report | data: with cli_data.py, all that prints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 from rich.console import Console
 
+from surefoot.cli_data import app as data_app
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
 
@@ -30,6 +31,8 @@ app = typer.Typer(
         "package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`"
     ),
 )
+
+app.add_typer(data_app, name="data")
 
 RecipeArgument = Annotated[
     str,

@@ -51,6 +51,14 @@ def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocab
     return Corpus(folder, manifest, verify=verify)
 
 
+def is_corpus(path: str | Path) -> bool:
+    """Whether there are tokens in a folder or file, and not text."""
+    place = Path(path)
+    if place.is_file():
+        return place.suffix in TOKEN_FILES
+    return (place / "manifest.json").is_file() or any(place.glob("*.ds")) or any(place.glob("*.idx"))
+
+
 def adopt(path: str | Path, *, dtype: str = "", vocabulary: int = 0) -> Manifest:
     """Writes a manifest and page hashes beside tokens that others have written; their files stay as they are."""
     corpus = open_corpus(path, dtype=dtype, vocabulary=vocabulary)

@@ -15,7 +15,7 @@ BYTE_VOCABULARY = 256
 STANDARD_LIBRARY = "stdlib"
 
 
-class TokenWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+class ByteWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Sample `i` is `context` tokens from position `i * context`, and the same shifted by one as targets."""
 
     def __init__(self, tokens: np.ndarray, context: int) -> None:
@@ -37,7 +37,7 @@ def text_source(corpus: str) -> str:
     return f"the text files in {corpus}"
 
 
-def byte_windows(corpus: str, context: int) -> TokenWindows:
+def byte_windows(corpus: str, context: int) -> ByteWindows:
     """Windows over all text of a folder; `stdlib` is the Python standard library's own sources."""
     folder = Path(sysconfig.get_path("stdlib")) if corpus == STANDARD_LIBRARY else Path(corpus)
     pattern = "*.py" if corpus == STANDARD_LIBRARY else "**/*"
@@ -47,7 +47,7 @@ def byte_windows(corpus: str, context: int) -> TokenWindows:
             f"{folder} holds {len(tokens):,} bytes of text, and one sample needs {context + 1:,}; "
             "name a folder with more text, or a smaller context"
         )
-    return TokenWindows(tokens, context)
+    return ByteWindows(tokens, context)
 
 
 def _read_all(folder: Path, pattern: str) -> bytes:

@@ -1,15 +1,20 @@
-"""gpt: a decoder-only transformer that predicts the next byte of text.
+"""gpt: a decoder-only transformer that predicts the next token of text.
 
-By default it learns from the Python standard library's own sources, which every machine has.
+By default it learns from the Python standard library's own sources, byte by byte, which every machine has;
+with `corpus=FOLDER` from a folder of text files, or from the tokens that `surefoot data tokenize` made of them.
 """
+
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surefoot import Recipe
-from surefoot.data.packing import IGNORED
+from surefoot.data.formats import is_corpus, open_corpus
+from surefoot.data.packing import IGNORED, PackedDocuments
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
+from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
 from surefoot.techniques.schedule import warmup_cosine
 
@@ -94,12 +99,22 @@ def gpt(
     lr: float = 1e-3,
     max_steps: int = 500,
     corpus: str = "stdlib",
+    packed: bool = False,
 ) -> Recipe:
     if width % heads:
         raise RecipeError(f"width={width} does not divide into heads={heads}")
+    if is_corpus(corpus):
+        train = open_corpus(corpus).only("train")
+        vocabulary, about = train.manifest.vocabulary, f"the next of {train.manifest.tokens:,} tokens in {corpus}"
+        data = partial(PackedDocuments if packed else TokenWindows, train, context)
+    else:
+        vocabulary, about = BYTE_VOCABULARY, f"the next byte, from {text_source(corpus)}"
+        data = partial(byte_windows, corpus, context)
+    if not vocabulary:
+        raise RecipeError(f"{corpus} does not say its vocabulary; surefoot data verify --adopt --vocabulary N notes it")
     return Recipe(
-        model=lambda: GPT(BYTE_VOCABULARY, layers, width, heads, context),
-        data=lambda: byte_windows(corpus, context),
+        model=lambda: GPT(vocabulary, layers, width, heads, context),
+        data=data,
         loss=next_token_loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
         schedule=warmup_cosine(warmup_steps=20),
@@ -108,5 +123,5 @@ def gpt(
         global_batch_tokens=global_batch_tokens,
         max_grad_norm=1.0,
         max_steps=max_steps,
-        about=f"the next byte, from {text_source(corpus)}",
+        about=about,
     )

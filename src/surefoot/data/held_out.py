@@ -1,0 +1,36 @@
+"""The held-out part of a corpus: batches of it, and its loss as bits per byte, which no tokenizer can flatter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from surefoot.data.formats import open_corpus
+from surefoot.data.shards import Corpus
+from surefoot.data.windows import TokenWindows, Window
+from surefoot.errors import DataError
+from surefoot.records.manifest import HELD_OUT
+
+
+def held_out(corpus: str | Corpus) -> Corpus:
+    """The held-out part of a corpus."""
+    found = (open_corpus(corpus) if isinstance(corpus, str) else corpus).only(HELD_OUT)
+    if not found.manifest.shards:
+        raise DataError(f"{found.folder} holds nothing out; surefoot data tokenize --held-out 0.01 does")
+    return found
+
+
+def held_out_batches(corpus: str | Corpus, context: int, size: int, *, batches: int | None = None) -> Iterator[Window]:
+    """The windows of the held-out part, each once, in order; at most so many batches of them."""
+    windows = TokenWindows(held_out(corpus), context)
+    end = len(windows) if batches is None else min(len(windows), batches * size)
+    for first in range(0, end, size):
+        yield windows.__getitems__(range(first, min(first + size, end)))
+
+
+def bits_per_byte(loss: float, corpus: str | Corpus) -> float:
+    """A mean loss in nats per token, as `Step.evaluate` returns it, in bits per byte of held-out text."""
+    manifest = held_out(corpus).manifest
+    if not manifest.text_bytes:
+        raise DataError("nobody has counted the bytes of this text; surefoot data tokenize does")
+    return loss / math.log(2) * manifest.tokens / manifest.text_bytes
