@@ -51,7 +51,8 @@ class Recipe:
 
     `collate` joins samples into a batch (default: torch's own); `workers` processes make them.
 
-    `evaluation` is held-out data, looked at every `evaluate_every` steps, `evaluation_batches` micro-batches of it.
+    `evaluation` is held-out data, looked at every `evaluate_every` steps, `evaluation_batches` micro-batches of it;
+    where it is text of so many `bytes_per_token`, its loss is shown in bits per byte too.
     `save_every` is a number of steps, or such as "10 min" or "1e9 tokens". A loss or gradient that is not finite
     stops the run before the update, or with `nonfinite="skip"` costs that one update. With `rewind=True`, a loss
     that jumps (see docs/train.md) takes the run back to its last checkpoint, and past the samples of that step.
@@ -81,6 +82,7 @@ class Recipe:
     evaluation: Callable[[], Dataset[Any]] | None = None
     evaluate_every: int | None = None
     evaluation_batches: int = 8
+    bytes_per_token: float | None = None
     save_every: str | int | None = "10 min"
     keep_last: int = 3
     nonfinite: Nonfinite = "stop"

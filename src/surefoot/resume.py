@@ -26,6 +26,7 @@ FREE = {
     "keep_last",
     "evaluate_every",
     "evaluation_batches",
+    "bytes_per_token",
     "density",
 }
 """What may change on resume without changing a bit of any step."""
@@ -50,6 +51,7 @@ def new_run(recipe: Recipe, folder: Path) -> Run:
         recipe=recipe.name,
         about=recipe.about,
         target=recipe.target,
+        bytes_per_token=recipe.bytes_per_token,
         knobs=dict(recipe.knobs),
         status="running",
         parameters=0,

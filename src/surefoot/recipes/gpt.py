@@ -16,6 +16,7 @@ from surefoot.data.packing import IGNORED, PackedDocuments
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
+from surefoot.records.manifest import HELD_OUT
 from surefoot.techniques.schedule import warmup_cosine
 
 
@@ -107,14 +108,21 @@ def gpt(
         train = open_corpus(corpus).only("train")
         vocabulary, about = train.manifest.vocabulary, f"the next of {train.manifest.tokens:,} tokens in {corpus}"
         data = partial(PackedDocuments if packed else TokenWindows, train, context)
+        held_out = open_corpus(corpus).only(HELD_OUT)
+        evaluation = partial(TokenWindows, held_out, context) if held_out.manifest.shards else None
+        bytes_per_token = held_out.manifest.text_bytes / held_out.manifest.tokens if evaluation else None
     else:
         vocabulary, about = BYTE_VOCABULARY, f"the next byte, from {text_source(corpus)}"
         data = partial(byte_windows, corpus, context)
+        evaluation, bytes_per_token = None, None
     if not vocabulary:
         raise RecipeError(f"{corpus} does not say its vocabulary; surefoot data verify --adopt --vocabulary N notes it")
     return Recipe(
         model=lambda: GPT(vocabulary, layers, width, heads, context),
         data=data,
+        evaluation=evaluation,
+        evaluate_every=max(1, max_steps // 10) if evaluation else None,
+        bytes_per_token=bytes_per_token or None,
         loss=next_token_loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
         schedule=warmup_cosine(warmup_steps=20),

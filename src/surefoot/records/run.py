@@ -1,5 +1,6 @@
 """A run: a directory with the recipe, its settings, the log, events, findings, checkpoints and the weights."""
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,7 @@ class Run:
     first_loss: float | None = None
     last_loss: float | None = None
     evaluation_loss: float | None = None
+    bytes_per_token: float | None = None
     updates_left_out: int = 0
     starts: int = 1
     failures: int = 0
@@ -86,6 +88,10 @@ class Run:
     def rows(self) -> list[LogRow]:
         """The log, one row for each step, oldest first."""
         return standing(read_rows(self.log)) if self.log.exists() else []
+
+    def bits_per_byte(self, loss: float) -> float | None:
+        """A held-out loss in bits per byte of text, which no tokenizer can flatter; None where it is not of text."""
+        return None if self.bytes_per_token is None else loss / math.log(2) / self.bytes_per_token
 
     def batch_of(self, number: int) -> int:
         """Which step's worth of data the step after `number` others takes; what rewinds left out does not count."""

@@ -63,8 +63,14 @@ def step_line(run: Run, row: LogRow) -> str:
     if utilisation is not None:
         parts.insert(4, f"MFU {utilisation:.1%}")
     if row.evaluation_loss is not None:
-        parts.insert(1, f"held-out {row.evaluation_loss:.4f}")
+        parts.insert(1, f"held-out {held_out_text(run, row.evaluation_loss)}")
     return "  ".join(parts)
+
+
+def held_out_text(run: Run, loss: float) -> str:
+    """A held-out loss, in bits per byte too where it is of text."""
+    bits = run.bits_per_byte(loss)
+    return f"{loss:.4f}" if bits is None else f"{loss:.4f} = {bits:.4f} bits/byte"
 
 
 def mfu(run: Run, row: LogRow) -> float | None:

@@ -19,6 +19,7 @@ from surefoot.records.tally import Tally
 from surefoot.records.units import amount_text, bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
+from surefoot.reports.live import held_out_text
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
@@ -299,7 +300,7 @@ def _finding_text(finding: Finding) -> RenderableType:
 def _loss_line(run: Run) -> str:
     if run.first_loss is None or run.last_loss is None:
         return "no step was logged"
-    held_out = "" if run.evaluation_loss is None else f", held-out {run.evaluation_loss:.4f}"
+    held_out = "" if run.evaluation_loss is None else f", held-out {held_out_text(run, run.evaluation_loss)}"
     left_out = f"; {counted(run.updates_left_out, 'update')} left out" if run.updates_left_out else ""
     return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}{held_out}{left_out}"
 
