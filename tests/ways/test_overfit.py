@@ -115,9 +115,10 @@ def test_a_learning_rate_too_small_or_too_large_is_no_wiring_bug(lr: float):
     assert len(record.attempts) == 1 or lr != 1e-1
 
 
-def test_a_detached_trunk_is_named_even_where_the_head_alone_learns_the_batch():
+@pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda x: x.detach() + 0 * x])
+def test_a_detached_trunk_is_named_even_where_the_head_alone_learns_the_batch(cut):
     fast = network(
-        model=lambda: Network(torch.Tensor.detach),
+        model=lambda: Network(cut),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
     )
     record = overfit(fast)

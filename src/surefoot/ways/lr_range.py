@@ -60,7 +60,7 @@ def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Reci
         return made
 
     growth = (last_lr / first_lr) ** (1 / (steps - 1))
-    return replace(recipe, optimizer=optimizer, schedule=lambda step, _: growth**step, global_batch_tokens=None)
+    return replace(recipe, optimizer=optimizer, schedule=lambda step, _: growth**step)
 
 
 def _climb(
