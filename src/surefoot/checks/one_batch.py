@@ -36,7 +36,7 @@ def _detached(wiring: Wiring) -> Finding:
     return Finding(
         check="detached-parameter",
         severity="error",
-        seen=f"{_some(wiring.detached, wiring)} change the loss and receive no gradient",
+        seen=f"no gradient reaches {_some(wiring.detached, wiring)}, though the loss changes with them",
         where=_place(wiring.detached),
         why="the graph is cut between them and the loss, so they keep their initial values",
         remedy="look between them and the loss for .detach(), .data, .item(), NumPy or no_grad; "
@@ -48,7 +48,7 @@ def _outside(wiring: Wiring) -> Finding:
     return Finding(
         check="parameter-outside-optimizer",
         severity="error",
-        seen=f"{_some(wiring.outside, wiring)} are in no optimizer",
+        seen=f"no optimizer holds {_some(wiring.outside, wiring)}",
         where=_place(wiring.outside),
         why="nothing updates them; they keep their initial values",
         remedy="build the optimizer from the parameters that the recipe is given, all of them; "
