@@ -204,6 +204,8 @@ def test_a_loss_below_zero_wants_a_target():
 def test_an_allowed_check_is_silent_and_an_unknown_one_is_refused():
     recipe = network(model=lambda: Network(torch.Tensor.detach))
     assert names(overfit(recipe, allow=["detached-parameter"])) == []
+    stuck = dataclasses.replace(recipe, loss=lambda model, batch: class_loss(model, (0 * batch[0], batch[1])))
+    assert names(overfit(stuck, allow=["detached-parameter"], max_steps=20)) == ["batch-not-learned"]
     with pytest.raises(RecipeError, match="no check of --overfit is called 'nothing'; known: detached-parameter"):
         overfit(recipe, allow=["nothing"])
 
