@@ -108,6 +108,7 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
         ("ways/plan.py", "import surefoot.reports.text", "a way returns a record"),
         ("records/tally.py", "import torch", "below the line nothing imports torch"),
         ("reports/text.py", "import surefoot.step", "reports read records"),
+        ("checkpoint/store.py", "import surefoot.meters.flops", "checkpoints read records"),
     ],
 )
 def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, line: str, contract: str):

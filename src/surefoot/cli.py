@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
-from surefoot.errors import RecipeError, SurefootError
+from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
 
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
+
+RESUMABLE = 75
+"""The exit code of a run that was asked to stop, saved, and can go on: EX_TEMPFAIL of sysexits.h."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -170,18 +173,33 @@ def _check_lr_range(loaded: Recipe, steps: int | None, plot: Path | None, *, jso
 def train(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
-    run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="where to keep the run")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="where to keep the run, or the run to go on with")
+    ] = None,
+    resume: Annotated[
+        Literal["auto", "never"], typer.Option(help="whether to go on with an unfinished run in that directory")
+    ] = "auto",
+    accept_change: Annotated[
+        bool, typer.Option("--accept-change", help="go on although the recipe, its code or its data has changed")
+    ] = False,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
+    ] = False,
     log: Annotated[
         list[str] | None,
         typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Takes the steps, in this process, and keeps a run directory: recipe, settings, log, weights.
+    """Takes the steps, in this process, and keeps a run directory: recipe, settings, log, checkpoints, weights.
 
-    Example: `surefoot train gpt max_steps=50`
+    Killed at any moment, the same command with the same --run goes on from the last checkpoint, to the same bits.
+    SIGTERM or Ctrl-C ends the run after its step, saved, and exits with 75.
+    Example: `surefoot train gpt max_steps=50 --run runs/first`
     """
     loaded = _load(recipe, knobs)
+    if audit:
+        _audit(loaded, run, json=json)
     from surefoot.reports.live import LiveView
     from surefoot.reports.text import run_text
     from surefoot.ways.train import train as way
@@ -193,8 +211,11 @@ def train(
             view(*told)
             writers(*told)
 
-        record = way(loaded, path=str(run) if run else None, tell=tell)
+        path = str(run) if run else None
+        record = way(loaded, path=path, resume=resume, accept_change=accept_change, tell=tell)
     _show(record, run_text, json=json)
+    if record.status == "interrupted":
+        raise typer.Exit(RESUMABLE)
 
 
 @app.command()
@@ -267,7 +288,19 @@ def report(run: RunArgument, json: JsonOption = False) -> None:
     from surefoot.reports.text import run_text
 
     record = read_run(run)
-    _show({"run": record, "log": record.rows()}, lambda _: run_text(record), json=json)
+    everything = {"run": record, "log": record.rows(), "events": record.happened()}
+    _show(everything, lambda _: run_text(record), json=json)
+
+
+def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
+    if run is None:
+        raise RunError("audit what? name a run directory with --run")
+    from surefoot.reports.text import audit_text
+    from surefoot.ways.audit import audit
+
+    record = audit(recipe, str(run))
+    _show(record, audit_text, json=json)
+    raise typer.Exit(1 if record.differing else 0)
 
 
 def _load(target: str, knobs: list[str] | None) -> Recipe:

@@ -2,13 +2,18 @@
 
 SurefootError
 ├── RecipeError      a recipe cannot be found, or a knob does not fit it
+├── DataError        tokens on disk are damaged, missing, or not what they are said to be
 ├── WorldError       a step cannot run where it was asked to
-├── NonFiniteLoss    the loss is NaN or infinite; training stopped before the update
+├── NonFinite        the loss or the gradients are NaN or infinite; training stopped before the update
 ├── ParityError      what was exported does not compute what was trained
+├── RunError         a directory is not a run, cannot become one, or is in use
+├── CheckpointError  a checkpoint could not be saved, or is damaged
+├── ReplayError      a step that was taken again came out differently
 ├── MissingPackage   an optional package is not installed
-├── RunError         a directory is not a run, or cannot become one
 └── UnknownDevice    no datasheet carries this name
 """
+
+import math
 
 
 class SurefootError(Exception):
@@ -19,12 +24,25 @@ class RecipeError(SurefootError):
     """A recipe cannot be found, or a knob does not fit it."""
 
 
+class DataError(SurefootError):
+    """Tokens on disk are damaged, missing, or not what they are said to be."""
+
+
 class WorldError(SurefootError):
     """A step cannot run where it was asked to."""
 
 
-class NonFiniteLoss(SurefootError):
-    """The loss is NaN or infinite; training stopped before the update."""
+class NonFinite(SurefootError):
+    """The loss or the gradients are NaN or infinite; training stopped before the update."""
+
+    def __init__(self, step: int, loss: float, grad_norm: float, cause: str = "") -> None:
+        self.step, self.loss, self.grad_norm = step, loss, grad_norm
+        what = (
+            f"the loss of step {step} is {loss}"
+            if not math.isfinite(loss)
+            else f"the gradients of step {step} are not finite"
+        )
+        super().__init__(f"{what}; the update was not made" + (f"\n{cause}" if cause else ""))
 
 
 class ParityError(SurefootError):
@@ -36,7 +54,15 @@ class MissingPackage(SurefootError):
 
 
 class RunError(SurefootError):
-    """A directory is not a run, or cannot become one."""
+    """A directory is not a run, cannot become one, or is in use."""
+
+
+class CheckpointError(SurefootError):
+    """A checkpoint could not be saved, or is damaged."""
+
+
+class ReplayError(SurefootError):
+    """A step that was taken again came out differently."""
 
 
 class UnknownDevice(SurefootError):

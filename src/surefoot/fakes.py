@@ -9,6 +9,8 @@ that torch's fake kernels get wrong are put right (`kernels.py`). Every assumpti
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,14 +18,15 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from surefoot.errors import WorldError
 from surefoot.kernels import Kernels, corrected
-from surefoot.trees import tensors_in
+from surefoot.trees import map_tensors, tensors_in
 
 aten = torch.ops.aten
 
@@ -111,6 +114,29 @@ class FakeOperators(TorchDispatchMode):
 
     def _note(self, assumption: str) -> None:
         self.assumptions[assumption] = self.assumptions.get(assumption, 0) + 1
+
+
+@contextmanager
+def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]]:
+    """A place where code runs on fakes and nobody looks on: it yields what turns a tree's tensors into fakes.
+
+    In a fake world they are fakes already, and stay the same ones; what stays real is copied, so that counters do not
+    move. Random generators and autocast's copies of weights are left as they were.
+    """
+    known = next((tensor for tensor in tensors_in(tree) if isinstance(tensor, FakeTensor)), None)
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if known is None else known.fake_mode
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if is_small(tensor):
+            return tensor.clone()
+        return tensor if isinstance(tensor, FakeTensor) else mode.from_tensor(tensor)
+
+    eager = torch.compiler.set_stance("force_eager")
+    with _disable_current_modes(), torch.random.fork_rng(), eager, mode, FakeOperators({}, Kernels(), density):
+        try:
+            yield lambda tree: map_tensors(fake, tree)
+        finally:
+            torch.clear_autocast_cache()
 
 
 def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
-from surefoot.recipe import Knob, Precision, Recipe
+from surefoot.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
 
 SETTINGS = {
     "micro_batch_size": int,
@@ -19,6 +19,18 @@ SETTINGS = {
     "max_tokens": int | None,
     "precision": Precision,
     "max_grad_norm": float | None,
+    "workers": int,
+    "evaluate_every": int | None,
+    "evaluation_batches": int,
+    "save_every": None | str,
+    "keep_last": int,
+    "nonfinite": Nonfinite,
+    "rewind": bool,
+    "decay": Decay,
+    "recompute": str,
+    "compile": Compile | bool,
+    "compile_mode": CompileMode | None,
+    "compile_dynamic": bool | None,
     "density": float | None,
     "seed": int,
 }

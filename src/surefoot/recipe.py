@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -13,8 +14,31 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
+    from surefoot.techniques.schedule import ByToken
+
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
+Decay = Literal["all", "matrices"]
+Compile = Literal["off", "blocks", "whole"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+Nonfinite = Literal["stop", "skip"]
 Knob = str | int | float | bool | None
+_ONE_OF = {
+    "precision": Precision,
+    "decay": Decay,
+    "compile": Compile,
+    "compile_mode": CompileMode | None,
+    "nonfinite": Nonfinite,
+}
+_AT_LEAST_ONE = (
+    "micro_batch_size",
+    "tokens_per_sample",
+    "global_batch_tokens",
+    "max_steps",
+    "max_tokens",
+    "evaluate_every",
+    "evaluation_batches",
+    "keep_last",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +49,15 @@ class Recipe:
     count wherever micro-batches can differ in their number of loss-bearing elements: the step divides
     once, by the count of all of them. Means are averaged as equals.
 
+    `collate` joins samples into a batch (default: torch's own); `workers` processes make them.
+
+    `evaluation` is held-out data, looked at every `evaluate_every` steps, `evaluation_batches` micro-batches of it.
+    `save_every` is a number of steps, or such as "10 min" or "1e9 tokens". A loss or gradient that is not finite
+    stops the run before the update, or with `nonfinite="skip"` costs that one update. With `rewind=True`, a loss
+    that jumps (see docs/train.md) takes the run back to its last checkpoint, and past the samples of that step.
+
+    `optimizer` is given the parameters that are trained; with `decay="matrices"`, two groups of them.
+
     `density` is the share of elements that masks and routing choose, where a plan cannot know it.
 
     `about` says in one line what is learned from what. `name`, `target` and `knobs` say where a recipe
@@ -34,8 +67,8 @@ class Recipe:
     model: Callable[[], nn.Module]
     data: Callable[[], Dataset[Any]]
     loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
-    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
-    schedule: Callable[[int, int], float] | None = None
+    optimizer: Callable[[Any], Optimizer]
+    schedule: Callable[[int, int], float] | ByToken | None = None
     micro_batch_size: int = 1
     tokens_per_sample: int = 1
     global_batch_tokens: int | None = None
@@ -43,6 +76,20 @@ class Recipe:
     max_tokens: int | None = None
     precision: Precision = "32-true"
     max_grad_norm: float | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+    evaluation: Callable[[], Dataset[Any]] | None = None
+    evaluate_every: int | None = None
+    evaluation_batches: int = 8
+    save_every: str | int | None = "10 min"
+    keep_last: int = 3
+    nonfinite: Nonfinite = "stop"
+    rewind: bool = False
+    decay: Decay = "all"
+    recompute: str = "none"
+    compile: Compile | bool = "off"
+    compile_mode: CompileMode | None = None
+    compile_dynamic: bool | None = None
     density: float | None = None
     seed: int = 0
     about: str = ""
@@ -51,18 +98,16 @@ class Recipe:
     knobs: Mapping[str, Knob] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.precision not in get_args(Precision):
-            raise RecipeError(f"precision {self.precision!r} is not one of {', '.join(get_args(Precision))}")
-        for name in (
-            "micro_batch_size",
-            "tokens_per_sample",
-            "global_batch_tokens",
-            "max_steps",
-            "max_tokens",
-        ):
+        if isinstance(self.compile, bool):
+            object.__setattr__(self, "compile", "whole" if self.compile else "off")
+        for name, kind in _ONE_OF.items():
+            if getattr(self, name) not in _choices(kind):
+                raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
+        for name in _AT_LEAST_ONE:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name}={value} must be at least 1")
+        budget_of(self.recompute)
         self.micro_batches()
 
     @property
@@ -87,3 +132,27 @@ class Recipe:
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
         given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
         return min(given) if given else None
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    """The values of a Literal, or of one that may be None."""
+    parts = get_args(kind)
+    return (*get_args(parts[0]), None) if type(None) in parts else parts
+
+
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def budget_of(recompute: str) -> float | int | None:
+    """The budget in a recipe's `recompute`: a share as a float, bytes as an int; None where it is no budget."""
+    if recompute in ("none", "full", "selective"):
+        return None
+    found = re.fullmatch(rf"budget=(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})?", recompute)
+    if found and found[2]:
+        return round(float(found[1]) * _UNITS[found[2]])
+    if found and float(found[1]) <= 1:
+        return float(found[1])
+    raise RecipeError(
+        f"recompute={recompute!r} is not one of none, full, selective, budget=SHARE from 0 to 1, "
+        f"budget=SIZE in {', '.join(_UNITS)}, such as budget=2GiB"
+    )

@@ -23,6 +23,8 @@ class World:
     """Real tensors on the machine's own device. Enter it, build in it, take batches in it."""
 
     ranks = 1
+    compiles = True
+    """Whether a recipe's `compile` holds here: where a step is only looked at, it runs as it was written."""
 
     def __init__(self) -> None:
         self.device = torch.accelerator.current_accelerator() or torch.device("cpu")
@@ -51,6 +53,8 @@ class World:
 class TinyWorld(World):
     """Real tensors, and steps cut to two micro-batches of a few samples: for looking, not for training."""
 
+    compiles = False
+
     def __init__(self, *, samples: int = 4) -> None:
         super().__init__()
         self.samples = samples
@@ -68,6 +72,8 @@ class FakeWorld(World):
     Scalars stay real, so that optimizers and GradScaler read true step counts and scales; so do small integer
     tensors, so that code which looks at tokens, positions, lengths and masks takes its usual path.
     """
+
+    compiles = False
 
     def __init__(self, *, ranks: int = 1, kernels: Kernels | None = None, density: float | None = None) -> None:
         super().__init__()

@@ -36,20 +36,6 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_an_empty_data_set_is_refused():
-    with pytest.raises(RecipeError, match="empty"):
-        micro_batches(TensorDataset(torch.ones(0)), size=1, seed=0)
-
-
-def test_a_stream_without_a_length_is_refused():
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            yield 1
-
-    with pytest.raises(RecipeError, match="has no length"):
-        micro_batches(Stream(), size=1, seed=0)
-
-
 def test_targets_are_the_inputs_shifted_by_one(tmp_path):
     (tmp_path / "b.txt").write_text("world")
     (tmp_path / "a.txt").write_text("hello")

@@ -4,6 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
+from surefoot.records.event import Event, append_event
 from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Ledger
@@ -90,16 +91,19 @@ def test_run(golden, tmp_path, monkeypatch):
         10,
         "cpu",
         "2.13.0",
-        100,
-        819_200,
-        90.0,
-        5.3,
-        2.9,
+        steps=100,
+        tokens=819_200,
+        seconds=90.0,
+        first_loss=5.3,
+        last_loss=2.9,
+        evaluation_loss=3.1,
+        updates_left_out=1,
     )
+    append_event(run.events, Event(40, "resumed", "start 2, from step-000000040", "2026-11-15 02:03:04"))
     with run.log.open("w") as file:
         for step in range(1, 101):
-            append_row(file, LogRow(step, 5.3 - 0.024 * step, None if step > 90 else 1.5, 1e-3, 8192, 0.9))
-    failed = Run("run2", "gpt", "", "gpt", KNOBS, "failed", 10, "cpu", "2.13.0", reason="NonFiniteLoss: step 1 is nan")
+            append_row(file, log_row(step, loss=5.3 - 0.024 * step, evaluation_loss=3.1 if step == 100 else None))
+    failed = Run("run2", "gpt", "", "gpt", KNOBS, "failed", 10, "cpu", "2.13.0", reason="NonFinite: step 1 is nan")
     golden("run.txt", as_text(run_text(run)) + as_text(run_text(failed)))
 
 
@@ -116,11 +120,18 @@ def test_watched(golden):
     golden("watched.txt", as_text(watched_text(seen)) + as_text(watched_text(nothing)))
 
 
+def log_row(step: int, *, loss: float, seconds: float = 0.9, evaluation_loss: float | None = None) -> LogRow:
+    return LogRow(
+        step=step, loss=loss, grad_norm=1.5, clipped_norm=1.0, lr=1e-3, tokens=8192, samples=(1, 2),
+        samples_digest="d", updated=True, seconds=seconds, data_seconds=0.01, evaluation_loss=evaluation_loss,
+    )  # fmt: skip
+
+
 def rows(view: LiveView, steps: int) -> None:
-    run = Run("run", "gpt", "", "gpt", {}, "running", 10, "cpu", "2.13.0")
+    run = Run("run", "gpt", "", "gpt", {}, "running", 10, "cpu", "2.13.0", memory_bytes={"parameters": 2**20})
     with view:
         for step in range(1, steps + 1):
-            view(run, LogRow(step, 5.0 - 0.01 * step, 1.0, 1e-3, 8192, 0.5))
+            view(run, log_row(step, loss=5.0 - 0.01 * step, seconds=0.5))
 
 
 def test_the_live_view_writes_lines_where_there_is_no_terminal(golden):

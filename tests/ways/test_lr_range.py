@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.errors import NonFiniteLoss, RecipeError
+from surefoot.errors import NonFinite, RecipeError
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.lr_range import LrRange
 from surefoot.ways.lr_range import lr_range
@@ -75,7 +75,7 @@ def test_it_stops_where_the_loss_diverges_or_is_not_finite(small_recipe):
 
     broken = lr_range(dataclasses.replace(recipe, loss=loss))
     assert (broken.ended, len(broken.points)) == ("not finite", 20)
-    with pytest.raises(NonFiniteLoss, match="before any update"):
+    with pytest.raises(NonFinite, match="before any update"):
         lr_range(dataclasses.replace(recipe, loss=lambda model, batch: model(batch[0]).sum() / 0))
 
 
@@ -94,6 +94,12 @@ def test_the_suggested_rate_trains_better_than_one_beyond_the_edge(small_recipe,
         return surefoot.train(recipe, path=str(tmp_path / str(lr))).last_loss
 
     assert last_loss(found.suggested_lr) < 0.5 < last_loss(10 * found.edge_lr)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
+def test_every_precision_has_a_rate_to_suggest(precision: str, small_recipe):
+    found = lr_range(small_recipe("gpt", f"precision={precision}"))
+    assert found.suggested_lr is not None
 
 
 @pytest.mark.parametrize("settings", [{"steps": 29}, {"first_lr": 1.0, "last_lr": 0.1}, {"first_lr": 0.0}])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.errors import NonFiniteLoss, RecipeError, RunError
+from surefoot.errors import NonFinite, RecipeError, RunError
 from tests.conftest import SMALL
 
 
@@ -23,7 +23,7 @@ def test_the_loss_falls(name: str, small_recipe, tmp_path):
 def test_a_run_directory_holds_the_recipe_the_settings_the_log_and_the_weights(small_recipe, tmp_path):
     run = surefoot.train(small_recipe("gpt", "max_steps=2"), path=str(tmp_path / "run"))
     assert sorted(path.name for path in Path(run.path).iterdir()) == [
-        "log.jsonl", "model.safetensors", "recipe.py", "run.json",
+        "checkpoints", "lock", "log.jsonl", "model.safetensors", "recipe.py", "run.json",
     ]  # fmt: skip
     assert surefoot.read_run(run.path) == run
     assert "def gpt(" in run.source.read_text()
@@ -76,7 +76,7 @@ def test_nan_stops_the_run_and_is_written_down(small_recipe, tmp_path):
         total, count = recipe.loss(model, batch)
         return (total * float("nan") if calls == 3 else total), count
 
-    with pytest.raises(NonFiniteLoss, match="the loss of step 3 is nan"):
+    with pytest.raises(NonFinite, match="the loss of step 3 is nan"):
         surefoot.train(dataclasses.replace(recipe, loss=loss), path=str(tmp_path / "run"))
     run = surefoot.read_run(tmp_path / "run")
     assert run.status == "failed"
@@ -94,7 +94,7 @@ def test_an_interrupted_run_says_so(small_recipe, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         surefoot.train(small_recipe("regression"), path=str(tmp_path / "run"), tell=interrupt)
-    assert surefoot.read_run(tmp_path / "run").status == "failed"
+    assert surefoot.read_run(tmp_path / "run").status == "interrupted"
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])

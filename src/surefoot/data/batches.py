@@ -1,47 +1,224 @@
-"""Micro-batches of a data set, in an order that depends on the seed alone."""
+"""Micro-batches of a data set: which samples they hold depends on the seed and the step alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sized
+from functools import partial
+from typing import Any, Self, cast
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Sampler,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
+from surefoot.data.ahead import Ahead
+from surefoot.data.order import sample_ids
 from surefoot.errors import RecipeError
+from surefoot.randomness import Stream, derive, kept, seed_all
 from surefoot.recipe import Recipe
 
-
-class ShuffledForever(Sampler[int]):
-    """Every sample once per epoch, each epoch in another order; epoch `e` of seed `s` is always the same."""
-
-    def __init__(self, samples: int, seed: int) -> None:
-        self.samples, self.seed = samples, seed
-
-    def __iter__(self) -> Iterator[int]:
-        epoch = 0
-        while True:
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-            yield from torch.randperm(self.samples, generator=generator).tolist()
-            epoch += 1
+Collate = Callable[[list[Any]], Any]
+LOOK_AHEAD = 8
+"""Micro-batches that the kernel is told of before they are read."""
 
 
-def micro_batches(dataset: Dataset[Any], *, size: int, seed: int) -> Iterator[Any]:
-    """Micro-batches of `size` samples without end. It draws nothing from torch's global generator."""
+class Batches(Iterator[Any]):
+    """Micro-batches without end.
+
+    `taken` holds the numbers of the samples handed out since it was last emptied. `identity` names the data.
+    """
+
+    def __init__(self, numbered: Iterator[tuple[list[int], Any]], identity: str = "") -> None:
+        self._numbered, self.identity, self.taken = numbered, identity, list[int]()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        numbers, batch = next(self._numbered)
+        self.taken += numbers
+        return batch
+
+    def close(self) -> None:
+        """Ends the thread or the worker processes that make batches ready."""
+        if isinstance(self._numbered, Ahead):
+            self._numbered.close()
+        self._numbered = iter(())
+
+
+def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False) -> Batches:
+    """The micro-batches of a recipe's data from one step on.
+
+    With `ahead`, they are made ready before they are asked for: by the recipe's worker processes, or by one
+    thread where the data set says that it draws no random numbers.
+    """
+    return micro_batches(
+        recipe.data(),
+        size=recipe.micro_batch_size,
+        seed=recipe.seed,
+        first=first_step * recipe.micro_batches(),
+        collate=recipe.collate,
+        workers=recipe.workers if ahead else 0,
+        ahead=ahead,
+    )
+
+
+def micro_batches(
+    dataset: Dataset[Any],
+    *,
+    size: int,
+    seed: int,
+    first: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+    collate: Collate | None = None,
+    workers: int = 0,
+    ahead: bool = False,
+) -> Batches:
+    """Micro-batches of `size` samples without end, from the rank's `first` one on.
+
+    Every sample comes once per epoch. Neither the order nor what a sample's own random numbers are depends on
+    the ranks, the micro-batch size, the workers or where it starts. Nothing is drawn from the global generators.
+    """
+    collate = collate or default_collate
     if isinstance(dataset, IterableDataset):
-        raise RecipeError(f"{type(dataset).__name__} has no length; data must be a map-style data set for now")
-    samples = len(dataset)
+        stream = _streamed(dataset, size=size, seed=seed, collate=collate, workers=workers)
+        return Batches(_every(stream, first * ranks + rank, ranks), _identity(dataset))
+    samples = len(cast(Sized, dataset))
     if samples == 0:
         raise RecipeError("the data set is empty")
+    places = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks)
+    if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
+        gathered = _gathered(dataset, iter(places), look=LOOK_AHEAD if ahead else 0)
+        return Batches(Ahead(gathered) if ahead else gathered, _identity(dataset))
     loader = DataLoader(
-        dataset,
-        batch_size=size,
-        sampler=ShuffledForever(samples, seed),
-        generator=torch.Generator().manual_seed(seed),
+        cast(Any, _Seeded(dataset, seed)),
+        batch_sampler=cast(Any, places),
+        collate_fn=partial(_collate, collate),
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        generator=_own_generator(seed),
     )
-    return iter(loader)
+    return Batches(iter(loader), _identity(dataset))
 
 
-def batches_of(recipe: Recipe) -> Iterator[Any]:
-    """The micro-batches of a recipe's data, in the order of its seed."""
-    return micro_batches(recipe.data(), size=recipe.micro_batch_size, seed=recipe.seed)
+def _gathered(dataset: Any, places: Iterator[np.ndarray], *, look: int) -> Iterator[tuple[list[int], Any]]:
+    """Whole micro-batches at once. A data set that takes advice hears of the samples `look` micro-batches ahead."""
+    advise = getattr(dataset, "will_need", None) if look else None
+    coming: deque[np.ndarray] = deque()
+    while True:
+        while len(coming) <= (look if advise else 0):
+            coming.append(next(places)[:, 1])
+            if advise:
+                advise(coming[-1])
+        numbers = coming.popleft()
+        yield numbers.tolist(), dataset.__getitems__(numbers)
+
+
+class _Places(Sampler[Any]):
+    """For each micro-batch of one rank, its samples as rows of (epoch, number)."""
+
+    def __init__(self, samples: int, seed: int, size: int, *, first: int, rank: int, ranks: int) -> None:
+        self.samples, self.seed, self.size = samples, derive(seed, "order"), size
+        self.first, self.rank, self.ranks = first, rank, ranks
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        micro_batch = self.first
+        while True:
+            begin = (micro_batch * self.ranks + self.rank) * self.size
+            epochs = np.arange(begin, begin + self.size) // self.samples
+            numbers = sample_ids(self.samples, self.seed, begin, self.size)
+            yield np.stack([epochs, numbers.astype(np.int64)], axis=1)
+            micro_batch += 1
+
+
+class _Seeded(Dataset[Any]):
+    """A data set whose samples draw the same random numbers wherever, and whenever, they are made."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
+        self.dataset, self.seed, self.draws = dataset, seed, _draws(dataset)
+
+    def __getitems__(self, places: np.ndarray) -> list[tuple[int, Any]]:
+        if not self.draws:
+            return [(number, self.dataset[number]) for _, number in places.tolist()]
+        with kept(devices=()):
+            return [self._sample(epoch, number) for epoch, number in places.tolist()]
+
+    def _sample(self, epoch: int, number: int) -> tuple[int, Any]:
+        seed_all(derive(self.seed, "sample", epoch, number))
+        return number, self.dataset[number]
+
+
+class _Numbered(IterableDataset[Any]):
+    """A stream of samples with their numbers, seeded by epoch and worker."""
+
+    def __init__(self, dataset: IterableDataset[Any], seed: int, epoch: int) -> None:
+        self.dataset, self.seed, self.epoch = dataset, seed, epoch
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        worker = get_worker_info()
+        which, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        seed_all(derive(self.seed, "stream", self.epoch, which))
+        for number, sample in enumerate(self.dataset):
+            yield number * workers + which, sample
+
+
+def _streamed(
+    dataset: IterableDataset[Any], *, size: int, seed: int, collate: Collate, workers: int
+) -> Iterator[tuple[list[int], Any]]:
+    """The stream's micro-batches, epoch after epoch. To start later, the ones before are made and passed over."""
+    epoch = 0
+    while True:
+        loader = DataLoader(
+            _Numbered(dataset, seed, epoch),
+            batch_size=size,
+            collate_fn=partial(_collate, collate),
+            num_workers=workers,
+            generator=_own_generator(seed),
+        )
+        draws, batches, nothing = Stream(seed), iter(loader), True
+        while True:
+            with draws():
+                batch = next(batches, None)
+            if batch is None:
+                break
+            nothing = False
+            yield batch
+        if nothing:
+            raise RecipeError("the data set is empty")
+        epoch += 1
+
+
+def _every(stream: Iterator[Any], first: int, stride: int) -> Iterator[Any]:
+    for number, batch in enumerate(stream):
+        if number >= first and (number - first) % stride == 0:
+            yield batch
+
+
+def _collate(collate: Collate, numbered: list[tuple[int, Any]]) -> tuple[list[int], Any]:
+    return [number for number, _ in numbered], collate([sample for _, sample in numbered])
+
+
+def _identity(dataset: Dataset[Any]) -> str:
+    """What a data set says it is; else its length."""
+    if hasattr(dataset, "identity"):
+        return str(dataset.identity())
+    return "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset))} samples"
+
+
+def _draws(dataset: Dataset[Any]) -> bool:
+    """Whether making a sample may draw random numbers; a data set can say that it does not."""
+    return bool(getattr(dataset, "draws_randomness", not isinstance(dataset, TensorDataset)))
+
+
+def _own_generator(seed: int) -> torch.Generator:
+    """So that a loader's own seed is not drawn from the global generator."""
+    return torch.Generator().manual_seed(derive(seed, "workers"))

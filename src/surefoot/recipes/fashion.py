@@ -75,6 +75,7 @@ def fashion(
     return Recipe(
         model=lambda: build(hidden, dropout),
         data=lambda: images_and_labels(folder),
+        evaluation=lambda: images_and_labels(folder, "t10k"),
         loss=class_loss,
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=lr),
         schedule=warmup_cosine(warmup_steps=50, floor=0.0),

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surefoot import Recipe
+from surefoot.data.packing import IGNORED
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.errors import RecipeError
 from surefoot.techniques.schedule import warmup_cosine
@@ -20,10 +21,10 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
         batch, tokens, width = x.shape
         q, k, v = self.qkv(x).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None)
         return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
 
 
@@ -37,8 +38,8 @@ class Block(nn.Module):
             nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x))
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), seen)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -61,17 +62,26 @@ class GPT(nn.Module):
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
+    def forward(self, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+        places = self.position.weight[: tokens.shape[1]] if positions is None else self.position(positions)
+        x = self.token(tokens) + places
+        seen = None if documents is None else same_document(documents)
         for block in self.blocks:
-            x = block(x)
+            x = block(x, seen)
         return self.head(self.norm(x))
 
 
-def next_token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
-    tokens, targets = batch
-    logits = model(tokens)
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), targets.numel()
+def same_document(documents: Tensor) -> Tensor:
+    """Which tokens a token sees: those before it in its own document, and itself."""
+    return (documents[:, None, :, None] == documents[:, None, None, :]).tril()
+
+
+def next_token_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | int]:
+    """Of windows, every target counts; of packed documents, those that are not `IGNORED`."""
+    tokens, targets, *where = batch
+    logits = model(tokens, *where)
+    count = (targets != IGNORED).sum() if where else targets.numel()
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED), count
 
 
 def gpt(

@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
 
 
 def to_json(record: Any, *, indent: int | None = 2) -> str:
-    """One record as JSON text. NaN and infinity have no place in JSON and are refused."""
+    """One record as JSON text. JSON has no NaN and no infinity: they are written as words."""
     return json.dumps(to_plain(record), indent=indent, allow_nan=False)
 
 
@@ -29,14 +31,18 @@ def to_plain(value: Any) -> Any:
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
 
 
 def from_plain(kind: Any, value: Any) -> Any:
     """Rebuilds a value of type `kind` from what `to_plain` made."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(value, str) and float in (kind, *parts) and str not in parts:
+        return float(value)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(typing.cast(Any, kind))
         return kind(**{name: from_plain(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
     if origin in (types.UnionType, typing.Union):
         present = [part for part in parts if part is not type(None)]
@@ -46,3 +52,8 @@ def from_plain(kind: Any, value: Any) -> Any:
     if origin is dict:
         return {key: from_plain(parts[1], item) for key, item in value.items()}
     return value
+
+
+@lru_cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

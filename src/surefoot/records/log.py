@@ -1,45 +1,100 @@
-"""The log of a run: one JSON line per step, appended; a torn last line is not a row."""
+"""The log of a run: one JSON line per step, appended, never rewritten. A step that is taken again is written again."""
 
-import json
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO
+
+from surefoot.errors import RunError
+from surefoot.records.codec import from_json, to_json
+
+MOST_SAMPLES = 256
+"""A row names its samples one by one up to this many; their digest is always there."""
 
 
 @dataclass(frozen=True)
 class LogRow:
-    """One step: its loss before the update, and what it took."""
+    """One step: its loss before the update, what it was made of, and what it took.
+
+    Python writes a float so that it reads back to the same bits. `grad_norm` is before clipping, `clipped_norm`
+    after. `updated` is False where the update was left out. `attempt` counts how often the run went on from an
+    earlier step on purpose: after a rewind, or with a changed recipe.
+    """
 
     step: int
     loss: float
-    grad_norm: float | None
+    grad_norm: float
+    clipped_norm: float
     lr: float
     tokens: int
+    samples: tuple[int, ...] | None
+    samples_digest: str
+    updated: bool
     seconds: float
+    data_seconds: float
+    attempt: int = 0
+    evaluation_loss: float | None = None
+
+    def differs_from(self, first: "LogRow") -> list[str]:
+        """What came out differently when the step was taken again: name, first value, second value."""
+        return [
+            f"{name} {getattr(first, name)!r}, then {getattr(self, name)!r}"
+            for name in _REPLAYED
+            if repr(getattr(first, name)) != repr(getattr(self, name))
+        ]
+
+
+_REPLAYED = ("loss", "grad_norm", "clipped_norm", "lr", "tokens", "samples_digest", "updated")
+
+
+def digest_of(samples: Iterable[int]) -> str:
+    """Sixteen hex digits for the numbers of some samples, in their order."""
+    return blake2b(",".join(map(str, samples)).encode(), digest_size=8).hexdigest()
 
 
 def append_row(file: IO[str], row: LogRow) -> None:
     """Writes one row and hands it to the operating system."""
-    plain = {field.name: _plain(getattr(row, field.name)) for field in fields(row)}
-    file.write(json.dumps(plain, allow_nan=False) + "\n")
+    file.write(to_json(row, indent=None) + "\n")
     file.flush()
 
 
 def read_rows(path: Path) -> Iterator[LogRow]:
-    """The rows of a log, oldest first. A last line without its end was cut by a crash and is left out."""
+    """Every row of a log, oldest first. A last line without its end was cut by a crash and is left out."""
     with path.open(encoding="utf-8") as file:
-        for line in file:
+        for number, line in enumerate(file, start=1):
             if line.endswith("\n"):
-                plain = json.loads(line)
-                yield LogRow(**{**plain, "loss": float(plain["loss"]), "grad_norm": _number(plain["grad_norm"])})
+                yield _row(path, number, line)
 
 
-def _plain(value: float | None) -> float | str | None:
-    """JSON has no NaN and no infinity: they are written as words, so that no reader takes them for numbers."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+def standing(rows: Iterable[LogRow]) -> list[LogRow]:
+    """One row for each step: the first time it was taken in the attempt that counts."""
+    kept: dict[int, LogRow] = {}
+    attempt = 0
+    for row in rows:
+        if row.attempt > attempt:
+            attempt = row.attempt
+            kept = {step: each for step, each in kept.items() if step < row.step}
+        if row.attempt == attempt:
+            kept.setdefault(row.step, row)
+    return list(kept.values())
 
 
-def _number(value: float | str | None) -> float | None:
-    return None if value is None else float(value)
+def mend(path: Path) -> None:
+    """Cuts off a last line that a crash left without its end, so that the next row starts a line of its own."""
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole != len(content):
+            file.truncate(whole)
+            os.fsync(file.fileno())
+
+
+def _row(path: Path, number: int, line: str) -> LogRow:
+    try:
+        return from_json(LogRow, line)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}, line {number}, is damaged: {line[:80].strip()!r}") from error

@@ -34,6 +34,8 @@ class Plan:
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())
+    choices: tuple[str, ...] = ()
+    """What was settled for this model, and why: the blocks that are recomputed, the optimizer's groups."""
 
     @property
     def tally(self) -> Tally:

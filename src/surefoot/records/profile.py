@@ -21,6 +21,8 @@ class Profile:
     clock: Tally
     allocated_peak_bytes: int | None = None
     """The peak of a steady step as torch's own allocator saw it, where it could be counted."""
+    graph_breaks: tuple[str, ...] = ()
+    """Where a compiled model fell back to Python, and why."""
 
     @property
     def tally(self) -> Tally:

@@ -1,39 +1,77 @@
-"""A run: a directory with the recipe, its settings, the log and the weights."""
+"""A run: a directory with the recipe, its settings, the log, events, findings, checkpoints and the weights."""
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json, to_json
-from surefoot.records.log import LogRow, read_rows
+from surefoot.records.event import Event, read_events
+from surefoot.records.log import LogRow, read_rows, standing
+
+Status = Literal["running", "interrupted", "finished", "failed"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What `run.json` holds. `status` is `running` until the last step is saved."""
+    """What `run.json` holds, written whenever the run starts, saves or ends.
+
+    `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
+    tell whether the recipe is still the one that began. `memory_bytes` is what stays between steps, by account.
+    `passed_over` numbers the steps' worth of data left out by rewinds.
+    `step_flops` and `peak_flops` are there where the device has a datasheet.
+    """
 
     path: str
     recipe: str
     about: str
     target: str
     knobs: dict[str, str | int | float | bool | None]
-    status: Literal["running", "finished", "failed"]
+    status: Status
     parameters: int
     device: str
     torch_version: str
+    settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    source_digest: str = ""
+    data_identity: str = ""
+    threads: int = 0
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
     first_loss: float | None = None
     last_loss: float | None = None
+    evaluation_loss: float | None = None
+    updates_left_out: int = 0
+    starts: int = 1
+    failures: int = 0
+    attempt: int = 0
+    passed_over: tuple[int, ...] = ()
     reason: str = ""
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    step_flops: float | None = None
+    peak_flops: float | None = None
 
     @property
     def log(self) -> Path:
         """One JSON line per step."""
         return Path(self.path) / "log.jsonl"
+
+    @property
+    def events(self) -> Path:
+        """One JSON line for each thing that happened beside the steps."""
+        return Path(self.path) / "events.jsonl"
+
+    @property
+    def findings(self) -> Path:
+        """What stopped the run, if it was a finding."""
+        return Path(self.path) / "findings.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Saved states, one directory each."""
+        return Path(self.path) / "checkpoints"
 
     @property
     def weights(self) -> Path:
@@ -46,15 +84,53 @@ class Run:
         return Path(self.path) / "recipe.py"
 
     def rows(self) -> list[LogRow]:
-        """The log, oldest step first."""
-        return list(read_rows(self.log)) if self.log.exists() else []
+        """The log, one row for each step, oldest first."""
+        return standing(read_rows(self.log)) if self.log.exists() else []
+
+    def batch_of(self, number: int) -> int:
+        """Which step's worth of data the step after `number` others takes; what rewinds left out does not count."""
+        for batch in sorted(self.passed_over):
+            number += batch <= number
+        return number
+
+    def after(self, rows: Iterable[LogRow]) -> "Run":
+        """The run with what these steps add to it."""
+        run = self
+        for row in rows:
+            run = replace(
+                run,
+                steps=row.step,
+                tokens=run.tokens + row.tokens,
+                seconds=run.seconds + row.seconds,
+                first_loss=row.loss if run.first_loss is None else run.first_loss,
+                last_loss=row.loss,
+                evaluation_loss=run.evaluation_loss if row.evaluation_loss is None else row.evaluation_loss,
+                updates_left_out=run.updates_left_out + (not row.updated),
+            )
+        return run
+
+    def before_its_steps(self) -> "Run":
+        """The run as if it had taken none."""
+        nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0}
+        return replace(self, first_loss=None, last_loss=None, evaluation_loss=None, **nothing)
+
+    def happened(self) -> list[Event]:
+        """The events, oldest first."""
+        return list(read_events(self.events))
 
 
 def write_run(run: Run) -> None:
     """Writes `run.json` whole or not at all."""
-    final = Path(run.path) / "run.json"
-    draft = final.with_suffix(".json.part")
-    draft.write_text(to_json(run) + "\n", encoding="utf-8")
+    write_whole(Path(run.path) / "run.json", to_json(run) + "\n")
+
+
+def write_whole(final: Path, text: str) -> None:
+    """A file with this text, or what was there before: written beside it, synced, then renamed."""
+    draft = final.with_name(f"{final.name}.part")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(draft, final)
 
 
@@ -63,5 +139,8 @@ def read_run(path: str | Path) -> Run:
     file = Path(path) / "run.json"
     if not file.exists():
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
-    run = from_json(Run, file.read_text(encoding="utf-8"))
+    try:
+        run = from_json(Run, file.read_text(encoding="utf-8"))
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{file} is damaged: {error}") from error
     return replace(run, path=str(path))

@@ -1,4 +1,4 @@
-"""The live view of a training run: progress, loss, tokens per second, time left."""
+"""The live view of a training run: progress, loss, gradient norm, speed, waiting for data, time left."""
 
 from types import TracebackType
 from typing import Self
@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
+from surefoot.records.units import bytes_text
 
 
 class LiveView:
@@ -16,18 +17,19 @@ class LiveView:
     def __init__(self, steps: int, *, console: Console, every: int | None = None) -> None:
         self.console, self.steps = console, steps
         self.every = every or max(1, steps // 10)
+        self._told_memory = False
         self._progress = Progress(
             TextColumn("[bold]step"),
             MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("loss {task.fields[loss]}"),
-            TextColumn("{task.fields[speed]} tokens/s"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[line]}"),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
+            expand=True,
         )
-        self._task = self._progress.add_task("train", total=steps, loss="-", speed="-")
+        self._task = self._progress.add_task("train", total=steps, line="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -39,7 +41,41 @@ class LiveView:
         self._progress.stop()
 
     def __call__(self, run: Run, row: LogRow) -> None:
-        loss, speed = f"{row.loss:.4f}", f"{row.tokens / row.seconds:,.0f}"
-        self._progress.update(self._task, completed=row.step, loss=loss, speed=speed)
+        if not self._told_memory:
+            self._told_memory = True
+            self.console.print(memory_line(run), style="dim", highlight=False)
+        line = step_line(run, row)
+        self._progress.update(self._task, completed=row.step, line=line)
         if not self.console.is_terminal and (row.step % self.every == 0 or row.step in (1, self.steps)):
-            self.console.print(f"step {row.step}/{self.steps}  loss {loss}  {speed} tokens/s", highlight=False)
+            self.console.print(f"step {row.step}/{self.steps}  {line}", highlight=False)
+
+
+def step_line(run: Run, row: LogRow) -> str:
+    """One step: loss, gradient norm, learning rate, speed, MFU where the device's peak is known, waiting for data."""
+    parts = [
+        f"loss {row.loss:.4f}",
+        f"norm {row.grad_norm:.3g}",
+        f"lr {row.lr:.3g}",
+        f"{row.tokens / row.seconds:,.0f} tokens/s",
+        f"data {row.data_seconds / row.seconds:.0%}",
+    ]
+    utilisation = mfu(run, row)
+    if utilisation is not None:
+        parts.insert(4, f"MFU {utilisation:.1%}")
+    if row.evaluation_loss is not None:
+        parts.insert(1, f"held-out {row.evaluation_loss:.4f}")
+    return "  ".join(parts)
+
+
+def mfu(run: Run, row: LogRow) -> float | None:
+    """Model FLOPs of a step, divided by its seconds and the device's dense peak; None for an unknown device."""
+    return run.step_flops / row.seconds / run.peak_flops if run.step_flops and run.peak_flops else None
+
+
+def memory_line(run: Run) -> str:
+    """What the run holds between steps and within them, by account."""
+    accounts = ", ".join(f"{name} {bytes_text(amount)}" for name, amount in run.memory_bytes.items() if amount)
+    peak = (
+        "" if run.peak_flops is None else f"; MFU = model FLOPs / seconds / {run.peak_flops / 1e12:,.0f} TFLOP/s dense"
+    )
+    return f"memory: {accounts}{peak}"

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from surefoot.costs.advice import advise, largest
 from surefoot.costs.conventions import CONVENTIONS
+from surefoot.records.audit import Audit
 from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Entry, Ledger
@@ -39,6 +40,7 @@ def plan_text(plan: Plan) -> RenderableType:
         *_conventions(plan),
         *_reserved(plan),
         Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
+        *map(Text, plan.choices),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
 
@@ -78,11 +80,18 @@ def findings_text(findings: Findings) -> RenderableType:
 
 def run_text(run: Run) -> RenderableType:
     """What a run has done, and its loss from first to last."""
-    rows = run.rows()
-    table = _table("step", "loss", "grad norm", "lr", "tokens/s")
-    for row in _spread(rows, 12):
-        norm = "-" if row.grad_norm is None else f"{row.grad_norm:.3f}"
-        table.add_row(str(row.step), f"{row.loss:.4f}", norm, f"{row.lr:.3g}", f"{row.tokens / row.seconds:,.0f}")
+    table = _table("step", "loss", "held-out", "grad norm", "lr", "tokens/s", "data")
+    for row in _spread(run.rows(), 12):
+        table.add_row(
+            str(row.step),
+            f"{row.loss:.4f}",
+            "-" if row.evaluation_loss is None else f"{row.evaluation_loss:.4f}",
+            f"{row.grad_norm:.3f}",
+            f"{row.lr:.3g}",
+            f"{row.tokens / row.seconds:,.0f}",
+            f"{row.data_seconds / row.seconds:.0%}",
+        )
+    events = run.happened()
     return Group(
         _title(run.recipe, run.knobs, run.about),
         Text(
@@ -92,6 +101,7 @@ def run_text(run: Run) -> RenderableType:
         *([Text(run.reason, style="red")] if run.reason else []),
         table,
         Text(_loss_line(run)),
+        *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),
     )
 
@@ -106,6 +116,19 @@ def export_text(export: Export) -> RenderableType:
         table,
         Text(f"read back and compared on {', '.join(export.inputs)}; tolerance {export.tolerance:.0e}, relative"),
         Text(f"the program takes {batch}"),
+    )
+
+
+def audit_text(audit: Audit) -> RenderableType:
+    """Whether steps that were taken again made the same state, or what differs."""
+    steps = f"steps {audit.from_step + 1} to {audit.to_step} of {audit.run}, taken again"
+    if not audit.differing:
+        return Text(f"{steps}: the same state, bit for bit")
+    shown = ", ".join(audit.differing[:5])
+    return Text(
+        f"{steps}: {len(audit.differing)} parts of the checkpoint differ: {shown}\n"
+        "A bit flipped in memory, or the code is not deterministic; go back to the checkpoint before.",
+        style="red",
     )
 
 
@@ -276,7 +299,9 @@ def _finding_text(finding: Finding) -> RenderableType:
 def _loss_line(run: Run) -> str:
     if run.first_loss is None or run.last_loss is None:
         return "no step was logged"
-    return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}"
+    held_out = "" if run.evaluation_loss is None else f", held-out {run.evaluation_loss:.4f}"
+    left_out = f"; {counted(run.updates_left_out, 'update')} left out" if run.updates_left_out else ""
+    return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}{held_out}{left_out}"
 
 
 def _spread(rows: list[LogRow], most: int) -> list[LogRow]:

@@ -1,33 +1,119 @@
-"""Schedule: the learning rate of each step, as a factor of the optimizer's own."""
+"""Schedule: the learning rate of each step, as a factor of the optimizer's own.
+
+A schedule is a function of the step, counted from 0, and of how many there are; so the factor of any step follows
+from its number alone. Lengths are given in steps or in tokens: `warmup_cosine(warmup_tokens=10_000_000)`.
+"""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+
+from surefoot.errors import RecipeError
+from surefoot.recipe import Recipe
 
 Schedule = Callable[[int, int], float]
 
 
-def constant() -> Schedule:
-    """The optimizer's learning rate at every step."""
-    return lambda step, steps: 1.0
+@dataclass(frozen=True)
+class ByToken:
+    """A schedule whose lengths are in tokens: a schedule by step once it is known how many tokens a step takes."""
+
+    by_step: Callable[[int], Schedule]
 
 
-def warmup_cosine(*, warmup_steps: int, floor: float = 0.1) -> Schedule:
-    """A linear rise over `warmup_steps`, then half a cosine down to `floor` at the last step."""
+def constant(*, warmup_steps: float | None = None, warmup_tokens: int | None = None) -> Schedule | ByToken:
+    """The optimizer's learning rate at every step; with a warmup, after a linear rise."""
 
-    def factor(step: int, steps: int) -> float:
-        if step < warmup_steps:
-            return (step + 1) / warmup_steps
-        done = min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))
-        return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+    def make(warmup: float) -> Schedule:
+        return lambda step, steps: _rise(step, warmup)
 
-    return factor
+    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,))
 
 
-def scheduler(
-    schedule: Schedule | None, optimizer: torch.optim.Optimizer, steps: int | None
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """A torch scheduler that follows the schedule; it is stepped once per update."""
-    follow = schedule or constant()
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: follow(step, steps or 0))
+def warmup_cosine(
+    *, warmup_steps: float | None = None, warmup_tokens: int | None = None, floor: float = 0.1
+) -> Schedule | ByToken:
+    """A linear rise over the warmup, then half a cosine down to `floor` at the last step."""
+
+    def make(warmup: float) -> Schedule:
+        def factor(step: int, steps: int) -> float:
+            if step < warmup:
+                return _rise(step, warmup)
+            done = _share(step - warmup, steps - warmup)
+            return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
+
+        return factor
+
+    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,))
+
+
+def warmup_stable_decay(
+    *,
+    warmup_steps: float | None = None,
+    decay_steps: float | None = None,
+    warmup_tokens: int | None = None,
+    decay_tokens: int | None = None,
+    floor: float = 0.0,
+) -> Schedule | ByToken:
+    """A linear rise over the warmup, then the full rate, then a line down to `floor` over the last steps."""
+
+    def make(warmup: float, decay: float) -> Schedule:
+        def factor(step: int, steps: int) -> float:
+            done = _share(step - (steps - decay), decay)
+            return min(_rise(step, warmup), 1 - (1 - floor) * done)
+
+        return factor
+
+    return _in_steps(make, steps=(warmup_steps, decay_steps), tokens=(warmup_tokens, decay_tokens))
+
+
+def step_decay(
+    *, every_steps: float | None = None, every_tokens: int | None = None, factor: float = 0.1
+) -> Schedule | ByToken:
+    """The rate times `factor` after every so many steps or tokens."""
+
+    def make(every: float) -> Schedule:
+        return lambda step, steps: factor ** math.floor(step / every + 1e-9) if every else 1.0
+
+    return _in_steps(make, steps=(every_steps,), tokens=(every_tokens,))
+
+
+def scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+    """A torch scheduler that follows the recipe's schedule; it is stepped once per update."""
+    follow = recipe.schedule or constant()
+    if isinstance(follow, ByToken):
+        follow = follow.by_step(recipe.tokens_per_step)
+    steps = recipe.steps() or 0
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: follow(step, steps))
+
+
+def resume(scheduler: torch.optim.lr_scheduler.LambdaLR, updates: int) -> None:
+    """Puts a fresh scheduler, and its optimizer's learning rates, where so many updates would have brought them."""
+    scheduler.last_epoch = updates
+    for group, base, factor in zip(
+        scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+    ):
+        group["lr"] = base * factor(updates)
+
+
+def _rise(step: int, warmup: float) -> float:
+    """A line that reaches 1 in the last step of the warmup."""
+    return min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
+
+
+def _share(done: float, whole: float) -> float:
+    """How much of a stretch is done, from 0 to 1; a stretch without length is done once it is reached."""
+    return min(1.0, max(0.0, done / whole)) if whole > 0 else float(done >= 0)
+
+
+def _in_steps(
+    make: Callable[..., Schedule], *, steps: tuple[float | None, ...], tokens: tuple[int | None, ...]
+) -> Schedule | ByToken:
+    """A schedule made from lengths in steps, or one that waits for the number of tokens in a step."""
+    if all(length is None for length in tokens):
+        return make(*(length or 0 for length in steps))
+    if any(length is not None for length in steps):
+        raise RecipeError("a schedule's lengths are all in steps or all in tokens, not some of each")
+    return ByToken(lambda tokens_per_step: make(*((length or 0) / tokens_per_step for length in tokens)))

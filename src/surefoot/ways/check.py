@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-import torch
-
 from surefoot.checks import run_checks
 from surefoot.checks.witness import Witness
 from surefoot.data.batches import batches_of
 from surefoot.phases import Phases
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Findings
 from surefoot.step import Step
@@ -21,7 +20,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     world = TinyWorld()
     small = world.fit(recipe)
     batches = batches_of(small)
-    with torch.random.fork_rng(), world:
+    with kept(), world:
         step = Step(small, world)
         phases = Phases(step.model)
         witness = Witness(phases, step.optimizer)

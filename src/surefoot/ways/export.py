@@ -11,6 +11,7 @@ from safetensors.torch import load_model, save_model
 from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
 from surefoot.load import make_recipe, split_target
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.export import Export
 from surefoot.records.run import Run, read_run
@@ -30,7 +31,7 @@ def export(path: str, *, to: str | None = None) -> Export:
     folder.mkdir(parents=True, exist_ok=True)
     weights, program = folder / "model.safetensors", folder / "model.pt2"
     world = World()
-    with torch.random.fork_rng(), world, torch.no_grad():
+    with kept(), world, torch.no_grad():
         recipe = _recipe_of(run)
         model = _built(recipe, world, run.weights)
         inputs = _example_inputs(recipe, model, world)

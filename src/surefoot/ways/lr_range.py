@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from surefoot.costs import lr_curve
 from surefoot.data.batches import batches_of
-from surefoot.errors import NonFiniteLoss, RecipeError
+from surefoot.errors import NonFinite, RecipeError
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.lr_range import LrPoint, LrRange
 from surefoot.step import Step
@@ -28,7 +29,7 @@ def lr_range(recipe: Recipe, *, first_lr: float = FIRST_LR, last_lr: float = LAS
             f"take at least {FEWEST_STEPS} steps and a rate that rises"
         )
     world = World()
-    with torch.random.fork_rng(), world:
+    with kept(), world:
         step = Step(_rising(recipe, first_lr, last_lr, steps), world)
         rates, losses, ended = _climb(step, world, steps)
     course = lr_curve.smooth(rates, losses)
@@ -60,7 +61,12 @@ def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Reci
         return made
 
     growth = (last_lr / first_lr) ** (1 / (steps - 1))
-    return replace(recipe, optimizer=optimizer, schedule=lambda step, _: growth**step)
+    return replace(
+        recipe,
+        optimizer=optimizer,
+        schedule=lambda step, _: growth**step,
+        nonfinite="skip",
+    )
 
 
 def _climb(
@@ -70,13 +76,19 @@ def _climb(
     losses: list[float] = []
     batches = batches_of(step.recipe)
     for _ in range(steps):
-        lr, loss = float(step.optimizer.param_groups[0]["lr"]), step([world.take(batches)]).loss.item()
+        lr, loss = float(step.optimizer.param_groups[0]["lr"]), _loss(step, world.take(batches))
         if not math.isfinite(loss):
             if not losses:
-                raise NonFiniteLoss(f"the first loss of {step.recipe.name} is {loss}, before any update")
+                raise NonFinite(1, loss, math.nan, "before any update")
             return rates, losses, "not finite"
         rates.append(lr)
         losses.append(loss)
         if lr_curve.has_diverged(losses):
             return rates, losses, "diverged"
     return rates, losses, "at the last rate"
+
+
+def _loss(step: Step, batch: Any) -> float:
+    """The loss of one step; NaN where no update could be made of it. A lowered loss scale alone is no such case."""
+    outcome = step([batch])
+    return outcome.loss.item() if outcome.updated or step.scaler.is_enabled() else math.nan

@@ -12,6 +12,7 @@ from torch import nn
 from surefoot.checks.one_batch import causes, judge, known
 from surefoot.data.batches import batches_of
 from surefoot.errors import RecipeError
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.overfit import Attempt, Overfit, Wiring
 from surefoot.step import Step
@@ -36,7 +37,7 @@ def overfit(
     """Trains a fresh model on one micro-batch until its loss is near zero, at its own learning rate or another."""
     world, plain, allowed = World(), _plain(recipe), known(allow)
     attempts: list[Attempt] = []
-    with torch.random.fork_rng(), world:
+    with kept(), world:
         batch = world.take(batches_of(plain))
         still = Step(_at_rate(plain, 0.0), world)
         repeated = tuple(loss for loss in _losses(still, batch, 2) if math.isfinite(loss))
@@ -71,6 +72,7 @@ def _plain(recipe: Recipe) -> Recipe:
         schedule=None,
         micro_batch_size=samples,
         global_batch_tokens=None,
+        nonfinite="skip",
     )
 
 

@@ -11,6 +11,7 @@ from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.data.batches import batches_of
 from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Plan
 from surefoot.records.usage import Usage
@@ -29,7 +30,7 @@ def plan(recipe: Recipe) -> Plan:
         return books.seen(world.take(batches) for _ in range(recipe.micro_batches()))
 
     reserving = {name: Follower(expandable_segments=name == "expandable") for name in ("classic", "expandable")}
-    with torch.random.fork_rng(), world, Books(kernels=kernels) as books:
+    with kept(), world, Books(kernels=kernels) as books:
         books.memory.followers += reserving.values()
         step = Step(recipe, world)
         init = books.close()
@@ -40,7 +41,7 @@ def plan(recipe: Recipe) -> Plan:
         flops_per_token = _flops_per_token(recipe, step, books)
         reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
         books.memory.followers.clear()
-        assumed = dict(world.assumptions)
+        assumed, choices = dict(world.assumptions), step.choices()
         books.close()  # the gradients of the last step are gone by now
         step.evaluate(loaded())
         evaluate = books.close()
@@ -70,6 +71,7 @@ def plan(recipe: Recipe) -> Plan:
             *(f"{note} ({times} times)" for note, times in assumed.items()),
             *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
         ),
+        choices=(*choices, *_compiled(recipe)),
     )
 
 
@@ -86,6 +88,16 @@ def _flops_per_token(recipe: Recipe, step: Step, books: Books) -> dict[str, floa
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
     return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
+
+
+def _compiled(recipe: Recipe) -> list[str]:
+    """What a plan says of a step that will be compiled."""
+    if recipe.compile == "off":
+        return []
+    return [
+        f"compile={recipe.compile}: this is the step before it is compiled, an upper bound: the compiler fuses "
+        "operators and keeps fewer activations"
+    ]
 
 
 def _saved(step: Step) -> dict[str, Any]:

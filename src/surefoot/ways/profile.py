@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,17 +14,21 @@ from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
 from surefoot.phases import Phases
+from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.profile import Profile
 from surefoot.records.tally import Account, Tally
+from surefoot.records.usage import Usage
 from surefoot.step import Step
+from surefoot.techniques.compile import graph_breaks
 from surefoot.world import World
 
 
 def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
     """Two steps under all meters, one under torch's own allocator, then `timed_steps` under the clock alone.
 
-    One after the other, so that none disturbs the other.
+    One after the other, so that none disturbs the other. A compiled step has no operators to meter: under the meters
+    the step runs as it was written, and is compiled for the allocator and the clock.
     """
     world = World()
     batches = batches_of(recipe)
@@ -31,14 +36,15 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
     def loaded() -> Iterator[Any]:
         return (world.take(batches) for _ in range(recipe.micro_batches()))
 
-    with torch.random.fork_rng(), world:
+    breaks: tuple[str, ...] = ()
+    with kept(), world:
         with _counted_allocator(world) as counted:
-            with Books() as books:
+            step, (first, steady) = _booked(replace(recipe, compile="off"), world, loaded)
+            if recipe.compile != "off":
+                del step
                 step = Step(recipe, world)
-                books.close()
-                books.phases.find(step.model)
-                step(books.seen(loaded()))
-                step(books.seen(loaded()))
+                breaks = _breaks(lambda: step.evaluate(loaded()))
+                step(loaded())  # compiles
             allocated_peak_bytes = counted(lambda: step(loaded()))
         step_seconds, spent = _timed(lambda: step(loaded()), step.model, timed_steps)
         parameters = step.parameter_count
@@ -47,13 +53,29 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
         knobs=dict(recipe.knobs),
         device=str(world.device),
         parameters=parameters,
-        first=books.steps[0],
-        steady=books.steps[1],
+        first=first,
+        steady=steady,
         timed_steps=timed_steps,
         step_seconds=tuple(step_seconds),
         clock=Tally.of(Account(each.name, each.amount / timed_steps, each.unit) for each in spent),
         allocated_peak_bytes=allocated_peak_bytes,
+        graph_breaks=breaks,
     )
+
+
+def _booked(recipe: Recipe, world: World, loaded: Callable[[], Iterator[Any]]) -> tuple[Step, list[Usage]]:
+    """A step that was taken twice under all meters, and what it used."""
+    with Books() as books:
+        step = Step(recipe, world)
+        books.close()
+        books.phases.find(step.model)
+        step(books.seen(loaded()))
+        step(books.seen(loaded()))
+    return step, books.steps
+
+
+def _breaks(run: Callable[[], object]) -> tuple[str, ...]:
+    return tuple(f"{each.where}: {each.reason}" for each in graph_breaks(run))
 
 
 def _timed(step: Callable[[], object], model: torch.nn.Module, times: int) -> tuple[list[float], list[Account]]:

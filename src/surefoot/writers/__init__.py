@@ -68,7 +68,7 @@ def open_writers(names: Iterable[str]) -> Writers:
 def numbers_of(row: LogRow) -> dict[str, float]:
     """The numbers of a row by name, without the step's own; what a step does not have is left out."""
     values = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "step"}
-    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
 def _open(name: str) -> Writer:

@@ -1,0 +1,1 @@
+"""Save and resume, bit for bit, on any number of ranks."""

@@ -1,0 +1,83 @@
+"""Reads tensors that `writer` wrote, without running anything that a file says."""
+
+import io
+import pickle
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import ReadItem
+
+from surefoot.errors import CheckpointError
+
+METADATA = ".metadata"
+
+ALLOWED = {
+    "torch.distributed.checkpoint.metadata": {
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorStorageMetadata",
+        "TensorProperties",
+        "ChunkStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch.serialization": {"_get_layout"},
+    "torch": {"Size"},
+}
+"""All that DCP's metadata may name, beside dtypes. Bytes are not among it: DCP would unpickle them."""
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name in ALLOWED.get(module, ()) or (module == "torch" and isinstance(_of_torch(name), torch.dtype)):
+            return super().find_class(module, name)
+        raise CheckpointError(
+            f"{METADATA} names {module}.{name}, which no checkpoint of tensors needs; it is not loaded"
+        )
+
+
+def _of_torch(name: str) -> Any:
+    return getattr(torch, name, None)
+
+
+class _Planner(DefaultLoadPlanner):
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        raise CheckpointError(f"{read_item.dest_index.fqn} is a pickle, not a tensor; it is not loaded")
+
+
+def read_metadata(folder: Path, files: Collection[str]) -> Metadata:
+    """DCP's metadata, restricted to the classes in `ALLOWED` and to files of the checkpoint."""
+    try:
+        with open(folder / METADATA, "rb") as file:
+            metadata = _MetadataUnpickler(file).load()
+        for info in metadata.storage_data.values():
+            if info.relative_path not in files or getattr(info, "transform_descriptors", None):
+                raise CheckpointError(
+                    f"{METADATA} points to {info.relative_path!r}, which is not part of the checkpoint"
+                )
+    except CheckpointError:
+        raise
+    except Exception as error:  # a made-up pickle can fail in any way
+        raise CheckpointError(f"{METADATA} cannot be read: {error!r}") from error
+    return metadata  # type: ignore[no-any-return]
+
+
+def read_tensors(folder: Path, files: Collection[str], into: dict[str, torch.Tensor]) -> None:
+    """Fills tensors in place, from whatever shards were saved. No rank waits for another."""
+    metadata = read_metadata(folder, files)
+    planner, reader = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False), FileSystemReader(folder)
+    try:
+        planner.set_up_planner(into, metadata, False)
+        reader.set_up_storage_reader(metadata, False)
+        plan = reader.prepare_local_plan(planner.create_local_plan())
+        reader.read_data(planner.finish_plan(plan), planner).wait()
+    except CheckpointError:
+        raise
+    except Exception as error:  # the hashes were right: somebody made this file
+        raise CheckpointError(f"{folder.name} cannot be loaded: {error}") from error

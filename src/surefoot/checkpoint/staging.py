@@ -1,0 +1,40 @@
+"""Staging: host copies of tensors, in buffers that the next save fills again."""
+
+from collections.abc import Mapping
+
+import torch
+from torch.distributed.tensor import DTensor
+
+
+class Staging:
+    """One copy of a state. It may be read until the next `copy`."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, torch.Tensor] = {}
+
+    def copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Copies every tensor to the host, and returns when all of them are there."""
+        self._buffers = {name: self._buffer(name, _local(tensor)) for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            self._buffers[name].copy_(_local(tensor), non_blocking=True)
+        if any(not tensor.is_cpu for tensor in tensors.values()):
+            torch.accelerator.synchronize()
+        return {name: _like(tensor, self._buffers[name]) for name, tensor in tensors.items()}
+
+    def _buffer(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        kept = self._buffers.get(name)
+        if kept is not None and (kept.shape, kept.dtype) == (tensor.shape, tensor.dtype):
+            return kept
+        return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _like(tensor: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """The buffer, as a shard of what it was copied from."""
+    if not isinstance(tensor, DTensor):
+        return buffer
+    mesh, placements = tensor.device_mesh, tensor.placements
+    return DTensor.from_local(buffer, mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride())

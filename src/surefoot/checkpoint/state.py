@@ -1,0 +1,161 @@
+"""The state of a training step: all that the next step depends on, taken and put back bit for bit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from surefoot.checkpoint.checkpoint import Checkpoint
+from surefoot.checkpoint.outline import Place, Saved, leaves, map_leaves
+from surefoot.errors import CheckpointError
+
+State = dict[str, Any]
+
+
+class Stepping(Protocol):
+    """What a `Step` has; any object with these will do."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: Any
+    scaler: Any
+
+
+def state_of(step: Stepping) -> State:
+    """The state of a step. Its tensors are the live ones: nothing is copied here."""
+    return {
+        "number": getattr(step, "number", 0),
+        "model": _live(step.model),
+        "extra": _extra(step.model),
+        "optimizer": _optimizer_state(step.optimizer, _names(step.model)),
+        "scheduler": step.scheduler.state_dict(),
+        "scaler": step.scaler.state_dict(),
+    }
+
+
+def restore(step: Stepping, checkpoint: Checkpoint) -> State:
+    """Puts a step back into a saved state, and returns that state, with whatever else was saved beside it.
+
+    Parameters and buffers are filled where they are; what the optimizer remembers is read into its place at once.
+    """
+    outline, live, names = checkpoint.outline(), _live(step.model), _names(step.model)
+    _refuse_another_model(set(outline["model"]), set(live))
+    room = _room(outline["optimizer"]["state"], {name: parameter for parameter, name in names.items()})
+    state: State = checkpoint.load({"model": live, "optimizer": {"state": room}})
+    if state["extra"]:
+        _bare(step.model).load_state_dict(state["extra"], strict=False)
+    _restore_optimizer(step.optimizer, state["optimizer"], names)
+    step.scheduler.load_state_dict(state["scheduler"])
+    step.scaler.load_state_dict(state["scaler"])
+    if hasattr(step, "number"):
+        step.number = state["number"]
+    return state
+
+
+# ---------------------------------------------------------------------------------------- the model
+
+
+def _bare(model: torch.nn.Module) -> torch.nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def _plain(name: str) -> str:
+    """A parameter has one name, compiled or not."""
+    return name.replace("_orig_mod.", "")
+
+
+def _names(model: torch.nn.Module) -> dict[torch.Tensor, str]:
+    return {parameter: _plain(name) for name, parameter in _bare(model).named_parameters()}
+
+
+def _live(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Every parameter and buffer under all of its names, also those that a state dict leaves out."""
+    parameters = _bare(model).named_parameters(remove_duplicate=False)
+    buffers = _bare(model).named_buffers(remove_duplicate=False)
+    return {_plain(name): tensor.detach() for name, tensor in (*parameters, *buffers)}
+
+
+def _extra(model: torch.nn.Module) -> State:
+    """What else a state dict holds: the extra state of modules that have one."""
+    live = _live(model)
+    return {name: value for name, value in _bare(model).state_dict().items() if _plain(name) not in live}
+
+
+def _refuse_another_model(saved: set[str], here: set[str]) -> None:
+    if saved == here:
+        return
+    parts = (("only in the checkpoint", saved - here), ("only in this model", here - saved))
+    texts = [f"{title}: {', '.join(sorted(names)[:5])}" for title, names in parts if names]
+    raise CheckpointError(f"the checkpoint is of another model; {'; '.join(texts)}")
+
+
+# ---------------------------------------------------------------------------------------- the optimizer
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str]) -> State:
+    """Its state dict, with the names of parameters in place of their numbers."""
+    packed, order = optimizer.state_dict(), _order(optimizer, names)
+    state = {_renamed(key, order): values for key, values in packed["state"].items()}
+    groups = [{**group, "params": [order[number] for number in group["params"]]} for group in packed["param_groups"]]
+    return {"state": state, "param_groups": groups}
+
+
+def _order(optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str]) -> list[str]:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    strangers = [tuple(parameter.shape) for parameter in parameters if parameter not in names]
+    if strangers:
+        raise CheckpointError(f"the optimizer has parameters that the model has not, of shapes {strangers[:5]}")
+    return [names[parameter] for parameter in parameters]
+
+
+def _renamed(key: Any, order: list[str]) -> Any:
+    return order[key] if isinstance(key, int) else key
+
+
+def _room(state: State, parameters: dict[str, torch.Tensor]) -> State:
+    """Memory for what is shaped like its parameter: on its device, and sharded like it."""
+
+    def like(parameter: torch.Tensor, _: Place, leaf: Any) -> torch.Tensor | None:
+        if not isinstance(leaf, Saved) or (leaf.shape, leaf.device) != (tuple(parameter.shape), parameter.device.type):
+            return None
+        return torch.empty_like(parameter, dtype=leaf.dtype, requires_grad=False)
+
+    return {
+        name: map_leaves(partial(like, parameters[name]), values)
+        for name, values in state.items()
+        if name in parameters
+    }
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: State, names: dict[torch.Tensor, str]) -> None:
+    order = _order(optimizer, names)
+    numbers = {name: number for number, name in enumerate(order)}
+    here = [sorted(names[parameter] for parameter in group["params"]) for group in optimizer.param_groups]
+    there = [sorted(group["params"]) for group in saved["param_groups"]]
+    if here != there:
+        raise CheckpointError("the checkpoint's optimizer had its parameters in other groups")
+    groups, first = [], 0
+    for group in saved["param_groups"]:
+        groups.append({**group, "params": list(range(first, first + len(group["params"])))})
+        first += len(group["params"])
+    state = {numbers.get(key, key): values for key, values in saved["state"].items()}
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    _undo_casts(optimizer, saved["state"], names)
+
+
+def _undo_casts(optimizer: torch.optim.Optimizer, saved: State, names: dict[torch.Tensor, str]) -> None:
+    """`load_state_dict` casts to the parameter's dtype, also what was never of that dtype."""
+
+    def uncast(exact: dict[Place, Any], place: Place, value: Any) -> Any:
+        kept = exact.get(place)
+        if isinstance(value, torch.Tensor) and isinstance(kept, torch.Tensor) and kept.dtype != value.dtype:
+            return kept.to(value.device)
+        return value
+
+    for parameter in list(optimizer.state):
+        if parameter in names:
+            exact = dict(leaves(saved[names[parameter]]))
+            optimizer.state[parameter] = map_leaves(partial(uncast, exact), optimizer.state[parameter])

@@ -1,0 +1,199 @@
+"""Checkpoints: the saved states of one run, each of them whole or not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from surefoot.checkpoint.checkpoint import STATE, Checkpoint, is_name, name_of, numbers_of
+from surefoot.checkpoint.files import Fingerprint, sync_folder, write_new
+from surefoot.checkpoint.lock import Lock
+from surefoot.checkpoint.manifest import Manifest, write_manifest
+from surefoot.checkpoint.outline import take_apart, to_json
+from surefoot.checkpoint.ranks import Ranks
+from surefoot.checkpoint.staging import Staging
+from surefoot.checkpoint.writer import write_tensors
+from surefoot.errors import CheckpointError
+
+DRAFT = ".draft-"
+
+
+class Checkpoints:
+    """The checkpoints in a folder. On many ranks every rank makes one and calls it alike.
+
+    Whoever saves holds the folder's lock, from the first save until `close` or the end of the process.
+    """
+
+    def __init__(self, folder: Path, *, keep_last: int = 3, asynchronous: bool = True) -> None:
+        if keep_last < 1:
+            raise CheckpointError(f"keep_last is {keep_last}; at least one checkpoint is kept")
+        self.folder, self.keep_last, self.asynchronous = Path(folder), keep_last, asynchronous
+        self.rejected: list[tuple[Path, str]] = []
+        self._ranks, self._lock, self._staging = Ranks(), Lock(self.folder), Staging()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="surefoot-checkpoint")
+        self._under_way: Future[None] | None = None
+        self._claimed = False
+        self._verified: dict[Path, Any] = {}
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        """Every checkpoint, newest step first by name, verified or not. Clocks have no say."""
+        names = self._ranks.from_first(self._names)
+        return (Checkpoint(self.folder / name, self._ranks) for name in names)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest one that verifies; None if there are no checkpoints at all.
+
+        Damaged ones are passed over and listed in `rejected`. If there are only damaged ones, it raises.
+        """
+        self.rejected = []
+        for checkpoint in self:
+            if (reason := _damage(checkpoint)) is None:
+                return checkpoint
+            self.rejected.append((checkpoint.path, reason))
+        if self.rejected:
+            listed = "".join(f"\n  {path.name}: {reason}" for path, reason in self.rejected)
+            raise CheckpointError(f"every checkpoint in {self.folder} is damaged:{listed}")
+        return None
+
+    def claim(self) -> None:
+        """Takes the folder's lock, or raises a `RunError` that names who has it; then sweeps what the dead left behind.
+
+        `save` does this too. A trainer does it before its first step.
+        """
+        if not self._claimed:
+            self._ranks.from_first(self._claim)
+            self._claimed = True
+
+    def save(self, step: int, state: Mapping[str, Any]) -> None:
+        """Saves a state: nested dicts, lists and tuples of tensors, numbers, strings and None.
+
+        Asynchronous, it returns when the state is copied. A save that is still under way is waited for;
+        if that one failed, this one begins all the same, and then the failure is raised.
+        """
+        self.claim()
+        failure = self._finish()
+        outline, tensors = take_apart(state)
+        text = to_json(outline)
+        if self.asynchronous:
+            staged = self._staging.copy(tensors)
+            self._under_way = self._thread.submit(self._publish, step, text, staged)
+        else:
+            self._publish(step, text, tensors)
+        if failure is not None:
+            raise failure
+
+    def wait(self) -> None:
+        """Until what is under way is published; raises a `CheckpointError` if it was not."""
+        if failure := self._finish():
+            raise failure
+
+    def close(self) -> None:
+        """Waits, and gives the lock back."""
+        try:
+            self.wait()
+        finally:
+            self._lock.release()
+            self._claimed = False
+
+    def _claim(self) -> None:
+        created = not self.folder.exists()
+        self._lock.acquire()
+        if created:
+            sync_folder(self.folder.parent)
+        for leftover in self.folder.glob(f"{DRAFT}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def _finish(self) -> CheckpointError | None:
+        failure = self._under_way.exception() if self._under_way is not None else None
+        self._under_way = None
+        if failure is not None and not isinstance(failure, CheckpointError):
+            raise failure
+        return failure
+
+    def _publish(self, step: int, text: str, tensors: dict[str, torch.Tensor]) -> None:
+        """Writes into a folder of its own, then gives it its name: the one moment at which the checkpoint appears."""
+        draft = self._ranks.from_first(lambda: self.folder / f"{DRAFT}{name_of(step, 1)}-{secrets.token_hex(4)}")
+        try:
+            self._ranks.from_first(draft.mkdir)
+            write_tensors(draft, tensors, self._ranks, lambda files: self._complete(draft, step, text, files))
+        except BaseException as error:
+            if self._ranks.rank == 0:
+                shutil.rmtree(draft, ignore_errors=True)
+            if not isinstance(error, Exception):
+                raise
+            raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
+        self._retain(step)
+
+    def _complete(self, draft: Path, step: int, text: str, files: dict[str, Fingerprint]) -> None:
+        state = write_new(draft / STATE, text.encode())
+        manifest = Manifest(step, self._ranks.size, torch.__version__, {**files, STATE: state})
+        write_manifest(draft, manifest)
+        sync_folder(draft)
+        takes = [numbers_of(name)[1] for name in self._names() if numbers_of(name)[0] == step]
+        os.rename(draft, self.folder / name_of(step, max(takes, default=0) + 1))
+        sync_folder(self.folder)
+
+    def _names(self) -> list[str]:
+        """The names of all checkpoints, the newest first."""
+        if not self.folder.exists():
+            return []
+        names = [path.name for path in self.folder.iterdir() if is_name(path.name)]
+        return sorted(names, key=numbers_of, reverse=True)
+
+    def _retain(self, saved: int) -> None:
+        """Removes what is older than the `keep_last` newest that verify: a damaged one does not count as kept.
+
+        The one just saved is read back here. It is kept also if there are newer ones, left by a run that was set back.
+        """
+        kept: set[int] = set()
+        for checkpoint in self:
+            if checkpoint.step in kept or (len(kept) >= self.keep_last and checkpoint.step != saved):
+                self._ranks.from_first(partial(_remove, checkpoint.path))
+            elif (reason := self._new_damage(checkpoint)) is None:
+                kept.add(checkpoint.step)
+            elif checkpoint.step == saved:
+                raise CheckpointError(f"step {saved} was saved, but reads back damaged: {reason}")
+
+    def _new_damage(self, checkpoint: Checkpoint) -> str | None:
+        """What is wrong with it. One that was whole is not read again while the file system says that nobody wrote."""
+        stamp = self._ranks.from_first(lambda: _stamp(checkpoint.path))
+        if self._verified.get(checkpoint.path) == stamp:
+            return None
+        reason = _damage(checkpoint)
+        if reason is None:
+            self._verified[checkpoint.path] = stamp
+        return reason
+
+
+def _damage(checkpoint: Checkpoint) -> str | None:
+    try:
+        checkpoint.verify()
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
+    """Changes when a file is written to, whatever its name and time are set to afterwards."""
+    try:
+        entries = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
+    except OSError:
+        return []
+    return sorted((name, stat.st_ino, stat.st_size, stat.st_ctime_ns) for name, stat in entries)
+
+
+def _remove(path: Path) -> None:
+    """Out of sight first: a removal that is cut short must not look like a damaged checkpoint."""
+    hidden = path.with_name(f"{DRAFT}{path.name}-{secrets.token_hex(4)}")
+    with suppress(OSError):
+        path.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)

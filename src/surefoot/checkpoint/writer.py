@@ -1,0 +1,100 @@
+"""Writes tensors with torch.distributed.checkpoint, and trusts nothing that it did not count."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.storage import WriteResult
+
+from surefoot.checkpoint.files import Fingerprint, new_file
+from surefoot.checkpoint.ranks import Ranks
+from surefoot.errors import CheckpointError
+
+
+class _Files(FileSystem):
+    """New files only, each hashed and synced; `written` has the fingerprint of every finished one."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, Fingerprint] = {}
+
+    @contextmanager
+    def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
+        with new_file(Path(path)) as file:
+            yield file
+        self.written[Path(path).name] = file.fingerprint()
+
+    def rename(self, path: Any, new_path: Any) -> None:
+        super().rename(path, new_path)
+        self.written[Path(new_path).name] = self.written.pop(Path(path).name)
+
+
+class _Writer(FileSystemWriter):
+    """DCP's own files and format. One thread: with more of them, DCP drops errors of all but the first."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, thread_count=1, sync_files=False, overwrite=False)
+        self.fs: _Files = _Files()
+
+    def storage_meta(self) -> StorageMeta:
+        """Without the path of the folder: it is about to be renamed, and would be the only class from outside DCP."""
+        return StorageMeta(save_id=self.save_id)
+
+
+def write_tensors(
+    folder: Path,
+    tensors: dict[str, torch.Tensor],
+    ranks: Ranks,
+    complete: Callable[[dict[str, Fingerprint]], None],
+) -> None:
+    """Every rank writes its share. When all have, rank 0 completes the folder, told of all its files."""
+    planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    writer = _Writer(folder)
+    metadata: Metadata
+
+    def propose() -> SavePlan:
+        first = ranks.rank == 0
+        planner.set_up_planner(tensors, writer.storage_meta(), first)
+        writer.set_up_storage_writer(first, rank=ranks.rank, use_collectives=True)
+        return writer.prepare_local_plan(planner.create_local_plan())
+
+    def divide(plans: list[SavePlan]) -> list[SavePlan]:
+        nonlocal metadata
+        shares, metadata = planner.create_global_plan(plans)
+        return writer.prepare_global_plan(shares)
+
+    def write() -> tuple[list[WriteResult], dict[str, Fingerprint]]:
+        results = writer.write_data(plan, planner).wait()
+        _reconcile((item.index for item in plan.items), results)
+        return results, writer.fs.written
+
+    def finish(everyone: list[tuple[list[WriteResult], dict[str, Fingerprint]]]) -> list[None]:
+        writer.finish(metadata, [results for results, _ in everyone])
+        _count(metadata)
+        files = {name: each for _, written in everyone for name, each in written.items()}
+        complete({**files, **writer.fs.written})
+        return [None] * ranks.size
+
+    plan = planner.finish_plan(ranks.exchange(propose, divide))
+    ranks.exchange(write, finish)
+
+
+def _reconcile(planned: Iterable[Any], results: list[WriteResult]) -> None:
+    """Refuses a write that left out something that was planned."""
+    missing = set(planned) - {result.index for result in results}
+    if missing:
+        names = ", ".join(sorted({index.fqn for index in missing})[:5])
+        raise CheckpointError(f"{len(missing)} planned entries were not written, among them {names}")
+
+
+def _count(metadata: Metadata) -> None:
+    """Refuses metadata that promises more pieces of tensors than were written."""
+    tensors = [each for each in metadata.state_dict_metadata.values() if isinstance(each, TensorStorageMetadata)]
+    promised = sum(len(each.chunks) for each in tensors)
+    if promised != len(metadata.storage_data):
+        raise CheckpointError(f"{len(metadata.storage_data)} of {promised} planned entries were written")

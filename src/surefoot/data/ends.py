@@ -1,0 +1,79 @@
+"""Where documents end in a shard: a file of uint64, or Megatron's index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.data.pages import PagedFile
+from surefoot.errors import DataError
+
+MEGATRON_MAGIC = b"MMIDIDX\0\0"
+MEGATRON_HEADER_BYTES = 34
+MEGATRON_DTYPES = {1: "uint8", 4: "int32", 5: "int64", 8: "uint16"}
+
+
+class IndexEnds:
+    """`NAME.ds.index`: one uint64 for each document."""
+
+    def __init__(self, path: Path, digest: str = "") -> None:
+        self._file = PagedFile(path, digest)
+        self._ends = np.frombuffer(self._file.map, "<u8")
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def between(self, first: int, end: int) -> np.ndarray:
+        """The ends of documents `first` to `end - 1`, in tokens."""
+        if self._file.digest and end > first:
+            self._file.check([8 * first], 8 * (end - first))
+        return self._ends[first:end].astype(np.int64)
+
+
+class MegatronEnds:
+    """`NAME.idx` of Megatron-LM: lengths and places of sequences, and which of them begin a document."""
+
+    def __init__(self, path: Path) -> None:
+        self.dtype, sequences, documents = read_megatron_header(path)
+        content = memoryview(PagedFile(path).map)
+        self._lengths = np.frombuffer(content, "<i4", sequences, MEGATRON_HEADER_BYTES)
+        after_lengths = MEGATRON_HEADER_BYTES + 4 * sequences
+        self._places = np.frombuffer(content, "<i8", sequences, after_lengths)
+        self._begins = np.frombuffer(content, "<i8", documents, after_lengths + 8 * sequences)
+
+    def __len__(self) -> int:
+        return len(self._begins) - 1
+
+    def between(self, first: int, end: int) -> np.ndarray:
+        """The ends of documents `first` to `end - 1`, in tokens."""
+        last = self._begins[first + 1 : end + 1] - 1
+        return self._places[last] // np.dtype(self.dtype).itemsize + self._lengths[last]
+
+
+def ends_beside(path: Path) -> Path:
+    """Where the ends of a shard's documents are, as datatrove names it."""
+    return path.with_name(path.name + ".index")
+
+
+def open_ends(path: Path, digest: str) -> IndexEnds | MegatronEnds:
+    """The ends of the documents in a file of tokens."""
+    if ends_beside(path).exists():
+        return IndexEnds(ends_beside(path), digest)
+    if path.with_suffix(".idx").exists():
+        return MegatronEnds(path.with_suffix(".idx"))
+    raise DataError(
+        f"{path} does not say where its documents end; windows do not need it, packing by document does: "
+        "tokenise the text again with `surefoot data tokenize`"
+    )
+
+
+def read_megatron_header(path: Path) -> tuple[str, int, int]:
+    """The dtype of the tokens, the number of sequences, and of marks between documents."""
+    with path.open("rb") as file:
+        header = file.read(MEGATRON_HEADER_BYTES)
+    code = header[17] if len(header) == MEGATRON_HEADER_BYTES else 0
+    if header[:9] != MEGATRON_MAGIC or code not in MEGATRON_DTYPES:
+        raise DataError(f"{path} is not an index of Megatron-LM: it begins with {header[:18].hex(' ')}")
+    sequences, documents = np.frombuffer(header, "<u8", 2, 18).tolist()
+    return MEGATRON_DTYPES[code], sequences, documents

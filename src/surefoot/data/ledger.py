@@ -1,0 +1,115 @@
+"""Books the token ledger by following the order of samples: what was trained, repeated, padded, and is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from surefoot.data.mixture import Mixture
+from surefoot.data.order import sample_ids
+from surefoot.data.packing import PackedDocuments
+from surefoot.data.windows import TokenWindows
+from surefoot.records.token_ledger import SourceTokens, TokenLedger
+
+TokenData = TokenWindows | PackedDocuments | Mixture
+Tell = Callable[[int], None]
+_CHUNK = 65_536
+
+
+def token_ledger(data: TokenData, samples: int, *, seed: int = 0, tell: Tell | None = None) -> TokenLedger:
+    """The ledger of a run's first `samples` samples, over all ranks.
+
+    Whole epochs are known; the samples of the epoch that was begun are followed one by one.
+    """
+    epochs, begun = divmod(samples, len(data))
+    valid, repeated = _targets(data, np.arange(0), whole=True)
+    booked = [(valid, repeated)] if epochs else []
+    again = Counter({name: (epochs - 1) * (valid + repeated)[name] for name in valid}) if epochs > 1 else Counter()
+    for ids in _begun(len(data), seed, epochs, begun):
+        first, more = _targets(data, ids)
+        booked.append((Counter(), first + more) if epochs else (first, more))
+        if tell is not None:
+            tell(len(ids))
+    new = sum((first for first, _ in booked), Counter())
+    again = sum((more for _, more in booked), again)
+    sources = tuple(
+        SourceTokens(name, held, new[name], again[name], masked, held - masked - usable)
+        for name, (held, masked, usable) in sorted(_held(data).items())
+    )
+    return TokenLedger(sources, padding=samples * _context(data) - new.total() - again.total())
+
+
+def _begun(size: int, seed: int, epoch: int, count: int) -> Iterator[np.ndarray]:
+    for start in range(0, count, _CHUNK):
+        yield sample_ids(size, seed, epoch * size + start, min(_CHUNK, count - start))
+
+
+def _targets(data: TokenData, ids: np.ndarray, *, whole: bool = False) -> tuple[Counter[str], Counter[str]]:
+    """Targets by source in some samples, or in all: those seen for the first time, and again."""
+    if isinstance(data, TokenWindows):
+        return (_usable(data) if whole else _window_targets(data, ids)), Counter()
+    if isinstance(data, PackedDocuments):
+        return (_usable(data) if whole else _packed_targets(data, ids)), Counter()
+    return _mixed_targets(data, np.arange(len(data)) if whole else ids)
+
+
+def _window_targets(data: TokenWindows, ids: np.ndarray) -> Counter[str]:
+    shards = np.searchsorted(data.starts, ids, side="right") - 1
+    counts = np.bincount(shards, minlength=len(data.corpus.manifest.shards)) * data.context
+    return _by_source(data, counts)
+
+
+def _packed_targets(data: PackedDocuments, ids: np.ndarray) -> Counter[str]:
+    found: Counter[str] = Counter()
+    names = [shard.source for shard in data.corpus.manifest.shards]
+    for index in ids.tolist():
+        for shard, count, _ in data.pieces(index):
+            found[names[shard]] += count
+    return found
+
+
+def _mixed_targets(data: Mixture, ids: np.ndarray) -> tuple[Counter[str], Counter[str]]:
+    """By source of the mixture; what a source gives beyond its own length, it gives again."""
+    first: Counter[str] = Counter()
+    again: Counter[str] = Counter()
+    for number, (name, source) in enumerate(data.sources.items()):
+        positions = ids[(ids >= data.starts[number]) & (ids < data.starts[number + 1])] - data.starts[number]
+        for wanted, booked in (
+            (positions[positions < len(source)], first),
+            (positions[positions >= len(source)], again),
+        ):
+            inside = [data.inside(number, int(position)) for position in wanted]
+            booked[name] += _targets(source, np.array(inside, np.int64))[0].total()
+    return first, again
+
+
+def _usable(data: TokenWindows | PackedDocuments) -> Counter[str]:
+    """Every target there is, by source."""
+    if isinstance(data, TokenWindows):
+        return _by_source(data, np.diff(data.starts) * data.context)
+    return _by_source(data, data.targets_by_shard())
+
+
+def _by_source(data: TokenWindows | PackedDocuments, counts: np.ndarray) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for shard, count in zip(data.corpus.manifest.shards, counts.tolist(), strict=True):
+        found[shard.source] += count
+    return found
+
+
+def _held(data: TokenData) -> dict[str, tuple[int, int, int]]:
+    """Of each source: tokens on disk, those that are never predicted, and those that can be."""
+    if isinstance(data, Mixture):
+        parts = {name: list(_held(source).values()) for name, source in data.sources.items()}
+        return {name: tuple(map(sum, zip(*rows, strict=True))) for name, rows in parts.items()}  # type: ignore[misc]
+    usable, held, begins = _usable(data), Counter[str](), Counter[str]()
+    for shard in data.corpus.manifest.shards:
+        held[shard.source] += shard.tokens
+        begins[shard.source] += shard.documents if isinstance(data, PackedDocuments) else shard.tokens > data.context
+    return {name: (held[name], min(begins[name], held[name] - usable[name]), usable[name]) for name in held}
+
+
+def _context(data: TokenData) -> int:
+    return _context(next(iter(data.sources.values()))) if isinstance(data, Mixture) else data.context

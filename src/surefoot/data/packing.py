@@ -1,0 +1,150 @@
+"""Packing: whole documents side by side in rows of `context` tokens, none of which sees another.
+
+Which piece of which document lies where is decided once and kept beside the corpus, in files of any size
+that are read page by page, like the tokens themselves:
+
+    corpus/packed-CONTEXT.pieces   shard, tokens and first token of each piece
+    corpus/packed-CONTEXT.rows     how many pieces come before the end of each row
+    corpus/packed-CONTEXT.json     what both belong to; written last
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from surefoot.data.pages import PagedFile, PagedWriter
+from surefoot.data.shards import Corpus, write_whole
+from surefoot.errors import DataError
+
+IGNORED = -100
+"""The target of a position that bears no loss; what `cross_entropy` ignores by default."""
+
+OPEN_ROWS = 256
+PIECE = np.dtype([("shard", "<u4"), ("tokens", "<u4"), ("first", "<u8")])
+Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+Piece = tuple[int, int, int]
+
+
+class PackedDocuments(Dataset[Packed]):
+    """Sample `i` is a row: tokens, targets, positions that begin anew with each document, and which document.
+
+    A document longer than `context` comes in several pieces. Where a row is not full, the target is `IGNORED`
+    and the document is -1. Every token but the first of a document is a target exactly once.
+    """
+
+    draws_randomness = False
+
+    def __init__(self, corpus: Corpus, context: int, tell: Callable[[int], None] | None = None) -> None:
+        self.corpus, self.context = corpus, context
+        name = corpus.folder / f"packed-{context}.json"
+        if not _belongs(name, corpus):
+            _pack(corpus, context, name, tell)
+        digests = json.loads(name.read_text(encoding="utf-8"))
+        self._pieces = PagedFile(name.with_suffix(".pieces"), digests["pieces"])
+        self._rows = PagedFile(name.with_suffix(".rows"), digests["rows"])
+        self._piece = np.frombuffer(self._pieces.map, PIECE)
+        self._end = np.frombuffer(self._rows.map, "<u8")
+
+    def __len__(self) -> int:
+        return len(self._end)
+
+    def __getitem__(self, index: int) -> Packed:
+        tokens, targets, positions, documents = self.__getitems__([index])
+        return tokens[0], targets[0], positions[0], documents[0]
+
+    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Packed:
+        shape = len(indices), self.context
+        tokens, targets = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64)
+        positions, documents = np.zeros(shape, np.int64), np.full(shape, -1, np.int64)
+        for row, index in enumerate(indices):
+            at = 0
+            for number, (shard, count, first) in enumerate(self.pieces(int(index))):
+                here = slice(at, at + count)
+                piece = self.corpus.tokens(shard, first, count + 1)
+                tokens[row, here], targets[row, here] = piece[:-1], piece[1:]
+                positions[row, here], documents[row, here] = np.arange(count), number
+                at += count
+        return tuple(map(torch.from_numpy, (tokens, targets, positions, documents)))  # type: ignore[return-value]
+
+    def pieces(self, index: int) -> list[Piece]:
+        """The pieces in a row: shard, targets and first token of each."""
+        begin, end = index - (index > 0), index + 1
+        self._rows.check((8 * begin,), 8 * (end - begin))
+        first, last = int(self._end[begin]) if index else 0, int(self._end[index])
+        self._pieces.check((first * PIECE.itemsize,), (last - first) * PIECE.itemsize)
+        return self._piece[first:last].tolist()
+
+    def targets_by_shard(self) -> np.ndarray:
+        """How many targets each shard gives."""
+        counts = np.zeros(len(self.corpus.manifest.shards), np.int64)
+        for first in range(0, len(self._piece), 2**20):
+            some = self._piece[first : first + 2**20]
+            counts += np.bincount(some["shard"], some["tokens"], len(counts)).astype(np.int64)
+        return counts
+
+    def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
+        """Tells the kernel which tokens come next."""
+        for index in indices:
+            for shard, count, first in self.pieces(int(index)):
+                self.corpus.advise(shard, first, count + 1)
+
+    def identity(self) -> str:
+        """A digest of every token and of how they are packed."""
+        return f"documents packed by {self.context} from {self.corpus.identity()}"
+
+
+def first_fit(pieces: Iterator[Piece], context: int, *, open_rows: int = OPEN_ROWS) -> Iterator[list[Piece]]:
+    """Rows of at most `context` tokens: each piece goes to the first open row that has room for it.
+
+    So many rows are open at a time; when none has room, the fullest is closed.
+    """
+    free = np.full(open_rows, context)
+    rows: list[list[Piece]] = [[] for _ in range(open_rows)]
+    for piece in pieces:
+        row = int((free >= piece[1]).argmax())
+        if free[row] < piece[1]:
+            row = int(free.argmin())
+            yield rows[row]
+            rows[row], free[row] = [], context
+        rows[row].append(piece)
+        free[row] -= piece[1]
+    yield from filter(None, rows)
+
+
+def document_pieces(corpus: Corpus, context: int) -> Iterator[Piece]:
+    """Every document of a corpus, those longer than `context` in several pieces."""
+    for shard, each in enumerate(corpus.manifest.shards):
+        begin = 0
+        for start in range(0, each.documents, 65_536):
+            for end in corpus.ends(shard, start, 65_536).tolist():
+                for first in range(begin, end - 1, context):
+                    yield shard, min(context, end - 1 - first), first
+                begin = end
+
+
+def _pack(corpus: Corpus, context: int, name: Path, tell: Callable[[int], None] | None) -> None:
+    pieces, rows = PagedWriter(name.with_suffix(".pieces")), PagedWriter(name.with_suffix(".rows"))
+    written = 0
+    for row in first_fit(document_pieces(corpus, context), context):
+        pieces.write(np.array(row, PIECE).tobytes())
+        written += len(row)
+        rows.write(written.to_bytes(8, "little"))
+        if tell is not None:
+            tell(len(row))
+    if not written:
+        pieces.discard()
+        rows.discard()
+        raise DataError(f"{corpus.folder} holds no document of two tokens; there is nothing to pack")
+    digests = {"corpus": corpus.identity(), "pieces": pieces.close(), "rows": rows.close()}
+    write_whole(name, json.dumps(digests) + "\n")
+
+
+def _belongs(name: Path, corpus: Corpus) -> bool:
+    """Whether rows were packed before, from this very corpus."""
+    return name.exists() and json.loads(name.read_text(encoding="utf-8"))["corpus"] == corpus.identity()

@@ -1,0 +1,118 @@
+"""Tokenizers: bytes, or a byte-pair encoding from a `tokenizer.json`, with the reference that audits the fast one.
+
+Text that spells a special token stays text: special tokens are taken out of the tokenizer before it sees any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_128_hexdigest
+
+from surefoot.errors import DataError
+
+BYTES = "bytes"
+ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
+
+
+class ByteTokenizer:
+    """Every byte is a token, and 256 ends a document."""
+
+    name, size, end_of_document = BYTES, 257, 256
+
+    def encode(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """The tokens of each text."""
+        for text in texts:
+            yield np.frombuffer(text.encode(), np.uint8)
+
+    reference = encode
+
+
+class BytePairTokenizer:
+    """The tokenizer in a `tokenizer.json`, as Hugging Face's `tokenizers` writes it."""
+
+    def __init__(self, path: Path, end_of_document: str = "") -> None:
+        self.content = path.read_text(encoding="utf-8")
+        try:
+            settings = json.loads(self.content)
+            added = settings["added_tokens"]
+            vocabulary = settings["model"]["vocab"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is not a tokenizer.json: {error!r}") from error
+        special = {each["content"]: each["id"] for each in added if each["special"]}
+        self.end_of_document = _end_of_document(special, end_of_document, path)
+        self.size = 1 + max(*(each["id"] for each in added), *_ids(vocabulary))
+        settings["added_tokens"] = [each for each in added if not each["special"]]
+        self._ordinary = json.dumps(settings)
+
+    @property
+    def name(self) -> str:
+        """A digest of all that decides its tokens."""
+        return f"bpe {self.size} {xxh3_128_hexdigest(self.content.encode())} end {self.end_of_document}"
+
+    def encode(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """The tokens of each text, by the fast engine."""
+        ids, offsets = self._engine.encode_batch_flat(list(texts), add_special_tokens=False)
+        flat, ends = np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8").tolist()
+        for first, end in pairwise(ends):
+            yield flat[first:end]
+
+    def reference(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """The tokens of each text, by the tokenizer that defines what is right."""
+        for text in texts:
+            yield np.array(self._reference.encode(text, add_special_tokens=False).ids, np.uint32)
+
+    @cached_property
+    def _engine(self) -> Any:
+        return _need("fastokens").Tokenizer.from_json_str(self._ordinary)
+
+    @cached_property
+    def _reference(self) -> Any:
+        return _need("tokenizers").Tokenizer.from_str(self._ordinary)
+
+
+Tokenizer = ByteTokenizer | BytePairTokenizer
+
+
+def train_byte_pairs(texts: Iterable[str], size: int, path: Path) -> None:
+    """Learns a byte-level byte-pair encoding from texts, with GPT-2's way of splitting words."""
+    library = _need("tokenizers")
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=size - 1,  # the end of a document comes last
+        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([ENDS_OF_DOCUMENT[0]])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(path))
+
+
+def _end_of_document(special: dict[str, int], wanted: str, path: Path) -> int:
+    for name in (wanted,) if wanted else ENDS_OF_DOCUMENT:
+        if name in special:
+            return special[name]
+    known = ", ".join(special) or "none"
+    raise DataError(f"{path} has no special token {wanted or ENDS_OF_DOCUMENT}; special tokens: {known}")
+
+
+def _ids(vocabulary: dict[str, int] | list[Any]) -> Iterable[int]:
+    return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+
+
+def _need(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise DataError(f"tokenising needs {name}: pip install 'surefoot[data]'") from error

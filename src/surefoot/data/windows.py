@@ -1,0 +1,79 @@
+"""Windows: a corpus as one stream of tokens, cut every `context` tokens, whatever documents they come from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from surefoot.data.shards import Corpus
+from surefoot.errors import DataError
+
+Window = tuple[torch.Tensor, torch.Tensor]
+
+
+class TokenWindows(Dataset[Window]):
+    """Sample `i` is `context` tokens, and the same shifted by one as targets.
+
+    Windows follow each other without a gap inside a shard; the last tokens of a shard that do not fill one are
+    left out. A batch is one copy from the page cache: no worker process, and no state but the samples' numbers.
+    """
+
+    draws_randomness = False
+
+    def __init__(self, corpus: Corpus, context: int) -> None:
+        self.corpus, self.context = corpus, context
+        counts = [max(shard.tokens - 1, 0) // context for shard in corpus.manifest.shards]
+        self.starts = [0, *accumulate(counts)]
+        if not len(self):
+            raise DataError(
+                f"{corpus.folder} holds {corpus.manifest.tokens:,} tokens in {len(counts):,} shards, none of which "
+                f"holds a window of {context + 1:,}; name a smaller context, or a corpus with more text"
+            )
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, index: int) -> Window:
+        tokens, targets = self.__getitems__([index])
+        return tokens[0], targets[0]
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        """The only shard, as rows of tokens."""
+        return self.corpus.windows(0, self.context, self.context + 1)
+
+    def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Window:
+        if len(self.starts) == 2:
+            window = self._read(np.asarray(indices)).astype(np.int64)
+        else:
+            window = np.empty((len(indices), self.context + 1), np.int64)
+            for place, (shard, row) in enumerate(self._places(indices)):
+                window[place] = self.corpus.tokens(shard, row * self.context, self.context + 1)
+        batch = torch.from_numpy(window)
+        return batch[:, :-1], batch[:, 1:]
+
+    def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
+        """Tells the kernel which windows come next."""
+        for shard, row in self._places(indices):
+            self.corpus.advise(shard, row * self.context, self.context + 1)
+
+    def identity(self) -> str:
+        """A digest of every token and of how they are cut."""
+        return f"windows of {self.context} from {self.corpus.identity()}"
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        self.corpus.check(0, (rows * self.context).tolist(), self.context + 1)
+        return self._rows[rows]
+
+    def _places(self, indices: Sequence[int] | np.ndarray) -> Iterator[tuple[int, int]]:
+        """The shard that each sample lies in, and its window there."""
+        starts = self.starts
+        for index in np.asarray(indices).tolist():
+            shard = bisect_right(starts, index) - 1
+            yield shard, index - starts[shard]

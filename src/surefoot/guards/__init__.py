@@ -1,0 +1,1 @@
+"""What a training run does in trouble: one kind of trouble per file."""

@@ -1,0 +1,84 @@
+"""Nonfinite: where the first NaN or infinity of a step came from, found by taking the step again without its update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+
+from surefoot.records.finding import Finding
+from surefoot.step import Step
+from surefoot.trees import tensors_in
+
+_WHY = "An update with numbers that are not finite makes every weight NaN; the run could not be saved from there."
+
+
+def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Finding | None:
+    """The module and the samples at which the numbers of this step cease to be finite; None if they do not."""
+    for micro_batch, (samples, batch) in enumerate(batches):
+        found = _forward_and_backward(step, micro_batch, batch)
+        if found:
+            return Finding(
+                check="nonfinite",
+                severity="error",
+                seen=found,
+                where=f"step {step.number + 1}, micro-batch {micro_batch + 1}, samples {_few(samples)}",
+                why=_WHY,
+                remedy=_remedy(step),
+            )
+    return None
+
+
+def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
+    """What was first seen not to be finite, in words; empty if nothing was."""
+    if not all(map(_finite, tensors_in(batch))):
+        return "The batch itself holds numbers that are not finite."
+    seen: list[str] = []
+    names = {module: f"`{name}` ({type(module).__name__})" for name, module in step.model.named_modules()}
+
+    def after_forward(module: nn.Module, _: Any, result: Any) -> None:
+        if module not in names:
+            return
+        for tensor in tensors_in(result):
+            if not _finite(tensor):
+                seen.append(f"{names[module]} is the first module whose result is not finite.")
+            elif tensor.requires_grad:
+                tensor.register_hook(lambda gradient, name=names[module]: after_backward(name, gradient))
+
+    def after_backward(name: str, gradient: torch.Tensor) -> None:
+        if not _finite(gradient):
+            seen.append(f"The gradient that reaches the result of {name} is the first that is not finite.")
+
+    with ExitStack() as hooks:
+        hooks.callback(register_module_forward_hook(after_forward).remove)
+        loss, count = step.loss_of(micro_batch, batch)
+        if not seen and not _finite(loss / count):
+            seen.append("Every module's result is finite; the loss function makes it so.")
+        if not seen:
+            step.scaler.scale(loss / count).backward()
+    if not seen:
+        seen += [
+            f"The gradient of the parameter `{name}` is not finite."
+            for name, parameter in step.model.named_parameters()
+            if parameter.grad is not None and not _finite(parameter.grad)
+        ]
+    return seen[0] if seen else ""
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return not tensor.dtype.is_floating_point or bool(torch.isfinite(tensor).all())
+
+
+def _few(samples: list[int]) -> str:
+    shown = ", ".join(map(str, samples[:8]))
+    return shown if len(samples) <= 8 else f"{shown}, ... ({len(samples)} in all)"
+
+
+def _remedy(step: Step) -> str:
+    low = "" if step.recipe.precision in ("32-true", "bf16-mixed") else "try precision=bf16-mixed; "
+    clip = "" if step.recipe.max_grad_norm else "set max_grad_norm=1.0; "
+    return f"Look at those samples; then {low}{clip}lower the learning rate, or leave such updates out: nonfinite=skip."

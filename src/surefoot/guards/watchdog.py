@@ -1,0 +1,53 @@
+"""Watchdog: a step that takes many times the usual writes down where every thread stands."""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Self
+
+
+class Watchdog:
+    """Call `beat` after every step. A step that lasts `times` the median, and `least_seconds`, is reported once."""
+
+    def __init__(
+        self, stacks: Path, alarm: Callable[[str], None], *, times: float = 20, least_seconds: float = 60
+    ) -> None:
+        self.stacks, self.alarm, self.times, self.least_seconds = stacks, alarm, times, least_seconds
+        self._lasted: deque[float] = deque(maxlen=64)
+        self._began, self._told = time.monotonic(), False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="surefoot-watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def beat(self) -> None:
+        """A step has ended."""
+        now = time.monotonic()
+        self._lasted.append(now - self._began)
+        self._began, self._told = now, False
+
+    def limit_seconds(self) -> float | None:
+        """How long a step may take; None before three steps have shown what is usual."""
+        lasted = list(self._lasted)
+        return max(self.least_seconds, self.times * median(lasted)) if len(lasted) >= 3 else None
+
+    def _watch(self) -> None:
+        while not self._stop.wait(min(1.0, self.least_seconds / 4)):
+            limit, lasted = self.limit_seconds(), time.monotonic() - self._began
+            if limit is not None and lasted > limit and not self._told:
+                self._told = True
+                with self.stacks.open("a", encoding="utf-8") as file:
+                    faulthandler.dump_traceback(file, all_threads=True)
+                self.alarm(f"a step has taken {lasted:.0f} s, {lasted / median(self._lasted):.0f} times the median")

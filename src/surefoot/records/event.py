@@ -1,0 +1,32 @@
+"""Events of a run: what happened beside its steps, one JSON line each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.records.codec import from_json, to_json
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened: `kind` is such as `resumed`, `saved`, `save-failed`, `skipped`, `spike`, `slow-step`."""
+
+    step: int
+    kind: str
+    text: str
+    at: str
+
+
+def append_event(path: Path, event: Event) -> None:
+    """Writes one event and hands it to the operating system."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(to_json(event, indent=None) + "\n")
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """The events of a run, oldest first; a last line without its end was cut by a crash and is left out."""
+    if path.exists():
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if line.endswith("\n"):
+                    yield from_json(Event, line)

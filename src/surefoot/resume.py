@@ -1,0 +1,130 @@
+"""Resume: whether a directory holds a run that this recipe may go on with, and what has changed if not."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+
+import torch
+
+from surefoot.errors import RunError
+from surefoot.load import source_of
+from surefoot.recipe import Knob, Recipe
+from surefoot.records.run import Run, read_run, write_run
+
+FREE = {
+    "name",
+    "about",
+    "target",
+    "workers",
+    "save_every",
+    "keep_last",
+    "evaluate_every",
+    "evaluation_batches",
+    "density",
+}
+"""What may change on resume without changing a bit of any step."""
+FAILURES = 3
+"""A run that failed so often in a row without a new checkpoint is not started again by itself."""
+
+
+def folder_for(recipe: Recipe, path: str | None) -> Path:
+    """Where the run is kept. A directory that holds anything but a run is left alone."""
+    folder = Path(path) if path else _fresh(Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    if folder.exists() and not (folder / "run.json").exists() and any(_foreign(folder)):
+        raise RunError(f"{folder} is not empty and holds no run; name another directory for this run")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def new_run(recipe: Recipe, folder: Path) -> Run:
+    """A run that has not taken a step, written to its directory."""
+    source = source_of(recipe)
+    run = Run(
+        path=str(folder),
+        recipe=recipe.name,
+        about=recipe.about,
+        target=recipe.target,
+        knobs=dict(recipe.knobs),
+        status="running",
+        parameters=0,
+        device="",
+        torch_version=str(torch.__version__),
+        threads=torch.get_num_threads(),
+        settings=settings_of(recipe),
+        source_digest=source_digest(source),
+    )
+    if source is not None:
+        shutil.copyfile(source, run.source)
+    write_run(run)
+    return run
+
+
+def old_run(recipe: Recipe, folder: Path, *, accept_change: bool) -> Run:
+    """The run of a directory, if this recipe may go on with it."""
+    run = read_run(folder)
+    changes = list(changes_since(run, recipe))
+    if changes and not accept_change:
+        raise RunError(
+            f"{folder} holds a run of another recipe: {'; '.join(changes)}\n"
+            "turn it back, name another directory, or accept the change (--accept-change)"
+        )
+    if run.failures >= FAILURES and not accept_change:
+        raise RunError(
+            f"{folder} failed {run.failures} times in a row without getting further; the last time: {run.reason}\n"
+            "remove the cause, then start it with --accept-change"
+        )
+    if run.status == "finished" and not changes:
+        return run
+    return replace(
+        run,
+        status="running",
+        starts=run.starts + 1,
+        failures=0 if accept_change else run.failures,
+        reason="",
+        attempt=run.attempt + accept_change,
+        data_identity="" if accept_change else run.data_identity,
+        knobs=dict(recipe.knobs),
+        settings=settings_of(recipe),
+        source_digest=source_digest(source_of(recipe)),
+    )
+
+
+def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
+    """What has changed in the recipe since the run began, in words."""
+    if run.recipe != recipe.name:
+        yield f"it is {run.recipe}, not {recipe.name}"
+    before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
+    for name in sorted({*before, *now} - FREE):
+        if before.get(name) != now.get(name):
+            yield f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+    if run.source_digest != source_digest(source_of(recipe)):
+        yield f"the code in {source_of(recipe)} has changed (its copy: {run.source})"
+
+
+def settings_of(recipe: Recipe) -> dict[str, Knob]:
+    """The plain fields of a recipe."""
+    values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    return {name: value for name, value in values.items() if isinstance(value, Knob) and name not in FREE}
+
+
+def source_digest(source: Path | None) -> str:
+    """A digest of the code in a file; comments and layout do not count."""
+    if source is None:
+        return ""
+    return hashlib.sha256(ast.dump(ast.parse(source.read_text(encoding="utf-8"))).encode()).hexdigest()
+
+
+def _foreign(folder: Path) -> Iterator[Path]:
+    """What surefoot does not leave behind when it is killed before its first file is whole."""
+    return (path for path in folder.iterdir() if path.name not in ("lock", "run.json.part", "recipe.py"))
+
+
+def _fresh(folder: Path) -> Path:
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000))
+    return folder if not folder.exists() else next(path for path in numbered if not path.exists())

@@ -1,0 +1,34 @@
+"""Utilisation: the two numbers of an MFU, each None where it is not known for certain."""
+
+from __future__ import annotations
+
+import torch
+
+from surefoot.data.batches import batches_of
+from surefoot.hardware.names import datasheet_of
+from surefoot.meters.books import Books
+from surefoot.randomness import kept
+from surefoot.recipe import Precision, Recipe
+from surefoot.step import Step
+from surefoot.world import FakeWorld
+
+_FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
+
+
+def peak_flops(device: torch.device, precision: Precision) -> float | None:
+    """The dense peak of a device, in FLOP/s, for what a precision computes in."""
+    sheet = datasheet_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    single = "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
+    return sheet.dense_flops.get(_FORMATS.get(precision, single)) if sheet else None
+
+
+def step_flops(recipe: Recipe) -> float:
+    """The FLOPs that the model needs for one step, counted on fake tensors; what is recomputed is left out."""
+    world, batches = FakeWorld(density=recipe.density), batches_of(recipe)
+    with kept(), world, Books() as books:
+        step = Step(recipe, world)
+        books.close()
+        books.phases.find(step.model)
+        step(world.take(batches) for _ in range(recipe.micro_batches()))
+    tally = books.steps[0].tally
+    return tally.total("flops") - tally.total("flops/recompute")

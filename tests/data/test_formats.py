@@ -1,0 +1,135 @@
+"""Tokens that others have written are read without conversion, and can be adopted."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from surefoot.data.formats import adopt, open_corpus
+from surefoot.data.windows import TokenWindows
+from surefoot.errors import DataError
+from tests.data.corpora import random_documents
+
+DOCUMENTS = random_documents(20, 100)
+STREAM = np.concatenate(DOCUMENTS)
+ENDS = np.cumsum([len(each) for each in DOCUMENTS])
+
+
+def nanogpt(folder: Path) -> Path:
+    STREAM.astype("<u2").tofile(folder / "train.bin")
+    return folder / "train.bin"
+
+
+def llm_c(folder: Path) -> Path:
+    header = np.zeros(256, "<i4")
+    header[:3] = 20240520, 1, len(STREAM)
+    (folder / "train.bin").write_bytes(header.tobytes() + STREAM.astype("<u2").tobytes())
+    return folder / "train.bin"
+
+
+def datatrove(folder: Path) -> Path:
+    from datatrove.pipeline.tokens.tokenizer import TokenizedFile
+
+    file = TokenizedFile(str(folder), "00000.ds", token_size=4, save_final_metadata=True)
+    for document in DOCUMENTS:
+        file.write_bytes(document.astype("<u4").tobytes())
+    file.close()
+    return folder
+
+
+def megatron(folder: Path, dtype: str = "<i4", code: int = 4) -> Path:
+    """As Megatron-LM's `IndexedDatasetBuilder` lays it out; each document is two sequences."""
+    pieces = [piece for document in DOCUMENTS for piece in (document[:1], document[1:])]
+    lengths = np.array([len(piece) for piece in pieces], "<i4")
+    places = np.concatenate([[0], np.cumsum(lengths)[:-1]]) * np.dtype(dtype).itemsize
+    marks = np.arange(0, len(pieces) + 1, 2)
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(pieces), len(marks))
+    (folder / "text.idx").write_bytes(
+        header + lengths.tobytes() + places.astype("<i8").tobytes() + marks.astype("<i8").tobytes()
+    )
+    STREAM.astype(dtype).tofile(folder / "text.bin")
+    return folder / "text.bin"
+
+
+def npy(folder: Path) -> Path:
+    np.save(folder / "tokens.npy", STREAM.astype(np.uint32))
+    return folder
+
+
+def raw_npy(folder: Path) -> Path:
+    STREAM.astype("<u2").tofile(folder / "part-0.npy")  # as OLMo keeps it: the suffix, and no header
+    return folder
+
+
+WRITERS = {
+    "nanogpt": (nanogpt, False),
+    "llm_c": (llm_c, False),
+    "datatrove": (datatrove, True),
+    "megatron": (megatron, True),
+    "npy": (npy, False),
+    "raw_npy": (raw_npy, False),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_foreign_file_is_read_as_it_is(name, tmp_path):
+    write, has_documents = WRITERS[name]
+    if name == "datatrove":
+        pytest.importorskip("datatrove")
+    path = write(tmp_path)
+    content = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    corpus = open_corpus(path)
+    assert np.array_equal(corpus.tokens(0, 0, len(STREAM)), STREAM)
+    assert not corpus.verified
+    if has_documents:
+        assert corpus.ends(0).tolist() == ENDS.tolist()
+        assert corpus.ends(0, 3, 4).tolist() == ENDS[3:7].tolist()
+    else:
+        with pytest.raises(DataError, match="does not say where its documents end"):
+            corpus.ends(0)
+    tokens, targets = TokenWindows(corpus, 64)[3]
+    assert tokens.tolist() == STREAM[192:256].tolist()
+    assert targets.tolist() == STREAM[193:257].tolist()
+
+    adopt(path)
+    assert {each: each.read_bytes() for each in content} == content
+    adopted = open_corpus(path.parent if path.is_file() else path)
+    assert adopted.verified
+    assert np.array_equal(adopted.tokens(0, 0, len(STREAM)), STREAM)
+    with next(iter(sorted(each for each in content if each.suffix in (".ds", ".bin", ".npy")))).open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\xfe")
+    with pytest.raises(DataError, match="is damaged: page"):
+        adopted.tokens(0, len(STREAM) - 1, 1)
+
+
+def test_a_replaced_foreign_file_has_another_identity(tmp_path):
+    path = nanogpt(tmp_path)
+    before = open_corpus(path).identity()
+    assert open_corpus(path).identity() == before
+    np.roll(STREAM, 1).astype("<u2").tofile(path)
+    assert open_corpus(path).identity() != before
+
+
+def test_what_is_no_corpus_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"no manifest\.json"):
+        open_corpus(tmp_path)
+    (tmp_path / "odd.bin").write_bytes(b"123")
+    with pytest.raises(DataError, match="no whole number of uint16"):
+        open_corpus(tmp_path)
+    (tmp_path / "odd.bin").unlink()
+    np.save(tmp_path / "matrix.npy", np.zeros((2, 2), np.uint16))
+    with pytest.raises(DataError, match=r"shape \(2, 2\)"):
+        open_corpus(tmp_path)
+    np.save(tmp_path / "matrix.npy", np.zeros(2, np.float32))
+    with pytest.raises(DataError, match="float32"):
+        open_corpus(tmp_path)
+    np.save(tmp_path / "matrix.npy", np.zeros(2, np.uint16))
+    np.save(tmp_path / "wide.npy", np.zeros(2, np.uint32))
+    with pytest.raises(DataError, match="several types"):
+        open_corpus(tmp_path)
+    (tmp_path / "text.idx").write_bytes(b"nonsense")
+    (tmp_path / "text.bin").write_bytes(b"1234")
+    with pytest.raises(DataError, match="not an index of Megatron"):
+        open_corpus(tmp_path / "text.bin")

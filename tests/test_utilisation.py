@@ -1,0 +1,52 @@
+"""MFU: model FLOPs over a peak that is known, or no MFU at all."""
+
+import dataclasses
+from io import StringIO
+
+import pytest
+import torch
+from rich.console import Console
+
+import surefoot
+from surefoot import utilisation
+from surefoot.hardware.datasheet import datasheet
+from surefoot.hardware.names import DRIVER_NAMES, datasheet_of
+from surefoot.reports.live import LiveView
+
+
+def test_a_device_without_a_datasheet_has_no_peak():
+    assert utilisation.peak_flops(torch.device("cpu"), "32-true") is None
+    assert datasheet_of("NVIDIA H100 80GB HBM3").name == "h100-sxm"
+    assert datasheet_of("Imagined 9000") is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind"), [("bf16-mixed", "bf16"), ("16-mixed", "fp16"), ("bf16-true", "bf16"), ("32-true", "fp32")]
+)
+def test_the_peak_is_that_of_the_format_and_dense(precision: str, kind: str, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    peak = utilisation.peak_flops(torch.device("cuda"), precision)
+    assert peak == datasheet("h100-sxm").dense_flops.get(kind)
+    if kind == "bf16":
+        assert peak == 989e12 or peak == 989.4e12  # dense; 1,979 is with sparsity
+
+
+def test_the_flops_are_those_of_the_plan_and_do_not_count_recomputation(small_recipe):
+    recipe = small_recipe("gpt")
+    plan = surefoot.plan(recipe)
+    assert utilisation.step_flops(recipe) == plan.flops_per_token["counted"] * recipe.tokens_per_step
+    assert utilisation.step_flops(dataclasses.replace(recipe, recompute="full")) == utilisation.step_flops(recipe)
+
+
+def test_a_run_shows_mfu_with_its_peak_where_the_device_is_known(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.ways.train.peak_flops", lambda device, precision: 1e12)
+    out, recipe = StringIO(), small_recipe("gpt", "max_steps=2")
+    with LiveView(2, console=Console(file=out, width=200)) as view:
+        run = surefoot.train(recipe, path=str(tmp_path / "run"), tell=view)
+    row = run.rows()[-1]
+    assert f"MFU {run.step_flops / row.seconds / 1e12:.1%}" in out.getvalue()
+    assert "MFU = model FLOPs / seconds / 1 TFLOP/s dense" in out.getvalue()
+
+
+def test_driver_names_are_spelt_once():
+    assert len(set(DRIVER_NAMES.values())) == len(DRIVER_NAMES)

@@ -1,0 +1,300 @@
+"""Stopped at any step and started again, a run ends with the same bits as one that was left alone."""
+
+import dataclasses
+import errno
+import json
+import os
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+import surefoot
+from surefoot.checkpoint.store import Checkpoints
+from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
+from surefoot.records.log import read_rows
+
+
+class NoisyReviews(Dataset):
+    """A user's own data set: samples with noise from numpy's global generator."""
+
+    def __len__(self) -> int:
+        return 90
+
+    def __getitem__(self, number: int):
+        label = number % 2
+        return torch.as_tensor(np.random.normal(label, 1.0, 4), dtype=torch.float32), label
+
+
+class StreamOfReviews(IterableDataset):
+    """The same as a stream without a length."""
+
+    def __iter__(self):
+        for number in range(90):
+            yield torch.tensor([random.gauss(number % 2, 1.0) for _ in range(4)]), number % 2
+
+
+class Stop(Exception):
+    pass
+
+
+def train_to(recipe, path: Path, stop: int) -> None:
+    """Trains until an exception after this step."""
+
+    def tell(run, row):
+        if row.step == stop:
+            raise Stop
+
+    with pytest.raises(Stop):
+        surefoot.train(recipe, path=str(path), tell=tell)
+
+
+def train_in_parts(recipe, path: Path, *stops: int):
+    """Trains with an exception after each of these steps, and to the end."""
+    for stop in stops:
+        train_to(recipe, path, stop)
+    return surefoot.train(recipe, path=str(path))
+
+
+def told(run) -> list[tuple]:
+    return [(row.step, row.loss.hex(), row.grad_norm.hex(), row.lr, row.samples_digest) for row in run.rows()]
+
+
+def final_state(run) -> dict[str, str]:
+    """Every tensor and number of the last checkpoint, as text that shows every bit."""
+    state = Checkpoints(run.checkpoints).newest().load()
+    flat, _ = torch.utils._pytree.tree_flatten_with_path(state)
+    return {
+        str(path): leaf.contiguous().view(torch.uint8).numpy().tobytes().hex() if torch.is_tensor(leaf) and leaf.dim()
+        else repr(leaf.item() if torch.is_tensor(leaf) else leaf)
+        for path, leaf in flat
+    }  # fmt: skip
+
+
+def assert_same_bits(recipe, tmp_path: Path, *stops: int) -> None:
+    alone = surefoot.train(recipe, path=str(tmp_path / "alone"))
+    parts = train_in_parts(recipe, tmp_path / "parts", *stops)
+    assert told(parts) == told(alone)
+    assert final_state(parts) == final_state(alone)
+    assert parts.weights.read_bytes() == alone.weights.read_bytes()
+    again = list(read_rows(parts.log))
+    assert len(again) > len(parts.rows())  # steps were taken again, and agreed
+    assert (parts.steps, parts.tokens) == (alone.steps, alone.tokens)
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+    "plain": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2, foreach=False),
+    "foreach": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2, foreach=True),
+    "fused": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2, fused=True),
+    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=1e-2),
+}
+
+
+@pytest.mark.parametrize("data", [NoisyReviews, StreamOfReviews])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_own_data_sets_with_workers_that_draw(data, workers: int, small_recipe, tmp_path):
+    recipe = dataclasses.replace(small_recipe("sentiment", "max_steps=7", "save_every=2"), data=data, workers=workers)
+    recipe = dataclasses.replace(recipe, micro_batch_size=8, global_batch_tokens=16)
+    assert_same_bits(recipe, tmp_path, 3, 5)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer(optimizer: str, small_recipe, tmp_path):
+    recipe = small_recipe("sentiment", "max_steps=6", "save_every=2")
+    assert_same_bits(dataclasses.replace(recipe, optimizer=OPTIMIZERS[optimizer]), tmp_path, 3)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true"])
+def test_every_precision_and_three_resumes(precision: str, small_recipe, tmp_path):
+    recipe = small_recipe("gpt", "max_steps=8", "save_every=2", f"precision={precision}")
+    assert_same_bits(recipe, tmp_path, 1, 3, 7)
+
+
+def test_another_number_of_workers_and_another_interval_change_nothing(small_recipe, tmp_path):
+    recipe = dataclasses.replace(small_recipe("sentiment", "max_steps=6", "save_every=2"), data=NoisyReviews)
+    alone = surefoot.train(recipe, path=str(tmp_path / "alone"))
+    train_to(recipe, tmp_path / "parts", 1)
+    other = dataclasses.replace(recipe, workers=1, save_every=3, keep_last=1)
+    assert told(surefoot.train(other, path=str(tmp_path / "parts"))) == told(alone)
+
+
+def test_looking_at_held_out_data_changes_nothing(small_recipe, tmp_path):
+    recipe = dataclasses.replace(small_recipe("sentiment", "max_steps=6"), evaluation=NoisyReviews)
+    plain = surefoot.train(recipe, path=str(tmp_path / "plain"))
+    looked = dataclasses.replace(recipe, evaluate_every=2, evaluation_batches=2)
+    looking = surefoot.train(looked, path=str(tmp_path / "looking"))
+    assert told(looking) == told(plain)
+    assert [row.evaluation_loss is not None for row in looking.rows()] == [False, True] * 3
+    assert looking.evaluation_loss == looking.rows()[-1].evaluation_loss
+    with pytest.raises(RecipeError, match="no evaluation data"):
+        surefoot.train(dataclasses.replace(looked, evaluation=None), path=str(tmp_path / "none"))
+
+
+def test_a_finished_run_is_left_as_it_is(small_recipe, tmp_path):
+    recipe = small_recipe("regression", "max_steps=3")
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    assert surefoot.train(recipe, path=str(tmp_path / "run")) == run
+    with pytest.raises(RunError, match="holds a run already"):
+        surefoot.train(recipe, path=str(tmp_path / "run"), resume="never")
+
+
+def test_a_step_that_comes_out_differently_stops_the_run(small_recipe, tmp_path):
+    recipe = small_recipe("regression", "max_steps=6", "save_every=2")
+    train_to(recipe, tmp_path / "run", 3)
+    log = tmp_path / "run" / "log.jsonl"
+    lines = log.read_text().splitlines()
+    row = json.loads(lines[2])
+    lines[2] = json.dumps({**row, "loss": float(np.nextafter(np.float32(row["loss"]), np.float32(9)))})
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ReplayError, match="step 3 was taken before and came out differently: loss"):
+        surefoot.train(recipe, path=str(tmp_path / "run"))
+    assert surefoot.train(recipe, path=str(tmp_path / "run"), accept_change=True).status == "finished"
+
+
+def write_recipe(path: Path, body: str = "1.0", comment: str = "") -> None:
+    path.write_text(
+        f"""import torch
+from surefoot import Recipe
+from torch.utils.data import TensorDataset
+
+def loss(model, batch):
+    {comment}
+    return (model(batch[0]) * {body}).square().sum(), len(batch[0])
+
+def mine(lr: float = 0.1, max_steps: int = 4) -> Recipe:
+    return Recipe(model=lambda: torch.nn.Linear(2, 1), data=lambda: TensorDataset(torch.ones(8, 2)), loss=loss,
+                  optimizer=lambda p: torch.optim.SGD(p, lr=lr), max_steps=max_steps, save_every=1)
+"""
+    )
+
+
+def test_a_changed_recipe_is_refused_unless_accepted(tmp_path):
+    file, path = tmp_path / "mine.py", str(tmp_path / "run")
+    write_recipe(file)
+    train_to(surefoot.load_recipe(str(file)), tmp_path / "run", 1)
+    write_recipe(file, comment="# a remark changes nothing")
+    with pytest.raises(RunError, match=re.escape("lr was 0.1 and is 0.2")):
+        surefoot.train(surefoot.load_recipe(str(file), ["lr=0.2"]), path=path)
+    with pytest.raises(RunError, match="max_steps was 4 and is 9"):
+        surefoot.train(surefoot.load_recipe(str(file), ["max_steps=9"]), path=path)
+    write_recipe(file, body="2.0")
+    with pytest.raises(RunError, match=r"the code in .*mine\.py has changed"):
+        surefoot.train(surefoot.load_recipe(str(file)), path=path)
+    run = surefoot.train(surefoot.load_recipe(str(file), ["max_steps=9"]), path=path, accept_change=True)
+    assert (run.status, run.steps, run.attempt) == ("finished", 9, 1)
+    assert [row.attempt for row in run.rows()] == [0] + [1] * 8
+
+
+def test_other_data_is_refused(small_recipe, tmp_path):
+    recipe = dataclasses.replace(small_recipe("sentiment", "max_steps=4", "save_every=1"), target="", knobs={})
+    train_to(recipe, tmp_path / "run", 2)
+    other = dataclasses.replace(recipe, data=small_recipe("sentiment").data, name=recipe.name)
+    shorter = dataclasses.replace(other, data=NoisyReviews)
+    with pytest.raises(RunError, match="it was 256 samples, and is 90 samples"):
+        surefoot.train(shorter, path=str(tmp_path / "run"))
+
+
+def test_a_run_that_fails_again_and_again_is_not_started_by_itself(small_recipe, tmp_path):
+    recipe = small_recipe("regression", "max_steps=4")
+    for _ in range(3):
+        train_to(recipe, tmp_path / "run", 2)
+    with pytest.raises(RunError, match="failed 3 times in a row without getting further; the last time: Stop"):
+        surefoot.train(recipe, path=str(tmp_path / "run"))
+    assert surefoot.train(recipe, path=str(tmp_path / "run"), accept_change=True).status == "finished"
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(small_recipe, tmp_path, monkeypatch):
+    recipe = small_recipe("regression", "max_steps=6", "save_every=2")
+    plain = surefoot.train(recipe, path=str(tmp_path / "plain"))
+    rename = os.rename
+
+    def full(source, target):
+        if "step-000000004" in str(target):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", full)
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    assert (run.status, told(run)) == ("finished", told(plain))
+    (event,) = [event for event in run.happened() if event.kind == "save-failed"]
+    assert "step 4 was not saved" in event.text
+    assert "No space left" in event.text
+    assert sorted(path.name for path in run.checkpoints.glob("step-*")) == ["step-000000002", "step-000000006"]
+
+
+def test_only_damaged_checkpoints_are_no_reason_to_start_afresh(small_recipe, tmp_path):
+    recipe = small_recipe("regression", "max_steps=6", "save_every=2")
+    train_to(recipe, tmp_path / "run", 3)
+    for file in (tmp_path / "run" / "checkpoints").rglob("state.json"):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged:\n  step-000000002: state\.json"):
+        surefoot.train(recipe, path=str(tmp_path / "run"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(small_recipe, tmp_path):
+    recipe = small_recipe("regression", "max_steps=6", "save_every=2")
+    train_to(recipe, tmp_path / "run", 5)
+    (tmp_path / "run" / "checkpoints" / "step-000000004" / "state.json").unlink()
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    assert told(run) == told(surefoot.train(recipe, path=str(tmp_path / "alone")))
+    (event,) = [event for event in run.happened() if event.kind == "checkpoint-rejected"]
+    assert event.text.startswith("step-000000004: state.json")
+
+
+def breaking_loss(recipe, at: int, *, by: float, micro_batches: int = 2):
+    """The recipe's loss, with one micro-batch multiplied; which one is told by the samples' order, not by counting."""
+    spoilt = {}
+
+    def loss(model, batch):
+        total, count = recipe.loss(model, batch)
+        key = batch[0].double().sum().item()
+        if model.training:
+            spoilt.setdefault(key, len(spoilt))
+        return (total * by if spoilt.get(key) == at * micro_batches else total), count
+
+    return loss
+
+
+def test_nan_stops_before_the_update_and_names_the_samples(small_recipe, tmp_path):
+    recipe = small_recipe("sentiment", "max_steps=6", "save_every=1")
+    broken = dataclasses.replace(recipe, loss=breaking_loss(recipe, 3, by=float("nan")))
+    with pytest.raises(NonFinite, match=r"(?s)the loss of step 4 is nan; the update was not made.*samples "):
+        surefoot.train(broken, path=str(tmp_path / "run"))
+    run = surefoot.read_run(tmp_path / "run")
+    assert [path.name for path in sorted(run.checkpoints.glob("step-*"))][-1] == "step-000000003"
+    (finding,) = json.loads(run.findings.read_text())["findings"]
+    assert finding["where"].startswith("step 4, micro-batch 1, samples")
+    row = run.rows()[-1]
+    assert (row.step, row.updated, row.loss != row.loss) == (4, False, True)
+
+
+def test_an_update_can_be_left_out_and_is_counted(small_recipe, tmp_path):
+    recipe = small_recipe("sentiment", "max_steps=6", "nonfinite=skip")
+    broken = dataclasses.replace(recipe, loss=breaking_loss(recipe, 3, by=float("nan")))
+    run = surefoot.train(broken, path=str(tmp_path / "run"))
+    assert (run.status, run.updates_left_out) == ("finished", 1)
+    assert [row.updated for row in run.rows()] == [True, True, True, False, True, True]
+    assert all(
+        torch.isfinite(tensor).all() for tensor in Checkpoints(run.checkpoints).newest().load()["model"].values()
+    )
+
+
+def test_a_spike_rewinds_past_its_samples(small_recipe, tmp_path):
+    recipe = small_recipe("sentiment", "max_steps=24", "save_every=4", "rewind=yes")
+    broken = dataclasses.replace(recipe, loss=breaking_loss(recipe, 21, by=50.0))
+    run = surefoot.train(broken, path=str(tmp_path / "run"))
+    kinds = [event.kind for event in run.happened()]
+    assert kinds == ["spike", "rewound"]
+    assert (run.status, run.steps, run.attempt, run.passed_over) == ("finished", 24, 1, (21,))
+    rows = run.rows()
+    assert [row.step for row in rows] == list(range(1, 25))
+    assert [row.attempt for row in rows] == [0] * 20 + [1] * 4
+    assert max(row.loss for row in rows[20:]) < 2
+    undisturbed = surefoot.train(recipe, path=str(tmp_path / "undisturbed"))
+    digests = [row.samples_digest for row in undisturbed.rows()]
+    assert [row.samples_digest for row in rows[:23]] == digests[:21] + digests[22:]

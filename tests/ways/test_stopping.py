@@ -1,0 +1,99 @@
+"""Asked to stop, or killed: real processes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import surefoot
+
+WORDS = ["gpt", "layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"]
+
+
+class Trainer:
+    """`surefoot train` in a process of its own."""
+
+    def __init__(self, run: Path, *words: str) -> None:
+        command = [sys.executable, "-m", "surefoot", "train", *WORDS, *words, "--run", str(run)]
+        self.log, self.said = run / "log.jsonl", run.with_suffix(".out")
+        with self.said.open("w") as said:
+            settings = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+            self.process = subprocess.Popen(command, env=settings, stdout=said, stderr=said)
+
+    def after(self, steps: int) -> "Trainer":
+        """Waits for so many rows in the log."""
+        while not self.log.exists() or self.log.read_text().count("\n") < steps:
+            assert self.process.poll() is None, self.said.read_text()
+            time.sleep(0.01)
+        return self
+
+    def end(self, asked: signal.Signals | None = None) -> int:
+        """The exit code, after a signal if one is given."""
+        if asked is not None:
+            self.process.send_signal(asked)
+        return self.process.wait(120)
+
+
+@pytest.fixture
+def start():
+    trainers = []
+
+    def begin(run: Path, *words: str) -> Trainer:
+        trainers.append(Trainer(run, *words))
+        return trainers[-1]
+
+    yield begin
+    for trainer in trainers:
+        trainer.process.kill()
+        trainer.process.wait()
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_to_stop_is_granted_after_the_step_saved(asked, start, tmp_path):
+    trainer = start(tmp_path / "run", "max_steps=100000", "save_every=none").after(5)
+    assert trainer.end(asked) == 75
+    run = surefoot.read_run(tmp_path / "run")
+    assert run.status == "interrupted"
+    assert f"stopped by {asked.name} after step {run.steps}" in trainer.said.read_text()
+    assert [path.name for path in run.checkpoints.glob("step-*")] == [f"step-{run.steps:09}"]
+    assert run.steps == run.rows()[-1].step
+
+
+def test_stopped_and_started_it_ends_as_if_it_had_been_left_alone(start, tmp_path):
+    assert start(tmp_path / "alone", "max_steps=40").end() == 0
+    assert start(tmp_path / "run", "max_steps=40", "save_every=7").after(10).end(signal.SIGTERM) == 75
+    assert start(tmp_path / "run", "max_steps=40", "save_every=7").end() == 0
+    alone, run = surefoot.read_run(tmp_path / "alone"), surefoot.read_run(tmp_path / "run")
+    assert [row.loss for row in run.rows()] == [row.loss for row in alone.rows()]
+    assert run.weights.read_bytes() == alone.weights.read_bytes()
+
+
+def test_a_second_trainer_is_refused_and_the_lock_of_a_dead_one_is_not_kept(start, tmp_path):
+    words = ("max_steps=100000", "save_every=2")
+    first = start(tmp_path / "run", *words).after(3)
+    second = start(tmp_path / "run", *words)
+    said = second.said.with_suffix(".second")
+    os.rename(second.said, said)
+    assert second.end() == 2
+    assert f"is in use by process {first.process.pid}" in said.read_text()
+    assert first.end(signal.SIGKILL) == -signal.SIGKILL
+    taken = len(first.log.read_text().splitlines())
+    assert start(tmp_path / "run", *words).after(taken + 2).end(signal.SIGTERM) == 75
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["starts"] == 2
+
+
+def test_workers_do_not_outlive_a_killed_trainer(start, tmp_path):
+    process = start(tmp_path / "run", "max_steps=100000", "workers=2").after(2).process
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) >= 2
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
