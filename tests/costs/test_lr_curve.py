@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.costs.lr_curve import MODEL_AT_REST, edge, has_diverged, smooth, steepest
@@ -38,6 +38,7 @@ def test_the_fall_and_the_edge_are_found_where_they_are(fall: float, rise: float
     assert math.log10(rim) == pytest.approx(rise, abs=0.35)
 
 
+@settings(deadline=None, max_examples=25)
 @given(scale=st.floats(1e-3, 1e3))
 def test_the_scale_of_the_loss_does_not_matter(scale: float):
     losses = until_divergence(valley(noise=0.05))

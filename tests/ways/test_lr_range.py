@@ -96,6 +96,12 @@ def test_the_suggested_rate_trains_better_than_one_beyond_the_edge(small_recipe,
     assert last_loss(found.suggested_lr) < 0.5 < last_loss(10 * found.edge_lr)
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
+def test_every_precision_has_a_rate_to_suggest(precision: str, small_recipe):
+    found = lr_range(small_recipe("gpt", f"precision={precision}"))
+    assert found.suggested_lr is not None
+
+
 @pytest.mark.parametrize("settings", [{"steps": 29}, {"first_lr": 1.0, "last_lr": 0.1}, {"first_lr": 0.0}])
 def test_a_range_that_says_nothing_is_refused(settings, small_recipe):
     with pytest.raises(RecipeError, match="says nothing"):

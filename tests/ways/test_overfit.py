@@ -115,9 +115,10 @@ def test_a_learning_rate_too_small_or_too_large_is_no_wiring_bug(lr: float):
     assert len(record.attempts) == 1 or lr != 1e-1
 
 
-def test_a_detached_trunk_is_named_even_where_the_head_alone_learns_the_batch():
+@pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda x: x.detach() + 0 * x])
+def test_a_detached_trunk_is_named_even_where_the_head_alone_learns_the_batch(cut):
     fast = network(
-        model=lambda: Network(torch.Tensor.detach),
+        model=lambda: Network(cut),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.1),
     )
     record = overfit(fast)
@@ -203,6 +204,8 @@ def test_a_loss_below_zero_wants_a_target():
 def test_an_allowed_check_is_silent_and_an_unknown_one_is_refused():
     recipe = network(model=lambda: Network(torch.Tensor.detach))
     assert names(overfit(recipe, allow=["detached-parameter"])) == []
+    stuck = dataclasses.replace(recipe, loss=lambda model, batch: class_loss(model, (0 * batch[0], batch[1])))
+    assert names(overfit(stuck, allow=["detached-parameter"], max_steps=20)) == ["batch-not-learned"]
     with pytest.raises(RecipeError, match="no check of --overfit is called 'nothing'; known: detached-parameter"):
         overfit(recipe, allow=["nothing"])
 

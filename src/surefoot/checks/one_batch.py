@@ -1,6 +1,6 @@
 """What an attempt to learn one batch by heart says of a recipe: the cause where it shows, else the symptom."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from surefoot.errors import RecipeError
 from surefoot.records.finding import Finding, Findings
@@ -9,34 +9,36 @@ from surefoot.records.overfit import Attempt, Wiring
 CHECKS = ("detached-parameter", "parameter-outside-optimizer", "random-loss", "batch-not-learned")
 
 
-def judge(wiring: Wiring, attempts: Sequence[Attempt], *, recipe: str, allow: Iterable[str] = ()) -> Findings:
-    """The findings, without those of allowed checks."""
+def known(allow: Iterable[str]) -> tuple[str, ...]:
+    """The checks that are allowed to find something, if they exist."""
     allowed = tuple(allow)
     for name in allowed:
         if name not in CHECKS:
             raise RecipeError(f"no check of --overfit is called {name!r}; known: {', '.join(CHECKS)}")
-    found = tuple(finding for finding in _findings(wiring, attempts) if finding.check not in allowed)
-    return Findings(recipe, CHECKS, found, allowed)
+    return allowed
 
 
-def _findings(wiring: Wiring, attempts: Sequence[Attempt]) -> Iterator[Finding]:
-    if wiring.detached:
-        yield _detached(wiring)
-    if wiring.outside:
-        yield _outside(wiring)
-    if any(attempt.outcome == "learned" for attempt in attempts):
-        return
-    if wiring.random:
-        yield _random(wiring)
-    elif not wiring.detached and not wiring.outside:
-        yield _not_learned(attempts)
+def causes(wiring: Wiring, allowed: Sequence[str]) -> tuple[Finding, ...]:
+    """What would keep the batch from being learned at any rate, or what never moves although it is learned."""
+    found = [_detached(wiring)] if wiring.detached else []
+    found += [_outside(wiring)] if wiring.outside else []
+    return tuple(finding for finding in found if finding.check not in allowed)
+
+
+def judge(wiring: Wiring, attempts: Sequence[Attempt], *, recipe: str, allowed: Sequence[str] = ()) -> Findings:
+    """The causes; where the batch was not learned and there is none, that it was not."""
+    found = causes(wiring, allowed)
+    if not any(attempt.outcome == "learned" for attempt in attempts) and (wiring.random or not found):
+        missed = _random(wiring) if wiring.random else _not_learned(attempts)
+        found += () if missed.check in allowed else (missed,)
+    return Findings(recipe, CHECKS, found, tuple(allowed))
 
 
 def _detached(wiring: Wiring) -> Finding:
     return Finding(
         check="detached-parameter",
         severity="error",
-        seen=f"{_some(wiring.detached, wiring)} change the loss and receive no gradient",
+        seen=f"no gradient reaches {_some(wiring.detached, wiring)}, though the loss changes with them",
         where=_place(wiring.detached),
         why="the graph is cut between them and the loss, so they keep their initial values",
         remedy="look between them and the loss for .detach(), .data, .item(), NumPy or no_grad; "
@@ -48,7 +50,7 @@ def _outside(wiring: Wiring) -> Finding:
     return Finding(
         check="parameter-outside-optimizer",
         severity="error",
-        seen=f"{_some(wiring.outside, wiring)} are in no optimizer",
+        seen=f"no optimizer holds {_some(wiring.outside, wiring)}",
         where=_place(wiring.outside),
         why="nothing updates them; they keep their initial values",
         remedy="build the optimizer from the parameters that the recipe is given, all of them; "

@@ -1,8 +1,9 @@
 """lr_range: a fresh model, trained while the learning rate rises from far too small to far too large."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -64,7 +65,6 @@ def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Reci
         recipe,
         optimizer=optimizer,
         schedule=lambda step, _: growth**step,
-        global_batch_tokens=None,
         nonfinite="skip",
     )
 
@@ -76,14 +76,19 @@ def _climb(
     losses: list[float] = []
     batches = batches_of(step.recipe)
     for _ in range(steps):
-        lr, outcome = float(step.optimizer.param_groups[0]["lr"]), step([world.take(batches)])
-        loss = outcome.loss.item()
-        if not outcome.updated:
+        lr, loss = float(step.optimizer.param_groups[0]["lr"]), _loss(step, world.take(batches))
+        if not math.isfinite(loss):
             if not losses:
-                raise NonFinite(1, loss, outcome.grad_norm.item(), "before any update")
+                raise NonFinite(1, loss, math.nan, "before any update")
             return rates, losses, "not finite"
         rates.append(lr)
         losses.append(loss)
         if lr_curve.has_diverged(losses):
             return rates, losses, "diverged"
     return rates, losses, "at the last rate"
+
+
+def _loss(step: Step, batch: Any) -> float:
+    """The loss of one step; NaN where no update could be made of it. A lowered loss scale alone is no such case."""
+    outcome = step([batch])
+    return outcome.loss.item() if outcome.updated or step.scaler.is_enabled() else math.nan

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.one_batch import judge
+from surefoot.checks.one_batch import causes, judge, known
 from surefoot.data.batches import batches_of
 from surefoot.errors import RecipeError
 from surefoot.randomness import kept
@@ -35,7 +35,7 @@ def overfit(
     recipe: Recipe, *, max_steps: int = MAX_STEPS, target_loss: float | None = None, allow: Iterable[str] = ()
 ) -> Overfit:
     """Trains a fresh model on one micro-batch until its loss is near zero, at its own learning rate or another."""
-    world, plain = World(), _plain(recipe)
+    world, plain, allowed = World(), _plain(recipe), known(allow)
     attempts: list[Attempt] = []
     with kept(), world:
         batch = world.take(batches_of(plain))
@@ -48,7 +48,7 @@ def overfit(
             attempts.append(_attempt(step, batch, max_steps, target))
             moved = still if attempts[-1].outcome == "diverged" else step
             wiring = Wiring(len(step.parameters), repeated, _detached(moved, silent, batch), _outside(step))
-            if attempts[-1].outcome == "learned" or wiring.detached or wiring.outside or wiring.random:
+            if attempts[-1].outcome == "learned" or wiring.random or causes(wiring, allowed):
                 break
     return Overfit(
         recipe=recipe.name,
@@ -59,7 +59,7 @@ def overfit(
         switched_off=SWITCHED_OFF,
         wiring=wiring,
         attempts=tuple(attempts),
-        findings=judge(wiring, attempts, recipe=recipe.name, allow=allow),
+        findings=judge(wiring, attempts, recipe=recipe.name, allowed=allowed),
     )
 
 
