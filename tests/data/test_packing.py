@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surefoot.data.first_fit import first_fit
 from surefoot.data.formats import open_corpus
-from surefoot.data.packing import IGNORED, PackedDocuments, document_pieces, first_fit
+from surefoot.data.packing import IGNORED, PackedDocuments, document_pieces
 from surefoot.errors import DataError
 from surefoot.recipes.gpt import GPT, next_token_loss
 from tests.data.corpora import random_documents, write_corpus

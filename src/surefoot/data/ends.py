@@ -48,7 +48,8 @@ class MegatronEnds:
     def between(self, first: int, end: int) -> np.ndarray:
         """The ends of documents `first` to `end - 1`, in tokens."""
         last = self._begins[first + 1 : end + 1] - 1
-        return self._places[last] // np.dtype(self.dtype).itemsize + self._lengths[last]
+        ends: np.ndarray = self._places[last] // np.dtype(self.dtype).itemsize + self._lengths[last]
+        return ends
 
 
 def ends_beside(path: Path) -> Path:

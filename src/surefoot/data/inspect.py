@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
+from surefoot.data.first_fit import first_fit
 from surefoot.data.shards import Corpus
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.manifest import HELD_OUT, ITEM_BYTES, TRAIN
@@ -164,8 +165,6 @@ def _long_documents(corpus: Corpus, lengths: np.ndarray, context: int) -> Iterat
 
 def _padding(corpus: Corpus, lengths: np.ndarray, context: int) -> Iterator[Finding]:
     """The share of padding that packing would leave."""
-    from surefoot.data.packing import first_fit
-
     pieces = ((0, min(context, left), 0) for length in lengths.tolist() for left in range(length - 1, 0, -context))
     rows = sum(1 for _ in first_fit(pieces, context))
     targets = int(np.maximum(lengths - 1, 0).sum())

@@ -80,4 +80,5 @@ def _mix(x: np.ndarray) -> np.ndarray:
     """splitmix64's finaliser: every bit of the input changes every bit of the output half of the time."""
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
-    return x ^ (x >> np.uint64(31))
+    mixed: np.ndarray = x ^ (x >> np.uint64(31))
+    return mixed

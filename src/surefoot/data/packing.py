@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from surefoot.data.first_fit import Piece, first_fit
 from surefoot.data.pages import PagedFile, PagedWriter
 from surefoot.data.shards import Corpus, write_whole
 from surefoot.errors import DataError
@@ -25,10 +26,8 @@ from surefoot.errors import DataError
 IGNORED = -100
 """The target of a position that bears no loss; what `cross_entropy` ignores by default."""
 
-OPEN_ROWS = 256
 PIECE = np.dtype([("shard", "<u4"), ("tokens", "<u4"), ("first", "<u8")])
 Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
-Piece = tuple[int, int, int]
 
 
 class PackedDocuments(Dataset[Packed]):
@@ -97,24 +96,6 @@ class PackedDocuments(Dataset[Packed]):
     def identity(self) -> str:
         """A digest of every token and of how they are packed."""
         return f"documents packed by {self.context} from {self.corpus.identity()}"
-
-
-def first_fit(pieces: Iterator[Piece], context: int, *, open_rows: int = OPEN_ROWS) -> Iterator[list[Piece]]:
-    """Rows of at most `context` tokens: each piece goes to the first open row that has room for it.
-
-    So many rows are open at a time; when none has room, the fullest is closed.
-    """
-    free = np.full(open_rows, context)
-    rows: list[list[Piece]] = [[] for _ in range(open_rows)]
-    for piece in pieces:
-        row = int((free >= piece[1]).argmax())
-        if free[row] < piece[1]:
-            row = int(free.argmin())
-            yield rows[row]
-            rows[row], free[row] = [], context
-        rows[row].append(piece)
-        free[row] -= piece[1]
-    yield from filter(None, rows)
 
 
 def document_pieces(corpus: Corpus, context: int) -> Iterator[Piece]:

@@ -55,8 +55,8 @@ class TokenWindows(Dataset[Window]):
             window = np.empty((len(indices), self.context + 1), np.int64)
             for place, (shard, row) in enumerate(self._places(indices)):
                 window[place] = self.corpus.tokens(shard, row * self.context, self.context + 1)
-        batch = torch.from_numpy(window)
-        return batch[:, :-1], batch[:, 1:]
+        batch, shape, strides = torch.from_numpy(window), (len(window), self.context), (self.context + 1, 1)
+        return batch.as_strided(shape, strides), batch.as_strided(shape, strides, 1)  # faster than slices
 
     def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
         """Tells the kernel which windows come next."""
