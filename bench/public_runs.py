@@ -268,13 +268,13 @@ def main() -> None:
     for row in measure(rows, arguments.jobs):
         print(line(row), flush=True)
         seen.append(row)
+        if arguments.out:
+            write(arguments.out, seen)
     print("error in percent of what was published, * held out")
     for text in summary(seen):
         print(text)
     if arguments.markdown:
         print("\n" + markdown(seen) + "\n")
-    if arguments.out:
-        write(arguments.out, seen)
     print(result(seen))
 
 

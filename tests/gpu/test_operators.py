@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from surefoot.gpu.operators import can_be_efficient, can_flash
@@ -153,3 +154,26 @@ def test_flash_attention_pads_heads_to_eights(on_gpu):
         out = F.scaled_dot_product_attention(q, q, q)
     assert out.shape == q.shape
     assert "constant_pad_nd" in names.seen
+
+
+def test_optimizers_and_clipping_take_lists_unless_told_otherwise(on_gpu):
+    parameters = [torch.nn.Parameter(torch.randn(4, 4)) for _ in range(2)]
+    for options, named in (({}, True), ({"foreach": False}, False)):
+        optimizer = torch.optim.AdamW(parameters, **options)
+        for parameter in parameters:
+            parameter.grad = torch.randn(4, 4)
+        with Names() as names:
+            optimizer.step()
+        assert any(name.startswith("_foreach_") for name in names.seen) is named
+    with Names() as names:
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    assert "_foreach_norm" in names.seen
+
+
+def test_the_private_parts_of_torch_that_a_gpu_world_touches_are_there():
+    """If this fails, torch moved them: see `_as_on`, `_lists_by_default` and `_in_backward` in world.py."""
+    assert torch._C._current_graph_task_id() == -1
+    assert hasattr(torch.library, "_scoped_library")
+    for types in (optimizers._foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types):
+        assert isinstance(types, list)
+    assert "cuda" in optimizers._get_foreach_kernels_supported_devices()
