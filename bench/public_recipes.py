@@ -169,7 +169,11 @@ def _litgpt_thunder(row: Row) -> Recipe:
 
 
 def _bert(row: Row) -> Recipe:
-    """transformers' Trainer of January 2022: attention by plain operators, an optimizer that goes one by one."""
+    """transformers' Trainer of January 2022: attention by plain operators, an optimizer that goes one by one.
+
+    Before torch 2.0 `zero_grad` kept the gradients, filled with zeros. So there are always two micro-batches here: the
+    second finds the gradients of the first.
+    """
     if "8-bit" in row["optimizer"]:
         raise CannotRebuild("bitsandbytes' 8-bit Adam")
     length, recompute = row["seq_len"], row["activation_checkpointing"] == "full"
@@ -180,7 +184,7 @@ def _bert(row: Row) -> Recipe:
         optimizer=_adafactor if row["optimizer"] == "Adafactor" else functools.partial(adamw, foreach=False),
         micro_batch_size=row["micro_batch"],
         tokens_per_sample=length,
-        global_batch_tokens=row["grad_accum"] * row["micro_batch"] * length,
+        global_batch_tokens=max(2, row["grad_accum"]) * row["micro_batch"] * length,
         precision="16-mixed" if "fp16" in row["precision"] else "32-true",
         max_grad_norm=1.0,
         name=row["id"],

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -110,6 +111,16 @@ def test_the_attention_kernel_follows_generation_dtype_and_mask(on, dtype, mask,
         q = torch.randn(2, 4, 32, 64, dtype=dtype)
         F.scaled_dot_product_attention(q, q, q, attn_mask=torch.ones(32, 32, dtype=torch.bool) if mask else None)
     assert kernel in names.seen
+
+
+def test_a_kernel_that_is_ruled_out_is_not_taken(on_gpu):
+    q = torch.randn(2, 4, 32, 64, dtype=torch.bfloat16)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), Names() as names:
+        F.scaled_dot_product_attention(q, q, q)
+    assert "_scaled_dot_product_efficient_attention" in names.seen
+    with sdpa_kernel(SDPBackend.MATH), Names() as names:
+        F.scaled_dot_product_attention(q, q, q)
+    assert "bmm" in names.seen
 
 
 def attention(shape=(2, 4, 32, 64), dtype=torch.bfloat16, keys=None, width=None):

@@ -79,15 +79,16 @@ def _composite_rms_norm(x: torch.Tensor, normalised: int, weight: torch.Tensor, 
 
 
 def _attention(gpu: Gpu) -> Callable[..., torch.Tensor]:
-    """Attention with the kernel that torch chooses on this GPU."""
+    """Attention with the kernel that torch chooses on this GPU; `torch.nn.attention.sdpa_kernel` is heeded."""
 
     def attention(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
-        if can_flash(gpu, q, k, v, mask=attn_mask, dropout=dropout_p, causal=is_causal, grouped=enable_gqa):
+        asked = {"mask": attn_mask, "dropout": dropout_p, "causal": is_causal, "grouped": enable_gqa}
+        if torch.backends.cuda.flash_sdp_enabled() and can_flash(gpu, q, k, v, **asked):
             return _flash(q, k, v, dropout_p, is_causal, scale)
-        if can_be_efficient(gpu, q, k, v, grouped=enable_gqa):
+        if torch.backends.cuda.mem_efficient_sdp_enabled() and can_be_efficient(gpu, q, k, v, grouped=enable_gqa):
             bias = _padded_bias(attn_mask, q, k)
             needs_sums = torch.is_grad_enabled() and any(each.requires_grad for each in (q, k, v))
             kernel = aten._scaled_dot_product_efficient_attention
