@@ -1,8 +1,11 @@
 """A sample of the benches, as anyone can run them."""
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -34,3 +37,26 @@ def test_no_damaged_checkpoint_is_loaded():
     wrong = [int(each.partition("=")[2]) for each in found[1].split()]
     assert len(wrong) == 3
     assert all(wrong), "the damage was too mild: the others noticed all of it"
+
+
+def test_planned_gpu_memory_is_near_what_published_runs_took():
+    done = subprocess.run([sys.executable, "public_runs.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    found = re.fullmatch(r"RESULT heldout_median_pct=([\d.]+) heldout_p90_pct=([\d.]+) fit_right=([\d.]+)", lines[-1])
+    assert found, lines[-1]
+    assert float(found[1]) <= 5, done.stdout
+    assert float(found[2]) <= 12, done.stdout
+    assert float(found[3]) == 1, done.stdout
+    assert "refused: 8 GPUs" in done.stdout
+
+
+def test_half_of_the_published_runs_are_held_out_by_a_hash_of_their_names():
+    """The split was written before any prediction; a row that changes sides would show here."""
+    rows = [json.loads(line) for line in (BENCH / "public_runs.jsonl").read_text().splitlines()]
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["source"], row["n_gpus"] == 1].append(row)
+    for group in groups.values():
+        ordered = sorted(group, key=lambda row: hashlib.sha256(row["id"].encode()).hexdigest())
+        assert [row["held_out"] for row in ordered] == [index % 2 == 0 for index in range(len(ordered))]

@@ -63,6 +63,17 @@ def test_overrides_come_from_the_signature():
     assert json.loads(done.stdout)["parameters"] == 24 * (12 * 1024**2 + 4 * 1024) + 2 * 1024 + (256 + 256) * 1024
 
 
+def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
+    """A plan is an answer, not a check."""
+    words = ("layers=1", "width=16384", "heads=64", "--on", "t4")
+    done = surefoot("plan", "gpt", *words)
+    assert done.returncode == 0
+    assert done.stdout.startswith("gpt does not fit t4, ")
+    fit = json.loads(surefoot("plan", "gpt", *words, "--json").stdout)["fit"]
+    assert fit["fits"] is False
+    assert fit["total_bytes"] > fit["memory_bytes"] == int(14.75 * 2**30)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -78,6 +89,8 @@ def test_overrides_come_from_the_signature():
         (("watch", "nowhere.py"), "no script nowhere.py"),
         (("check", "gpt", "--allow", "nothing"), "no check is called 'nothing'"),
         (("plan", "fashion", "folder=nowhere"), "dataset-fashion-mnist"),
+        (("plan", "gpt", "--on", "h100x"), "no datasheet for 'h100x'; known: a10"),
+        (("plan", "gpt", "--on", "8xh100-sxm"), "plan one GPU with --on h100-sxm"),
     ],
 )
 def test_what_is_refused_is_one_message_and_no_traceback(words, message):

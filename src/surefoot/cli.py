@@ -77,12 +77,15 @@ def plan(
     hf: Annotated[
         Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
     ] = None,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="GPU", help="plan for this GPU, such as h100-sxm; no GPU is needed")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Memory and FLOPs of a step, by account and module, without running it.
 
     The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
-    planned on it. Example: `surefoot plan gpt layers=24 width=1024 heads=16`
+    planned on it. Example: `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
     """
     if hf is not None:
         loaded = _load("hf", [f"config={hf}", *([recipe] if recipe else []), *(knobs or ())])
@@ -93,7 +96,7 @@ def plan(
     from surefoot.reports.text import plan_text
     from surefoot.ways.plan import plan as way
 
-    record = way(loaded)
+    record = way(loaded, on=on)
     _show(record, plan_text, json=json)
 
 

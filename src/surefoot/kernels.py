@@ -41,6 +41,8 @@ class Kernel:
 
     results: tuple[Result | None, ...]
     workspace_bytes: int
+    kept: tuple[torch.Tensor, ...] = ()
+    """Storages made for the call that stay: a library's workspace."""
 
 
 class Kernels:

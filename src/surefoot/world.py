@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _disable_current_modes
 
 from surefoot.errors import WorldError
 from surefoot.fakes import FakeOperators, is_small
+from surefoot.gpu.autocast import autocasting
+from surefoot.gpu.operators import operators
+from surefoot.gpu.target import Gpu
+from surefoot.gpu.workspaces import GpuKernels
 from surefoot.kernels import Kernels
 from surefoot.recipe import Recipe
 from surefoot.trees import map_tensors
@@ -71,24 +77,36 @@ class FakeWorld(World):
 
     Scalars stay real, so that optimizers and GradScaler read true step counts and scales; so do small integer
     tensors, so that code which looks at tokens, positions, lengths and masks takes its usual path.
+
+    With a `gpu`, what CUDA does otherwise than a CPU is done as CUDA does it, on fake CPU tensors.
     """
 
     compiles = False
 
-    def __init__(self, *, ranks: int = 1, kernels: Kernels | None = None, density: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        ranks: int = 1,
+        kernels: Kernels | GpuKernels | None = None,
+        density: float | None = None,
+        gpu: Gpu | None = None,
+    ) -> None:
         super().__init__()
         if ranks < 1:
             raise WorldError(f"a world has at least 1 rank, not {ranks}")
         self.ranks = ranks
         self.device = torch.device("cpu")
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.kernels = kernels or Kernels()
+        self.gpu = gpu
+        self.kernels = kernels or (Kernels() if gpu is None else GpuKernels(gpu, in_backward=_in_backward))
         self._operators = FakeOperators(self.assumptions, self.kernels, density)
 
     def __enter__(self) -> Self:
         if self.ranks > 1:
             _start_fake_ranks(self.ranks)
             self._entered.callback(dist.destroy_process_group)
+        if self.gpu is not None:
+            self._entered.enter_context(_as_on(self.gpu))
         self._entered.enter_context(self._fake)
         self._entered.enter_context(self._operators)
         return self
@@ -96,6 +114,39 @@ class FakeWorld(World):
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor, or a few integers as they are; those that share storage go on sharing it."""
         return tensor if is_small(tensor) else self._fake.from_tensor(tensor)
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+@contextmanager
+def _as_on(gpu: Gpu) -> Iterator[None]:
+    """Operators and autocast as CUDA has them, and lists of tensors where optimizers choose them on CUDA."""
+    with torch.library._scoped_library("aten", "IMPL") as library, _lists_by_default():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Warning only once for all operators")
+            for name, function in autocasting():
+                library.impl(name, function, "AutocastCPU")
+            for name, function in operators(gpu):
+                library.impl(name, function, "AutogradCPU")
+        yield
+
+
+@contextmanager
+def _lists_by_default() -> Iterator[None]:
+    """Optimizers and clipping take fake CPU tensors for what they take by lists on CUDA."""
+    listed = optimizers._foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types
+    devices = optimizers._get_foreach_kernels_supported_devices
+    for types in listed:
+        types.append(FakeTensor)
+    optimizers._get_foreach_kernels_supported_devices = lambda: [*devices(), "cpu"]
+    try:
+        yield
+    finally:
+        optimizers._get_foreach_kernels_supported_devices = devices
+        for types in listed:
+            types.remove(FakeTensor)
 
 
 def _start_fake_ranks(ranks: int) -> None:

@@ -1,5 +1,6 @@
 """Texts, rendered from made-up records and compared with golden files; `pytest --update-golden` refreshes them."""
 
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Ledger
 from surefoot.records.log import LogRow, append_row
-from surefoot.records.plan import Plan
+from surefoot.records.plan import Fit, Plan
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
 from surefoot.records.tally import Account, Tally
@@ -62,6 +63,22 @@ def test_plan(golden):
     }
     plan = Plan("gpt", "the next byte", KNOBS, 3_281_408, 8192, 4, 500, **steps)
     golden("plan.txt", as_text(plan_text(plan)))
+
+
+def test_plan_on_a_gpu(golden):
+    """Three numbers, and whether it fits: in the first line, by how much."""
+    reserved = {"classic": 300 * MIB, "expandable": 280 * MIB}
+    memory = {"context_bytes": 426 * MIB, "reserved_bytes": reserved}
+    fits, tight, not_at_all = (Fit.of("h100-sxm", memory_bytes=size * MIB, **memory) for size in (1000, 710, 700))
+    steps = {"first": FIRST, "steady": STEADY, "reserved_bytes": reserved, "assumptions": ("the context is 426 MiB",)}
+    plan = Plan("gpt", "the next byte", KNOBS, 3_281_408, 8192, 4, 500, **steps, fit=fits)
+    golden("plan_on.txt", as_text(plan_text(plan)))
+    lines = [as_text(plan_text(replace(plan, fit=fit))).splitlines()[0] for fit in (fits, tight, not_at_all)]
+    assert lines == [
+        "gpt fits h100-sxm, 274.00 MiB to spare: it takes 726.00 MiB of 1000.00 MiB",
+        "gpt fits h100-sxm, 4.00 MiB to spare with expandable segments only: it takes 706.00 MiB of 710.00",
+        "gpt does not fit h100-sxm, 26.00 MiB too much: it takes 726.00 MiB of 700.00 MiB",
+    ]
 
 
 def test_profile(golden):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -40,6 +41,11 @@ def state():
         "autocast": torch.is_autocast_enabled("cpu"),
         "processes": torch.distributed.is_initialized(),
         "threads": torch.get_num_threads(),
+        "lists": optimizers._foreach_supported_types.count(FakeTensor),
+        "devices with lists": optimizers._get_foreach_kernels_supported_devices,
+        "operators": [
+            torch._C._dispatch_dump(f"aten::{name}") for name in ("dropout", "layer_norm", "cross_entropy_loss", "cat")
+        ],
     }
 
 
@@ -50,6 +56,7 @@ def export(recipe, tmp_path):
 
 WAYS = {
     "plan": lambda recipe, tmp_path: surefoot.plan(recipe),
+    "plan on a GPU": lambda recipe, tmp_path: surefoot.plan(recipe, on="h100-sxm"),
     "check": lambda recipe, tmp_path: surefoot.check(recipe),
     "train": lambda recipe, tmp_path: surefoot.train(recipe, path=str(tmp_path / "run")),
     "profile": lambda recipe, tmp_path: surefoot.profile(recipe, timed_steps=1),

@@ -21,6 +21,8 @@ def advise(holding: Holding) -> str:
         return "the optimizer works on all parameters at once: pass foreach=False or fused=True"
     if holding.account == "activations":
         return "lower micro_batch_size, or recompute the module in backward"
+    if holding.account == "workspace" and holding.tensor:
+        return "a library keeps it, whatever the model"
     if holding.account == "workspace":
         return "the kernel needs it for a moment: a smaller micro_batch_size makes it smaller"
     if holding.account == "inputs":

@@ -11,7 +11,10 @@ from surefoot.errors import UnknownDevice
 
 @dataclass(frozen=True)
 class Datasheet:
-    """Dense peaks in FLOP/s by number format, never the sparse ones; memory in bytes as the vendor labels it."""
+    """Dense peaks in FLOP/s by number format, never the sparse ones; memory in bytes as the vendor labels it.
+
+    `usable_bytes` is what CUDA reports as the device's total, 0 where no source states it.
+    """
 
     name: str
     vendor: str
@@ -19,6 +22,8 @@ class Datasheet:
     memory_bytes: int
     sources: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    usable_bytes: int = 0
+    compute_capability: str = ""
 
 
 def datasheet(name: str) -> Datasheet:

@@ -79,6 +79,8 @@ class MemoryMeter(Meter):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
         kernel = self.kernels.measured(func, args, kwargs)
+        for tensor in kernel.kept if kernel is not None else ():
+            self._settle(tensor, "workspace", "")
         if kernel is not None and kernel.workspace_bytes:
             self._book_workspace(kernel.workspace_bytes, str(func))
 
@@ -150,6 +152,9 @@ class MemoryMeter(Meter):
         segment = self.phases.now()
         booking = Booking(size, "workspace", self.phases.module(), operator, segment)
         self._events += [(booking, segment, operator), (booking, segment, "")]
+        for follow in self.followers:
+            follow(booking)
+            follow(booking)
 
     def _free(self, key: int) -> None:
         booking = self._bookings.pop(key, None)

@@ -1,9 +1,33 @@
 """The plan: what a recipe's step will take, computed without taking it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a step fits a device: what its allocator reserves and the CUDA context, against the device's memory.
+
+    The allocator is torch's default one, with classic segments, unless only expandable segments fit.
+    """
+
+    device: str
+    memory_bytes: int
+    context_bytes: int
+    allocator: str
+    total_bytes: int
+    fits: bool
+
+    @classmethod
+    def of(cls, device: str, *, memory_bytes: int, context_bytes: int, reserved_bytes: dict[str, int]) -> Fit:
+        """The fit of the first allocator with which there is one; of the default where there is none."""
+        totals = {name: reserved + context_bytes for name, reserved in reserved_bytes.items()}
+        name = next((each for each, total in totals.items() if total <= memory_bytes), next(iter(totals)))
+        return cls(device, memory_bytes, context_bytes, name, totals[name], totals[name] <= memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -13,9 +37,11 @@ class Plan:
     Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building them
     anew with a saved state beside them (`resume`). `state_bytes` is what a checkpoint holds, and what staging one
     copies into host memory: parameters, buffers and optimizer state. `flops_per_token` holds the count of this plan
-    without recomputation, and what others' formulas give for this model. `reserved_bytes` is what torch's caching
-    allocator would reserve on a GPU for the same tensors, with classic and with expandable segments: a model of the
-    allocator, without the GPU's own workspaces.
+    without recomputation, and what others' formulas give for this model.
+
+    `reserved_bytes` is what a model of torch's caching allocator would reserve on a GPU for the same tensors, with
+    classic and with expandable segments, and `allocated_bytes` the peak of its blocks. Where the plan is for a GPU,
+    `fit` says whether it fits.
     """
 
     recipe: str
@@ -31,11 +57,18 @@ class Plan:
     evaluate: Usage = Usage()
     resume: Usage = Usage()
     state_bytes: int = 0
+    allocated_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
+    fit: Fit | None = None
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())
     choices: tuple[str, ...] = ()
     """What was settled for this model, and why: the blocks that are recomputed, the optimizer's groups."""
+
+    @property
+    def live_bytes(self) -> int:
+        """The highest peak of building the model, of the first and of a steady step."""
+        return max(usage.peak.peak_bytes for usage in (self.init, self.first, self.steady))
 
     @property
     def tally(self) -> Tally:

@@ -12,7 +12,7 @@ from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.log import LogRow
-from surefoot.records.plan import Plan
+from surefoot.records.plan import Fit, Plan
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
 from surefoot.records.tally import Tally
@@ -29,6 +29,7 @@ _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 def plan_text(plan: Plan) -> RenderableType:
     """What a step will take: memory first, since it decides whether the run starts at all."""
     return Group(
+        *_verdict(plan),
         _headline(plan.recipe, plan.steady),
         Text(),
         _title(plan.recipe, plan.knobs, plan.about),
@@ -166,10 +167,37 @@ def _conventions(plan: Plan) -> list[RenderableType]:
     return [Text(), table]
 
 
+def _verdict(plan: Plan) -> list[RenderableType]:
+    """Whether it fits the GPU, and by how much."""
+    fit = plan.fit
+    if fit is None:
+        return []
+    by = bytes_text(abs(fit.memory_bytes - fit.total_bytes))
+    said = f"fits {fit.device}, {by} to spare" if fit.fits else f"does not fit {fit.device}, {by} too much"
+    only = " with expandable segments only" if fit.fits and fit.allocator == "expandable" else ""
+    needs = f": it takes {bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}"
+    return [Text.assemble((plan.recipe, "bold"), " ", (said + only, "bold green" if fit.fits else "bold red"), needs)]
+
+
+def _on_device(plan: Plan, fit: Fit) -> RenderableType:
+    """The three numbers: what is live, what the allocator reserves for it, what the device gives up."""
+    classic, expandable = (bytes_text(plan.reserved_bytes[name]) for name in ("classic", "expandable"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=12)
+    table.add_column(justify="right", min_width=12)
+    table.add_column()
+    table.add_row("live", bytes_text(plan.live_bytes), "tensors and workspaces at the highest peak")
+    table.add_row("reserved", classic, f"by torch's caching allocator, modelled; {expandable} with expandable segments")
+    table.add_row("device", bytes_text(fit.total_bytes), f"with {bytes_text(fit.context_bytes)} of CUDA context")
+    return Group(Text(f"\non {fit.device}", style="bold"), Padding(table, (0, 0, 0, 2)))
+
+
 def _reserved(plan: Plan) -> list[RenderableType]:
     """What a GPU's allocator would make of it."""
     if not plan.reserved_bytes:
         return []
+    if plan.fit is not None:
+        return [_on_device(plan, plan.fit)]
     classic, expandable = (bytes_text(plan.reserved_bytes[name]) for name in ("classic", "expandable"))
     said = f"for these tensors a GPU would reserve {classic}, with expandable segments {expandable}"
     return [Text(f"\n{said} (modelled; without the GPU's own workspaces)")]

@@ -9,21 +9,27 @@ from torch.nn import Embedding
 from surefoot.costs.caching_allocator import Follower
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.data.batches import batches_of
+from surefoot.gpu.target import CONTEXT_BYTES, Gpu, gpu
+from surefoot.gpu.workspaces import GpuKernels
 from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
-from surefoot.records.plan import Plan
+from surefoot.records.plan import Fit, Plan
 from surefoot.records.usage import Usage
 from surefoot.step import Step
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world import FakeWorld
 
 
-def plan(recipe: Recipe) -> Plan:
-    """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like."""
-    kernels = Kernels()
-    world = FakeWorld(kernels=kernels, density=recipe.density)
+def plan(recipe: Recipe, *, on: str | None = None) -> Plan:
+    """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like.
+
+    `on` names the GPU that the step is planned for, such as `h100-sxm`; without it, the plan is for this machine's CPU.
+    """
+    target = None if on is None else gpu(on)
+    world = FakeWorld(density=recipe.density, gpu=target)
+    kernels = world.kernels
     batches = batches_of(recipe)
 
     def loaded() -> Iterator[Any]:
@@ -40,6 +46,7 @@ def plan(recipe: Recipe) -> Plan:
         step(loaded())
         flops_per_token = _flops_per_token(recipe, step, books)
         reserved = {name: follower.allocator.reserved_bytes for name, follower in reserving.items()}
+        allocated = {name: follower.allocator.peak_allocated_bytes for name, follower in reserving.items()}
         books.memory.followers.clear()
         assumed, choices = dict(world.assumptions), step.choices()
         books.close()  # the gradients of the last step are gone by now
@@ -50,7 +57,6 @@ def plan(recipe: Recipe) -> Plan:
         del step
         books.close()
         resume = _resumed(recipe, world, books, saved)
-    too_large = sum(kernels.too_large.values())
     return Plan(
         recipe=recipe.name,
         about=recipe.about,
@@ -65,14 +71,31 @@ def plan(recipe: Recipe) -> Plan:
         evaluate=evaluate,
         resume=resume,
         state_bytes=state_bytes,
+        allocated_bytes=allocated,
         reserved_bytes=reserved,
+        fit=None if target is None else _fit(target, reserved),
         flops_per_token=flops_per_token,
         assumptions=(
+            *(target.policies if target else ()),
             *(f"{note} ({times} times)" for note, times in assumed.items()),
-            *([f"no workspace inside {too_large} kernels too large to try"] if too_large else []),
+            *_missing(kernels),
         ),
         choices=(*choices, *_compiled(recipe)),
     )
+
+
+def _fit(target: Gpu, reserved: dict[str, int]) -> Fit:
+    memory = {"memory_bytes": target.memory_bytes, "context_bytes": CONTEXT_BYTES}
+    return Fit.of(target.name, **memory, reserved_bytes=reserved)
+
+
+def _missing(kernels: Kernels | GpuKernels) -> Iterator[str]:
+    """What a plan leaves out, since nothing says how much it is."""
+    if isinstance(kernels, GpuKernels):
+        if kernels.unknown:
+            yield f"no workspace inside {', '.join(sorted(kernels.unknown))}: the library chooses it on the GPU"
+    elif kernels.too_large:
+        yield f"no workspace inside {sum(kernels.too_large.values())} kernels too large to try"
 
 
 def _flops_per_token(recipe: Recipe, step: Step, books: Books) -> dict[str, float]:

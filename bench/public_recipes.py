@@ -1,0 +1,263 @@
+"""The recipe of each published run that can be rebuilt; of the others, the reason why not."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from public_models import (
+    SHAPES,
+    Decoder,
+    Shape,
+    TuneLlama,
+    Tuning,
+    VisionTransformer,
+    chunked_loss,
+    whole_loss,
+)
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from surefoot import Recipe
+
+Row = dict[str, Any]
+
+
+class CannotRebuild(Exception):
+    """A published run whose step cannot be rebuilt, and why."""
+
+
+def recipe_of(row: Row) -> Recipe:
+    """The recipe of a row, or `CannotRebuild`."""
+    if row["n_gpus"] != 1:
+        raise CannotRebuild(
+            f"{row['n_gpus']} GPUs, {row.get('parallelism', 'ranks')}: comes with the distributed techniques"
+        )
+    if row.get("compile"):
+        raise CannotRebuild("compiled: a plan of an eager step would only bound it from above")
+    for pattern, build in BUILDERS.items():
+        if re.fullmatch(pattern, row["id"]):
+            return build(row)
+    raise CannotRebuild("no recipe for it yet")
+
+
+def device_of(row: Row) -> str:
+    """The datasheet that a row's GPU stands for."""
+    for word, name in DEVICES.items():
+        if word in row.get("gpu", ""):
+            return name
+    raise CannotRebuild(f"the GPU is not stated, or has no datasheet: {row.get('gpu')!r}")
+
+
+DEVICES = {
+    "A100 SXM4 40GB": "a100-sxm-40gb",
+    "A100": "a100-sxm-80gb",
+    "A10G": "a10g",
+    "V100 SXM2 16GB": "v100-sxm-16gb",
+    "RTX 4070 Ti SUPER": "rtx-4070-ti-super",
+    "RTX 4090": "rtx-4090",
+    "RTX A6000": "rtx-a6000",
+    "H100": "h100-sxm",
+}
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+class Tokens(Dataset[tuple[Tensor, Tensor]]):
+    """Sequences of one length and their targets; always the same."""
+
+    def __init__(self, length: int, vocabulary: int) -> None:
+        self.sample = torch.randint(vocabulary, (2, length), generator=torch.Generator().manual_seed(1))
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.sample[0], self.sample[1]
+
+
+def adamw(parameters: Iterable[nn.Parameter], **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-4, **options)
+
+
+# ------------------------------------------------------------------------------------------- litgpt
+
+_LITGPT = {
+    "phi-1.5 1.3 B": "phi-1.5",
+    "StableLM Alpha 3 B": "stablelm-3b",
+    "stablelm-base-alpha-3b": "stablelm-3b",
+    "Llama 2 7B": "llama-2-7b",
+    "Llama 2 13B": "llama-2-13b",
+    "Falcon 40 B": "falcon-40b",
+    "falcon-7b": "falcon-7b",
+    "gemma-2b": "gemma-2b",
+    "gemma-7b": "gemma-7b",
+    "gemma-2-9b": "gemma-2-9b",
+    "Llama 3 / 3.1 8B": "llama-3-8b",
+    "Llama 3.2 1B": "llama-3.2-1b",
+    "Llama 3.2 3B": "llama-3.2-3b",
+    "mistral-7b": "mistral-7b",
+    "mistral-7b-v0.2": "mistral-7b",
+    "phi-2": "phi-2",
+    "Phi-3-mini-4k-instruct": "phi-3",
+    "TinyLlama 1.1B": "tinyllama-1.1b",
+}
+_EVERYWHERE = {"qkv": (True, True, True), "everywhere": True}
+_HUB_LORA = {
+    "gemma-2b": Tuning(rank=8, dropout=0.1, **_EVERYWHERE),
+    "gemma-2-2b": Tuning(rank=8, dropout=0.1, **_EVERYWHERE),
+    "gemma-7b": Tuning(rank=16, dropout=0.1, **_EVERYWHERE),
+    "gemma-2-9b": Tuning(rank=16, dropout=0.1, **_EVERYWHERE),
+    "phi-2": Tuning(rank=8, **_EVERYWHERE),
+    "phi-3": Tuning(rank=8, **_EVERYWHERE),
+    "tinyllama-1.1b": Tuning(rank=32, **_EVERYWHERE),
+}
+"""By config_hub/finetune/MODEL/lora.yaml; the others adapt queries and values alone, with rank 32."""
+
+
+def _litgpt(row: Row, shape: Shape, how: Tuning, *, whole: bool = False) -> Recipe:
+    """One step of two micro-batches; of one where only adapters are trained, whose gradients take below 0.5%."""
+    length, size = row["seq_len"], row["micro_batch"]
+    accumulate = 2 if how.full else 1
+    return Recipe(
+        model=lambda: Decoder(shape, how, length),
+        data=lambda: Tokens(length, shape.vocabulary),
+        loss=whole_loss if whole else chunked_loss,
+        optimizer=adamw,
+        micro_batch_size=size,
+        tokens_per_sample=length,
+        global_batch_tokens=accumulate * size * length,
+        precision="bf16-true",
+        name=row["id"],
+    )
+
+
+def _litgpt_tables(row: Row) -> Recipe:
+    """tutorials/resource-tables.md: LoRA of rank 8 on queries and values, and LLaMA-Adapter."""
+    name = _LITGPT[row["model"]]
+    weights = "nf4-dq" if "nf4-dq" in row["precision"] else "nf4" if "nf4" in row["precision"] else "bf16"
+    if row["task"] == "lora":
+        return _litgpt(row, SHAPES[name], Tuning(rank=8, weights=weights))
+    number = int(row["id"].removeprefix("litgpt-res-"))
+    return _litgpt(row, SHAPES[name], Tuning(weights=weights, adapter=1 if number < 30 else 2))
+
+
+def _litgpt_hub(row: Row) -> Recipe:
+    """config_hub/finetune: batches padded to 512 tokens, to which the longest samples are cut."""
+    name = _LITGPT[row["model"]]
+    if "gemma2" in row["config_ref"]:
+        name = "gemma-2-9b" if "9b" in row["config_ref"] else "gemma-2-2b"
+    if row["task"] in ("lora", "qlora"):
+        how = _HUB_LORA.get(name, Tuning(rank=32))
+        return _litgpt(row, SHAPES[name], replace(how, weights="nf4") if row["task"] == "qlora" else how)
+    if name != "tinyllama-1.1b" and row["outcome"] == "ok":
+        raise CannotRebuild("published below parameters + gradients + AdamW state of the config it names")
+    return _litgpt(row, SHAPES[name], Tuning())
+
+
+def _litgpt_thunder(row: Row) -> Recipe:
+    return _litgpt(row, SHAPES["tinyllama-1.1b"], Tuning(), whole=True)
+
+
+# ------------------------------------------------------------------------------------------- transformers
+
+
+def _bert(row: Row) -> Recipe:
+    """transformers' Trainer of January 2022: attention by plain operators, an optimizer that goes one by one.
+
+    Before torch 2.0 `zero_grad` kept the gradients, filled with zeros. So there are always two micro-batches here: the
+    second finds the gradients of the first.
+    """
+    if "8-bit" in row["optimizer"]:
+        raise CannotRebuild("bitsandbytes' 8-bit Adam")
+    length, recompute = row["seq_len"], row["activation_checkpointing"] == "full"
+    return Recipe(
+        model=functools.partial(_bert_model, recompute),
+        data=lambda: TensorDataset(torch.zeros(64, length, dtype=torch.long), torch.zeros(64, dtype=torch.long)),
+        loss=lambda model, batch: model(input_ids=batch[0], labels=batch[1]).loss,
+        optimizer=_adafactor if row["optimizer"] == "Adafactor" else functools.partial(adamw, foreach=False),
+        micro_batch_size=row["micro_batch"],
+        tokens_per_sample=length,
+        global_batch_tokens=max(2, row["grad_accum"]) * row["micro_batch"] * length,
+        precision="16-mixed" if "fp16" in row["precision"] else "32-true",
+        max_grad_norm=1.0,
+        name=row["id"],
+    )
+
+
+def _bert_model(recompute: bool) -> nn.Module:
+    import transformers
+
+    config = transformers.BertConfig(
+        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096, vocab_size=30522,
+        attn_implementation="eager",
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config)
+    if recompute:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def _adafactor(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adafactor(parameters, lr=1e-3, foreach=False)
+
+
+# ------------------------------------------------------------------------------------------- torchtune, torchao
+
+
+def _torchtune(row: Row) -> Recipe:
+    shape, length, size = SHAPES["llama-3.2-3b"], row["seq_len"], row["micro_batch"]
+    return Recipe(
+        model=lambda: TuneLlama(shape, length),
+        data=lambda: Tokens(length, shape.vocabulary),
+        loss=whole_loss,
+        optimizer=adamw,
+        micro_batch_size=size,
+        tokens_per_sample=length,
+        precision="bf16-true",
+        name=row["id"],
+    )
+
+
+def _vit_giant(row: Row) -> Recipe:
+    """benchmarks/benchmark_low_bit_adam.py: images of 224 x 224, 45 classes."""
+    if row["id"] not in ("ao-vitg-eager-none", "ao-vitg-amp-oom"):
+        raise CannotRebuild("the optimizer's state is kept in host memory")
+    options = {"layers": 40, "width": 1536, "heads": 24, "ffn": 8192, "patch": 14, "side": 224, "classes": 45}
+    return Recipe(
+        model=lambda: VisionTransformer(**options),
+        data=lambda: TensorDataset(torch.zeros(64, 3, 224, 224), torch.zeros(64, dtype=torch.long)),
+        loss=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]),
+        optimizer=functools.partial(adamw, fused=True),
+        micro_batch_size=row["micro_batch"],
+        precision="bf16-mixed" if "AMP" in row["precision"] else "bf16-true",
+        name=row["id"],
+    )
+
+
+def _because(reason: str) -> Callable[[Row], Recipe]:
+    def refuse(row: Row) -> Recipe:
+        raise CannotRebuild(reason)
+
+    return refuse
+
+
+BUILDERS: dict[str, Callable[[Row], Recipe]] = {
+    r"litgpt-res-\d+": _litgpt_tables,
+    r"litgpt-hub-\d+": _litgpt_hub,
+    r"litgpt-thunder-5": _litgpt_thunder,
+    r"hf-bert-\d": _bert,
+    r"tune-32-3b-0": _because("ragged batches: no length is stated"),
+    r"tune-32-3b-1": _torchtune,
+    r"tune-qlora7b": _because("neither batch nor length is stated"),
+    r"ao-vitg-.*": _vit_giant,
+    r"ao-l21b-.*": _because("the page does not state the model's shape"),
+    r"ao-l27b-.*": _because("ragged batches: neither batch nor length is stated"),
+    r"tt-ds671-fake.*": _because("256 simulated ranks: comes with the distributed techniques"),
+}

@@ -1,0 +1,64 @@
+"""The GPU that a plan is for: its memory, its generation, and what is assumed of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from surefoot.errors import WorldError
+from surefoot.hardware import Datasheet, datasheet
+
+MIB = 1 << 20
+CONTEXT_BYTES = 426 * MIB
+"""What a process holds of a GPU before it allocates anything: https://github.com/unslothai/unsloth-zoo/pull/1053
+(torch 2.10, CUDA 13, RTX 6000 Ada). CUDA 11.7 and later load kernels when they are first used; before, all of
+torch's were loaded at once and took more than 1,000 MiB (https://github.com/pytorch/pytorch/issues/107667)."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU: its name, the bytes that CUDA reports of it, and its compute capability."""
+
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int]
+
+    @property
+    def blas_workspace_bytes(self) -> int:
+        """What torch gives to each cuBLAS handle: `parseChosenWorkspaceSize` in ATen/cuda/CublasHandlePool.cpp."""
+        hopper_or_blackwell = self.capability[0] in (9, 10)
+        return 32 * MIB if hopper_or_blackwell else 2 * 4096 * 1024 + 8 * 16 * 1024
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """What a plan assumes because it has no such GPU."""
+        major, minor = self.capability
+        return (
+            f"a CUDA GPU of compute capability {major}.{minor}, and torch's defaults for it, on fake CPU tensors",
+            "autocast casts what CUDA's lists name",
+            "dropout keeps a mask of 1 byte per element",
+            f"attention takes {'flash or ' if major >= 8 else ''}memory-efficient kernels where their conditions hold",
+            "rms_norm is one fused kernel; optimizers and clipping work on lists of tensors unless told otherwise",
+            f"cuBLAS keeps {self.blas_workspace_bytes / MIB:.3f} MiB in forward and as much in backward",
+            f"the CUDA context takes {CONTEXT_BYTES // MIB} MiB",
+        )
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of a datasheet's name; many of them, and other makers' devices, are refused."""
+    count, _, single = name.partition("x")
+    if count.isdigit() and single:
+        raise WorldError(
+            f"a plan for {name!r} needs the distributed techniques, which are not there yet; "
+            f"plan one GPU with --on {single}"
+        )
+    sheet = datasheet(name)
+    if not re.fullmatch(r"\d+\.\d", sheet.compute_capability):
+        raise WorldError(f"{name!r} has no CUDA compute capability in its datasheet; only CUDA GPUs can be planned")
+    major, minor = map(int, sheet.compute_capability.split("."))
+    return Gpu(name, usable_bytes(sheet), (major, minor))
+
+
+def usable_bytes(sheet: Datasheet) -> int:
+    """What CUDA reports, where a source states it; else what the maker's label says."""
+    return sheet.usable_bytes or sheet.memory_bytes

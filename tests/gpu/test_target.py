@@ -1,0 +1,55 @@
+"""The GPU that a plan is for: by its datasheet's name; many and other makers' are refused."""
+
+import pytest
+
+import surefoot
+from surefoot.errors import UnknownDevice, WorldError
+from surefoot.gpu.target import CONTEXT_BYTES, gpu
+from surefoot.hardware import datasheet, known_devices
+from surefoot.records.plan import Fit
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize("name", known_devices())
+def test_every_device_can_be_a_target(name: str):
+    found = gpu(name)
+    assert found.memory_bytes == (datasheet(name).usable_bytes or datasheet(name).memory_bytes)
+    assert found.capability >= (7, 0)
+
+
+def test_many_gpus_are_refused_with_what_to_do_instead(small_recipe):
+    with pytest.raises(WorldError, match=r"needs the distributed techniques.*--on h100-sxm"):
+        surefoot.plan(small_recipe("gpt"), on="8xh100-sxm")
+    with pytest.raises(UnknownDevice, match="no datasheet for 'h100x'"):
+        gpu("h100x")
+
+
+def test_every_policy_is_listed_with_the_plan(small_recipe):
+    plan = surefoot.plan(small_recipe("gpt"), on="a100-sxm-40gb")
+    assert plan.assumptions[: len(gpu("a100-sxm-40gb").policies)] == gpu("a100-sxm-40gb").policies
+    assert any("8.125 MiB" in note for note in plan.assumptions)
+
+
+def test_a_plan_for_the_cpu_is_as_it_was(small_recipe):
+    recipe = small_recipe("gpt", "precision=bf16-mixed")
+    before = surefoot.plan(recipe)
+    surefoot.plan(recipe, on="h100-sxm")
+    after = surefoot.plan(recipe)
+    assert after == before
+    assert after.fit is None
+
+
+def test_the_fit_is_that_of_the_first_allocator_that_fits():
+    reserved = {"classic": 70 * GIB, "expandable": 60 * GIB}
+    device = {"context_bytes": GIB, "reserved_bytes": reserved}
+    roomy, tight, small = (Fit.of("gpu", memory_bytes=size * GIB, **device) for size in (71, 61, 60))
+    assert (roomy.fits, roomy.allocator, roomy.total_bytes) == (True, "classic", 71 * GIB)
+    assert (tight.fits, tight.allocator, tight.total_bytes) == (True, "expandable", 61 * GIB)
+    assert (small.fits, small.allocator, small.total_bytes) == (False, "classic", 71 * GIB)
+
+
+def test_the_fit_counts_the_context(small_recipe):
+    plan = surefoot.plan(small_recipe("gpt"), on="h100-sxm")
+    assert plan.fit.total_bytes == plan.reserved_bytes["classic"] + CONTEXT_BYTES
+    assert plan.fit.fits
