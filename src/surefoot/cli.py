@@ -71,6 +71,9 @@ def plan(
     hf: Annotated[
         Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
     ] = None,
+    reuse: Annotated[
+        bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
+    ] = True,
     json: JsonOption = False,
 ) -> None:
     """Memory and FLOPs of a step, by account and module, without running it.
@@ -87,7 +90,7 @@ def plan(
     from surefoot.reports.text import plan_text
     from surefoot.ways.plan import plan as way
 
-    record = way(loaded)
+    record = way(loaded, reuse=reuse)
     _show(record, plan_text, json=json)
 
 

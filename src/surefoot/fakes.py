@@ -42,6 +42,8 @@ class FakeOperators(TorchDispatchMode):
         self._truths = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:
+            return _device(args[0])
         kwargs = kwargs or {}
         tensors = list(tensors_in([args, kwargs]))
         if all(map(is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
@@ -111,6 +113,11 @@ class FakeOperators(TorchDispatchMode):
 
     def _note(self, assumption: str) -> None:
         self.assumptions[assumption] = self.assumptions.get(assumption, 0) + 1
+
+
+def _device(tensor: torch.Tensor) -> torch.device:
+    """Where a tensor is said to be; asked as often as all operators together."""
+    return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
 def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:

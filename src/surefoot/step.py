@@ -49,13 +49,14 @@ class Step:
         try:
             with torch.no_grad():
                 for batch in batches:
-                    loss, count = self._loss(batch)
+                    loss, count = self.loss(batch)
                     total_loss, total_count = total_loss + loss, total_count + count
         finally:
             self.model.train()
         return total_loss / total_count
 
-    def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
+    def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
+        """The forward of one micro-batch: a sum and its count."""
         with precision.autocast(self.recipe.precision, self.device):
             inputs = precision.inputs_in(self.recipe.precision, batch)
             return accumulate.sum_and_count(self.recipe.loss(self.model, inputs))
@@ -63,7 +64,7 @@ class Step:
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         reference: torch.Tensor | int | None = None
         for batch in batches:
-            loss, count = self._loss(batch)
+            loss, count = self.loss(batch)
             if reference is None:
                 reference = total_count = count
                 total_loss = loss.detach()

@@ -15,7 +15,8 @@ class Plan:
     copies into host memory: parameters, buffers and optimizer state. `flops_per_token` holds the count of this plan
     without recomputation, and what others' formulas give for this model. `reserved_bytes` is what torch's caching
     allocator would reserve on a GPU for the same tensors, with classic and with expandable segments: a model of the
-    allocator, without the GPU's own workspaces.
+    allocator, without the GPU's own workspaces. `blocks` says which blocks were run a few times for all, or why all
+    were run; it is empty where no block is repeated often.
     """
 
     recipe: str
@@ -34,6 +35,7 @@ class Plan:
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())
+    blocks: str = ""
 
     @property
     def tally(self) -> Tally:
