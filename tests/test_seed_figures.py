@@ -14,7 +14,7 @@ def booked(make) -> int:
     with Books() as books:
         kept = make()
         books.memory.accounts()
-        live = books.memory.peak.peak_bytes
+        live = books.memory.book.peak.peak_bytes
     del kept
     return live
 

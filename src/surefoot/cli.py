@@ -80,6 +80,9 @@ def plan(
     on: Annotated[
         str | None, typer.Option("--on", metavar="GPU", help="plan for this GPU, such as h100-sxm; no GPU is needed")
     ] = None,
+    reuse: Annotated[
+        bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
+    ] = True,
     json: JsonOption = False,
 ) -> None:
     """Memory and FLOPs of a step, by account and module, without running it.
@@ -96,7 +99,7 @@ def plan(
     from surefoot.reports.text import plan_text
     from surefoot.ways.plan import plan as way
 
-    record = way(loaded, on=on)
+    record = way(loaded, on=on, reuse=reuse)
     _show(record, plan_text, json=json)
 
 

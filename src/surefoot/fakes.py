@@ -45,6 +45,8 @@ class FakeOperators(TorchDispatchMode):
         self._truths = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:
+            return _device(args[0])
         kwargs = kwargs or {}
         tensors = list(tensors_in([args, kwargs]))
         if all(map(is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
@@ -137,6 +139,11 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
             yield lambda tree: map_tensors(fake, tree)
         finally:
             torch.clear_autocast_cache()
+
+
+def _device(tensor: torch.Tensor) -> torch.device:
+    """Where a tensor is said to be; asked as often as all operators together."""
+    return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
 def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:

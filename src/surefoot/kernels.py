@@ -9,8 +9,9 @@ optimizers' list operators. Random operators and calls above `limit_bytes` are n
 
 from __future__ import annotations
 
+import functools
+import gc
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +51,12 @@ class Kernels:
 
     def __init__(self, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
-        self.too_large: Counter[str] = Counter()
+        self.too_large: set[Any] = set()
+        """The distinct calls that were not tried because of their size; who clears it counts anew."""
+        self.unknown: set[str] = set()
+        """Operators that were seen and that nothing is known of: none, where they can be run."""
         self._known: dict[Any, Kernel | None] = {}
+        self._large: set[Any] = set()
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
         """The kernel of a call; None where the fake version is trusted."""
@@ -62,13 +67,14 @@ class Kernels:
             return None
         key = func, _signature(args), _signature(kwargs)
         if key not in self._known:
-            self._known[key] = self._measure(func, args, kwargs, tensors)
+            if sum(map(_reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
+                self._large.add(key)
+            self._known[key] = None if key in self._large else self._measure(func, args, kwargs)
+        if key in self._large:
+            self.too_large.add(key)
         return self._known[key]
 
-    def _measure(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Kernel | None:
-        if sum(map(_reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
-            self.too_large[str(func)] += 1
-            return None
+    def _measure(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
         if torch.autograd._profiler_enabled():
             return None  # the loop is being profiled, and a second profiler would end the first
         with _disable_current_modes(), torch.autocast("cpu", enabled=False):  # gradients as in the loop: LSTM asks
@@ -85,11 +91,15 @@ def allocated_peak(run: Callable[[], object]) -> int:
     """The most bytes live at once of those that `run` allocated on this thread."""
     from torch.autograd.profiler_legacy import profile
 
+    collecting = gc.isenabled()
+    gc.disable()  # what the collector frees meanwhile was not allocated here
     torch.autograd._enable_profiler_legacy(profile(profile_memory=True).config())
     try:
         run()
     finally:
         threads = torch.autograd._disable_profiler_legacy()
+        if collecting:
+            gc.enable()
     live = peak = 0
     for event in (event for thread in threads for event in thread if event.kind() == "memory_alloc"):
         live += event.cpu_memory_usage()
@@ -97,6 +107,7 @@ def allocated_peak(run: Callable[[], object]) -> int:
     return peak
 
 
+@functools.cache
 def _can_differ(func: Any) -> bool:
     name = func.overloadpacket.__name__
     return (

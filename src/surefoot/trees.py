@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,14 +10,20 @@ import torch
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
     """The tensors of a tree, in order."""
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from tensors_in(item)
-    elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from tensors_in(item)
+    found: list[torch.Tensor] = []
+    _collect((tree,), found)
+    return iter(found)
+
+
+def _collect(items: Iterable[Any], found: list[torch.Tensor]) -> None:
+    """Asked for the operands of every operator: one call for each container, none for what is inside."""
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif isinstance(item, list | tuple):
+            _collect(item, found)
+        elif isinstance(item, dict):
+            _collect(item.values(), found)
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:

@@ -72,6 +72,13 @@ class TinyWorld(World):
         return dataclasses.replace(recipe, micro_batch_size=size, global_batch_tokens=tokens)
 
 
+class OneFakeMode(FakeTensorMode):
+    """Copied layers stay in the world of the first: fake tensors refer to their mode, and `deepcopy` copies it too."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
 class FakeWorld(World):
     """Tensors with a shape and no memory, and `ranks` simulated ranks of which this process is the first.
 
@@ -96,7 +103,7 @@ class FakeWorld(World):
             raise WorldError(f"a world has at least 1 rank, not {ranks}")
         self.ranks = ranks
         self.device = torch.device("cpu")
-        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fake = OneFakeMode(allow_non_fake_inputs=True)
         self.gpu = gpu
         self.kernels = kernels or (Kernels() if gpu is None else GpuKernels(gpu, in_backward=_in_backward))
         self._operators = FakeOperators(self.assumptions, self.kernels, density)

@@ -77,7 +77,7 @@ def test_workspaces_are_reserved_too(small_recipe):
 def test_the_allocator_is_told_of_what_a_kernel_takes_for_a_moment():
     world, told = FakeWorld(gpu=gpu("a100-sxm-80gb")), []
     with world, Books(kernels=world.kernels) as books:
-        books.memory.followers.append(lambda booking: told.append((booking.account, booking.size)))
+        books.memory.book.followers.append(lambda booking: told.append((booking.account, booking.size)))
         q = torch.randn(2, 4, 128, 64, dtype=torch.bfloat16, requires_grad=True)
         nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()
     assert told.count(("workspace", 4 * 2 * 4 * 128 * 65)) == 2

@@ -154,8 +154,8 @@ def test_when_booking_has_ended_the_meters_no_longer_grow():
     with Books(model, most_steps=2) as books:
         for _ in range(3):
             step()
-        held = len(books.memory._events), len(books.memory._bookings)
+        held = len(books.memory.book._events), len(books.memory._bookings)
         for _ in range(5):
             step()
         assert len(books.steps) == 2
-        assert (len(books.memory._events), len(books.memory._bookings)) == held
+        assert (len(books.memory.book._events), len(books.memory._bookings)) == held

@@ -50,18 +50,14 @@ class Pool:
 
     def add(self, block: Block) -> None:
         self._numbers.setdefault(block, len(self._numbers))
-        insort(self.free, (block.size, self._numbers[block], block), key=_order)
+        insort(self.free, (block.size, self._numbers[block], block))  # no two have the same number
 
     def remove(self, block: Block) -> None:
-        del self.free[bisect_left(self.free, (block.size, self._numbers[block]), key=_order)]
+        del self.free[bisect_left(self.free, (block.size, self._numbers[block]))]
 
     def best_fit(self, size: int) -> Block | None:
-        at = bisect_left(self.free, (size, -1), key=_order)
+        at = bisect_left(self.free, (size, -1))
         return self.free[at][2] if at < len(self.free) else None
-
-
-def _order(entry: tuple[int, int, Block] | tuple[int, int]) -> tuple[int, int]:
-    return entry[0], entry[1]
 
 
 class CachingAllocator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +21,8 @@ class GpuKernels:
 
     def __init__(self, gpu: Gpu, *, in_backward: Callable[[], bool]) -> None:
         self.gpu, self.in_backward = gpu, in_backward
-        self.too_large: Counter[str] = Counter()
-        self.unknown: Counter[str] = Counter()
+        self.too_large: set[Any] = set()
+        self.unknown: set[str] = set()
         """Operators that were seen, and whose workspace no rule knows."""
         self._products: dict[bool, Kernel] = {}
 
@@ -33,7 +32,7 @@ class GpuKernels:
         if packet in _PRODUCTS:
             return self._product()
         if packet in _UNKNOWN:
-            self.unknown[packet.__name__] += 1
+            self.unknown.add(packet.__name__)
         rule = _RULES.get(packet)
         return None if rule is None else rule(*args)
 

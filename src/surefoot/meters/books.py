@@ -10,6 +10,7 @@ import torch
 
 from surefoot.kernels import Kernels
 from surefoot.meters.flops import FlopsMeter
+from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
 from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
@@ -21,7 +22,8 @@ from surefoot.records.usage import Usage
 class Books(Listener):
     """Keeps one `Usage` per step: from the end of one update to the end of the next.
 
-    Without a model, every module with parameters that is called from outside a module is one.
+    Without a model, every module with parameters that is called from outside a module is one. With a journal,
+    what happens is written there instead of being booked.
     """
 
     def __init__(
@@ -30,13 +32,16 @@ class Books(Listener):
         *,
         kernels: Kernels | None = None,
         most_steps: int | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.phases = Phases(model)
         self.steps: list[Usage] = []
         self.most_steps = most_steps
-        self.memory = MemoryMeter(self.phases, kernels or Kernels())
-        self.flops = FlopsMeter(self.phases)
-        self.meters: list[Meter] = [self.memory, self.flops, TokensMeter(self.phases)]
+        self.journal = journal
+        self.memory = MemoryMeter(self.phases, kernels or Kernels(), journal)
+        self.flops = FlopsMeter(self.phases, journal)
+        self.tokens = TokensMeter(self.phases, journal)
+        self.meters: list[Meter] = [self.memory, self.flops, self.tokens]
         self._operators = Operators(self.meters)
         self._entered = ExitStack()
 
@@ -49,6 +54,10 @@ class Books(Listener):
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+        self._forget(*self.meters, self)
+
+    def _forget(self, *listeners: Listener) -> None:
+        self.phases.listeners = [each for each in self.phases.listeners if each not in listeners]
 
     def seen(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The batches as they come, their tensors booked as inputs."""
@@ -58,8 +67,11 @@ class Books(Listener):
 
     def close(self) -> Usage:
         """What was used since the books were last closed."""
+        if self.journal is not None:
+            self.journal.close()
+            return Usage()
         tally = Tally.of(account for meter in self.meters for account in meter.accounts())
-        return Usage(tally, self.memory.peak, self.memory.phase_peaks, self.memory.largest)
+        return Usage(tally, self.memory.book.peak, self.memory.book.phase_peaks, self.memory.book.largest)
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         if self._operators.paused:
@@ -67,4 +79,4 @@ class Books(Listener):
         self.steps.append(self.close())
         if self.most_steps is not None and len(self.steps) >= self.most_steps:
             self._operators.paused = True
-            self.phases.listeners = [each for each in self.phases.listeners if each not in self.meters]
+            self._forget(*self.meters)

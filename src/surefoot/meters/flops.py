@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
@@ -26,21 +27,30 @@ aten = torch.ops.aten
 class FlopsMeter(Meter):
     """Books `flops/PHASE/MODULE`."""
 
-    def __init__(self, phases: Phases) -> None:
-        self.phases = phases
+    def __init__(self, phases: Phases, journal: Journal | None = None) -> None:
+        self.phases, self.book = phases, self if journal is None else journal
         self._counted: dict[tuple[Segment, bool, str], int] = defaultdict(int)
-        self._attention: list[tuple[int, int]] = []
-        self.attention: tuple[tuple[int, int], ...] = ()
+        self._attention: list[tuple[int, ...]] = []
+        self.attention: tuple[tuple[int, ...], ...] = ()
         """Of every attention in forward: heads x head size, and how many keys."""
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         formula = FORMULAS.get(func.overloadpacket)
         if formula is not None:
             place = self.phases.now(), self.phases.recomputing(), self.phases.module()
-            self._counted[place] += formula(out, *args, **kwargs)
+            attention: tuple[int, ...] = ()
             if formula is _attention and not place[1]:
                 query, key = args[:2]
-                self._attention.append((query.shape[-3] * query.shape[-1], key.shape[-2]))
+                attention = query.shape[-3] * query.shape[-1], key.shape[-2]
+            self.book.count_flops(*place, formula(out, *args, **kwargs), attention)
+
+    def count_flops(
+        self, segment: Segment, again: bool, module: str, amount: int, attention: tuple[int, ...] = ()
+    ) -> None:
+        """An operator did so many; `attention` if it was one in forward."""
+        self._counted[segment, again, module] += amount
+        if attention:
+            self._attention.append(attention)
 
     def accounts(self) -> list[Account]:
         booked = [

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases
 from surefoot.records.tally import Account
@@ -19,8 +20,8 @@ from surefoot.trees import tensors_in
 class TokensMeter(Meter):
     """Books `tokens/trained`."""
 
-    def __init__(self, phases: Phases) -> None:
-        self.phases = phases
+    def __init__(self, phases: Phases, journal: Journal | None = None) -> None:
+        self.phases, self.book = phases, self if journal is None else journal
         self._counted = 0
 
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -28,7 +29,11 @@ class TokensMeter(Meter):
         if given is None or self.phases.segment.name != "forward":
             return
         integers = not given.dtype.is_floating_point and given.dtype is not torch.bool
-        self._counted += given.numel() if integers else len(given) if given.dim() else 1
+        self.book.count_tokens(given.numel() if integers else len(given) if given.dim() else 1)
+
+    def count_tokens(self, amount: int) -> None:
+        """A model was given so many."""
+        self._counted += amount
 
     def accounts(self) -> list[Account]:
         booked = [Account("tokens/trained", self._counted, "tokens")]

@@ -42,6 +42,9 @@ class Plan:
     `reserved_bytes` is what a model of torch's caching allocator would reserve on a GPU for the same tensors, with
     classic and with expandable segments, and `allocated_bytes` the peak of its blocks. Where the plan is for a GPU,
     `fit` says whether it fits.
+
+    `blocks` says which blocks were run a few times for all, or why all were run; it is empty where no block is
+    repeated often.
     """
 
     recipe: str
@@ -64,6 +67,7 @@ class Plan:
     assumptions: tuple[str, ...] = field(default=())
     choices: tuple[str, ...] = ()
     """What was settled for this model, and why: the blocks that are recomputed, the optimizer's groups."""
+    blocks: str = ""
 
     @property
     def live_bytes(self) -> int:

@@ -43,6 +43,7 @@ def plan_text(plan: Plan) -> RenderableType:
         *_reserved(plan),
         Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
         *map(Text, plan.choices),
+        *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
 

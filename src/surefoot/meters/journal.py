@@ -1,0 +1,155 @@
+"""Journal: what the meters saw, entry by entry, to be posted to the books later, as it was or unrolled.
+
+An entry is words, sizes and numbers. Words say what happened. Sizes (bytes, shapes, FLOPs) seldom depend on how often
+a block is repeated. Numbers do: the block that a module belongs to, and how many storages of the same kind were booked
+since the one that is meant.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from surefoot.phases import Segment
+
+Numbers = tuple[int, ...]
+Split = Callable[[str], tuple[str, Numbers]]
+"""Parts a module's name into a pattern and the number of the repeated block in it, if it is in one."""
+
+
+class Entry(NamedTuple):
+    """One line of a journal."""
+
+    words: tuple[Any, ...]
+    sizes: Numbers = ()
+    numbers: Numbers = ()
+
+
+class Noted(NamedTuple):
+    """A storage: of its kind the how manieth, or by the name it had before the journal began; and its age."""
+
+    words: tuple[Any, ...]
+    numbers: Numbers
+    entry: int = -1
+
+
+class Journal:
+    """Takes the place of the books while the meters look on."""
+
+    def __init__(self, split: Split) -> None:
+        self.entries: list[Entry] = []
+        self._split = split
+        self._kinds: Counter[tuple[Any, ...]] = Counter()
+        self._freed: dict[int, Noted] = {}
+
+    def enter(self, segment: Segment) -> None:
+        self.entries.append(Entry(("enter", segment)))
+
+    def book(self, size: int, account: str, module: str, operator: str, tensor: str) -> Noted:
+        pattern, block = self._split(module)
+        shape, sizes = _shape(tensor)
+        words = ("book", account, pattern, operator, shape)
+        self.entries.append(Entry(words, (size, *sizes), block))
+        self._kinds[words] += 1
+        return Noted((words,), (self._kinds[words],), len(self.entries) - 1)
+
+    def free(self, booked: Noted) -> None:
+        self._freed[len(self.entries)] = booked
+        self.entries.append(Entry(("free", *booked.words), (), self._since(booked)))
+
+    def settle(self, booked: Noted, account: str, module: str) -> None:
+        pattern, block = self._split(module)
+        self.entries.append(Entry(("settle", account, pattern, *booked.words), (), (*block, *self._since(booked))))
+
+    def _since(self, booked: Noted) -> Numbers:
+        return booked.numbers if booked.entry < 0 else (self._kinds[booked.words[0]] - booked.numbers[0],)
+
+    def settle_born_in(self, phases: tuple[str, ...], account: str) -> None:
+        self.entries.append(Entry(("settle_born_in", account, phases)))
+
+    def book_workspace(self, size: int, module: str, operator: str) -> None:
+        pattern, block = self._split(module)
+        self.entries.append(Entry(("workspace", pattern, operator), (size,), block))
+
+    def count_flops(self, segment: Segment, again: bool, module: str, amount: int, attention: Numbers) -> None:
+        pattern, block = self._split(module)
+        self.entries.append(Entry(("flops", again, pattern), (amount, *attention), block))
+
+    def count_tokens(self, amount: int) -> None:
+        self.entries.append(Entry(("tokens",), (amount,)))
+
+    def close(self) -> None:
+        self.entries.append(Entry(("close",)))
+
+    def finished(self) -> list[Entry]:
+        """All entries. Segments have their names by now; what was freed at once stands in the order of age."""
+        entries: list[Entry] = []
+        for freeing, together in itertools.groupby(enumerate(self.entries), lambda item: item[1].words[0] == "free"):
+            run = list(together)
+            entries += (_named(entry) for _, entry in (sorted(run, key=self._age) if freeing else run))
+        return entries
+
+    def _age(self, item: tuple[int, Entry]) -> tuple[int, tuple[Any, ...], Numbers]:
+        booked = self._freed[item[0]]
+        return (booked.entry, (), ()) if booked.entry >= 0 else (-1, booked.words, booked.numbers)
+
+
+def _named(entry: Entry) -> Entry:
+    return Entry(("enter", entry.words[1].name)) if entry.words[0] == "enter" else entry
+
+
+def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator[None]:
+    """Posts entries to the books and pauses where the journal was closed.
+
+    `storages` are the bookings of what was there before the journal began, by the names it has for them.
+    """
+    memory, flops, tokens = books.memory.book, books.flops, books.tokens
+    segment, booked = books.phases.segment, defaultdict(list)
+    for words, sizes, numbers in entries:
+        kind = words[0]
+        if kind == "book":
+            _, account, pattern, operator, shape = words
+            tensor = _filled(shape, sizes[1:])
+            booked[words].append(memory.book(sizes[0], account, _filled(pattern, numbers), operator, tensor))
+        elif kind == "free":
+            memory.free(_storage(words[1:], numbers, booked, storages))
+        elif kind == "settle":
+            _, account, pattern, *named = words
+            block = pattern.count("{}")
+            storage = _storage(tuple(named), numbers[block:], booked, storages)
+            memory.settle(storage, account, _filled(pattern, numbers[:block]))
+        elif kind == "settle_born_in":
+            memory.settle_born_in(words[2], words[1])
+        elif kind == "workspace":
+            memory.book_workspace(sizes[0], _filled(words[1], numbers), words[2])
+        elif kind == "enter":
+            segment = Segment(words[1])
+            memory.enter(segment)
+        elif kind == "flops":
+            flops.count_flops(segment, words[1], _filled(words[2], numbers), sizes[0], sizes[1:])
+        elif kind == "tokens":
+            tokens.count_tokens(sizes[0])
+        else:
+            yield
+
+
+def _storage(words: tuple[Any, ...], numbers: Numbers, booked: dict[Any, Any], storages: dict[Any, Any]) -> Any:
+    if isinstance(words[0], tuple):
+        return booked[words[0]][-1 - numbers[0]]
+    return storages[tuple(_filled(word, numbers) for word in words)]
+
+
+def _shape(tensor: str) -> tuple[str, Numbers]:
+    """`float32[4, 8]` as `float32[{}, {}]` and its sizes."""
+    dtype, _, sizes = tensor.partition("[")
+    found = tuple(map(int, re.findall(r"\d+", sizes)))
+    return f"{dtype}[{', '.join('{}' for _ in found)}]", found
+
+
+def _filled(pattern: str, numbers: Numbers) -> str:
+    for number in numbers:
+        pattern = pattern.replace("{}", str(number), 1)
+    return pattern

@@ -1,0 +1,164 @@
+"""Memory book: bookings and their events, in plain data; finds the peak of a step and of each of its phases."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable
+
+from surefoot.phases import Segment
+from surefoot.records.tally import Account
+from surefoot.records.usage import Holding, Peak
+
+HOLDINGS = 5
+"""How many of the largest storages at the peak are kept by name."""
+
+
+class Booking:
+    """One storage: its bytes, its account, the module and operator that made it, and for which tensor."""
+
+    __slots__ = ("account", "born", "live", "module", "number", "operator", "size", "tensor")
+
+    def __init__(self, size: int, account: str, module: str, operator: str, tensor: str, born: Segment) -> None:
+        self.size, self.account, self.module, self.operator = size, account, module, operator
+        self.tensor, self.born, self.live, self.number = tensor, born, True, 0
+
+
+class MemoryBook:
+    """Keeps `memory/ACCOUNT/MODULE`: the bytes live at the step's peak."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.followers: list[Callable[[Booking], None]] = []
+        """Called with every storage when it is booked, and again when it is freed.
+
+        What is freed at once is told in the order in which it was booked: autocast, for one, lets go of the weights it
+        has cast in an order that differs from run to run.
+        """
+        self.peak = Peak()
+        self.largest: tuple[Holding, ...] = ()
+        self.phase_peaks: dict[str, Peak] = {}
+        self._segment = segment
+        self._live: dict[Booking, None] = {}
+        self._carried: list[Booking] = []
+        self._events: list[tuple[Booking | None, Segment, str]] = []
+        self._unsettled: list[Booking] = []
+        self._freed: list[Booking] = []
+        self._numbers = itertools.count()
+
+    def enter(self, segment: Segment) -> None:
+        """A stretch of a phase begins; one that allocates nothing has a peak too."""
+        self._segment = segment
+        self._events.append((None, segment, ""))
+
+    def book(self, size: int, account: str, module: str, operator: str, tensor: str) -> Booking:
+        """A storage is there from now on."""
+        if self._freed:
+            self._tell_freed()
+        booking = Booking(size, account, module, operator, tensor, self._segment)
+        booking.number = next(self._numbers)
+        self._live[booking] = None
+        self._events.append((booking, self._segment, operator))
+        for follow in self.followers:
+            follow(booking)
+        if account == "temporary":
+            self._unsettled.append(booking)
+        return booking
+
+    def free(self, booking: Booking) -> None:
+        """A storage is gone."""
+        booking.live = False
+        del self._live[booking]
+        self._events.append((booking, self._segment, ""))
+        self._freed.append(booking)
+
+    def _tell_freed(self) -> None:
+        for booking in sorted(self._freed, key=lambda booking: booking.number):
+            for follow in self.followers:
+                follow(booking)
+        self._freed.clear()
+
+    def settle(self, booking: Booking, account: str, module: str) -> None:
+        """What a storage is for has become known."""
+        booking.account, booking.module = account, module
+
+    def settle_born_in(self, phases: tuple[str, ...], account: str) -> None:
+        """What was made in these phases, is still there and is for nothing yet, is for this."""
+        waiting, self._unsettled = self._unsettled, []
+        for booking in waiting:
+            if not booking.live or booking.account != "temporary":
+                continue
+            if booking.born.name in phases:
+                booking.account = account
+            else:
+                self._unsettled.append(booking)
+
+    def book_workspace(self, size: int, module: str, operator: str) -> None:
+        """Bytes that a kernel takes and gives back: there beside its results, and gone."""
+        booking = Booking(size, "workspace", module, operator, "", self._segment)
+        self._events += [(booking, self._segment, operator), (booking, self._segment, "")]
+        self._tell_freed()
+        for follow in self.followers:
+            follow(booking)
+            follow(booking)
+
+    def live(self) -> list[Booking]:
+        """What is there now, in the order in which it came."""
+        return list(self._live)
+
+    def accounts(self) -> list[Account]:
+        """The step's peak by account and module; `peak` and `phase_peaks` say when it was."""
+        self._tell_freed()
+        live_at_peak = self._replay()
+        amounts: dict[str, int] = defaultdict(int)
+        for booking in live_at_peak:
+            amounts[f"memory/{booking.account}/{booking.module}".rstrip("/")] += booking.size
+        self.largest = tuple(map(_holding, sorted(live_at_peak, key=lambda booking: -booking.size)[:HOLDINGS]))
+        self._carried = self.live()
+        self._events.clear()
+        self._unsettled = [booking for booking in self._unsettled if booking.live]
+        return [Account(name, amount, "bytes") for name, amount in amounts.items()]
+
+    def _replay(self) -> list[Booking]:
+        """Finds the peak of the step and of each phase, and returns what was live at the step's."""
+        present, running = set(self._carried), None
+        live = highest = sum(booking.size for booking in self._carried)
+        at, self.phase_peaks = -1, {}
+        for index, (booking, segment, operator) in enumerate(self._events):
+            if segment is not running:
+                running = segment
+                self._raise_peak(Peak(live, segment.name))
+            if booking is None:
+                continue
+            if booking in present:
+                present.remove(booking)
+                live -= booking.size
+                continue
+            present.add(booking)
+            live += booking.size
+            self._raise_peak(Peak(live, segment.name, booking.module, operator))
+            if live > highest:
+                highest, at = live, index
+        self.peak = max(self.phase_peaks.values(), key=lambda peak: peak.peak_bytes, default=Peak(live))
+        return self._live_after(at)
+
+    def _raise_peak(self, peak: Peak) -> None:
+        before = self.phase_peaks.get(peak.phase)
+        if before is None or peak.peak_bytes > before.peak_bytes:
+            self.phase_peaks[peak.phase] = peak
+
+    def _live_after(self, index: int) -> list[Booking]:
+        """What was live after an event: an event of a storage not yet present is its birth, else its end."""
+        present = dict.fromkeys(self._carried)
+        for booking, _, _ in self._events[: index + 1]:
+            if booking is None:
+                continue
+            if booking in present:
+                del present[booking]
+            else:
+                present[booking] = None
+        return list(present)
+
+
+def _holding(booking: Booking) -> Holding:
+    made = booking.born.name, booking.operator, booking.tensor
+    return Holding(booking.size, booking.account, booking.module, *made)

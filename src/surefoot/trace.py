@@ -1,0 +1,139 @@
+"""Trace: a recipe's step and what stands around it, run on fake tensors and booked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+
+from surefoot.costs.caching_allocator import Follower
+from surefoot.data.batches import batches_of
+from surefoot.gpu.target import Gpu
+from surefoot.meters.books import Books
+from surefoot.randomness import kept
+from surefoot.recipe import Recipe
+from surefoot.records.usage import Usage
+from surefoot.step import Step
+from surefoot.trees import map_tensors, tensors_in
+from surefoot.world import FakeWorld
+
+
+@dataclasses.dataclass
+class Trace:
+    """What was booked, stretch by stretch, and what had to be assumed."""
+
+    step: Step
+    init: Usage
+    first: Usage = Usage()
+    steady: Usage = Usage()
+    evaluate: Usage = Usage()
+    resume: Usage = Usage()
+    attention: tuple[tuple[int, ...], ...] = ()
+    allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    state_bytes: int = 0
+    assumed: dict[str, int] = dataclasses.field(default_factory=dict)
+    too_large: int = 0
+    """How many distinct kernels were too large to try."""
+    unknown: frozenset[str] = frozenset()
+    """The operators whose workspace on the GPU no rule knows."""
+    blocks: str = ""
+    """Which blocks stand for all, or why none do; empty where no block is repeated often."""
+
+
+class Tracing:
+    """Builds a step in a fake world, under the meters, and runs it. Enter it before anything else."""
+
+    def __init__(self, recipe: Recipe, gpu: Gpu | None = None) -> None:
+        self.recipe = recipe
+        self.world = FakeWorld(density=recipe.density, gpu=gpu)
+        self.kernels = self.world.kernels
+        self.books = Books(kernels=self.kernels)
+        self._followers = {
+            kind: Follower(expandable_segments=kind == "expandable") for kind in ("classic", "expandable")
+        }
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._entered.enter_context(kept())
+        self._entered.enter_context(self.world)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def build(self) -> Trace:
+        """The model and the optimizer."""
+        self.books.memory.book.followers += self._followers.values()
+        with self.books:
+            step = Step(self.recipe, self.world)
+            made = Trace(step, init=self.books.close())
+            self.books.phases.find(step.model)
+        return made
+
+    def run(self, made: Trace) -> None:
+        """Two steps, the first of which makes the optimizer's state; an evaluation; and a resume."""
+        books, step, loaded = self.books, made.step, self.loaded(self.books)
+        with books:
+            step(next(loaded))
+            step(next(loaded))
+            made.first, made.steady = books.steps
+            made.attention = books.flops.attention
+            books.close()  # the gradients of the last step are gone by now
+            made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
+            made.assumed = dict(self.world.assumptions)
+            step.evaluate(next(loaded))
+            made.evaluate = books.close()
+        saved = saved_state(step)
+        made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
+        with Books(kernels=self.kernels) as beside:
+            beside.memory.see(saved)
+            made.resume = self.resumed(beside, saved)
+        made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
+
+    def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
+        """The micro-batches of one step after the other."""
+        batches = batches_of(self.recipe)
+        while True:
+            yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches()))
+
+    def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """What the allocators had in use at most, and have reserved by now; they are told nothing more."""
+        self.books.memory.book.followers.clear()
+        allocators = {kind: follower.allocator for kind, follower in self._followers.items()}
+        return (
+            {kind: allocator.peak_allocated_bytes for kind, allocator in allocators.items()},
+            {kind: allocator.reserved_bytes for kind, allocator in allocators.items()},
+        )
+
+    def resumed(self, books: Books, saved: dict[str, Any] | None) -> Usage:
+        """A step is built anew beside a saved state, which is booked already, and takes it over."""
+        books.close()
+        step = Step(self.recipe, self.world)
+        if saved is not None:
+            load_state(step, saved)
+        return books.close()
+
+
+def saved_state(step: Step) -> dict[str, Any]:
+    """The state of a step as it comes from a file: every tensor once more, tied ones once."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        return copies.setdefault(id(tensor.untyped_storage()), torch.empty_like(tensor))
+
+    model = step.model.state_dict()
+    model.update(map_tensors(copy, dict(model)))  # in place: it also says which versions its modules have
+    return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict())}
+
+
+def load_state(step: Step, saved: dict[str, Any]) -> None:
+    step.model.load_state_dict(saved["model"])
+    step.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(tensor.untyped_storage()): tensor for tensor in tensors}.values())
