@@ -1,7 +1,6 @@
 """A step that was saved and restored goes on as if nothing had happened, to the last bit."""
 
 import gc
-import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -223,7 +222,7 @@ def test_the_one_step_resumes_bit_for_bit(checkpoints, small_recipe, precision):
 
 
 def test_a_compiled_model_has_the_names_of_a_plain_one():
-    model = nn.Sequential(nn.Linear(2, 2))
+    model = Net()
     compiled = torch.compile(model, backend="eager")
     plain, other = (
         SimpleNamespace(
@@ -236,7 +235,7 @@ def test_a_compiled_model_has_the_names_of_a_plain_one():
     )
     names = [[place for place, _ in leaves(state_of(each))] for each in (plain, other)]
     assert names[0] == names[1]
-    assert list(itertools.islice(state_of(other)["model"], 1)) == ["0.weight"]
+    assert ("extra", "_extra_state", "calls") in names[1]
 
 
 @pytest.mark.skipif(not allocator.available(), reason="no C++ compiler")

@@ -6,8 +6,9 @@ import json
 import math
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,11 @@ def map_leaves(function: Callable[[Place, Any], Any], tree: Any, place: Place = 
     return function(place, tree)
 
 
-def leaves(tree: Any) -> Iterator[tuple[Place, Any]]:
+def leaves(tree: Any) -> list[tuple[Place, Any]]:
     """Every leaf of a tree, and where it is."""
     found: list[tuple[Place, Any]] = []
     map_leaves(lambda place, leaf: found.append((place, leaf)), tree)
-    return iter(found)
+    return found
 
 
 def _memory(tensor: torch.Tensor) -> Any:
@@ -86,7 +87,7 @@ def _dense_stride(tensor: torch.Tensor) -> tuple[int, ...]:
 
 def _fresh(name: str, taken: dict[str, torch.Tensor]) -> str:
     """`{"a.b": x, "a": {"b": y}}` holds two tensors of one name."""
-    names = [name, *(f"{name}~{number}" for number in range(2, len(taken) + 3))]
+    names = chain([name], (f"{name}~{number}" for number in count(2)))
     return next(each for each in names if each not in taken)
 
 

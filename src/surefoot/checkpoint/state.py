@@ -29,7 +29,7 @@ def state_of(step: Stepping) -> State:
     return {
         "number": getattr(step, "number", 0),
         "model": _live(step.model),
-        "extra": _extra(step.model),
+        "extra": {_plain(name): value for name, value in _extra(step.model).items()},
         "optimizer": _optimizer_state(step.optimizer, _names(step.model)),
         "scheduler": step.scheduler.state_dict(),
         "scaler": step.scaler.state_dict(),
@@ -42,11 +42,12 @@ def restore(step: Stepping, checkpoint: Checkpoint) -> State:
     Parameters and buffers are filled where they are; what the optimizer remembers is read into its place at once.
     """
     outline, live, names = checkpoint.outline(), _live(step.model), _names(step.model)
-    _refuse_another_model(set(outline["model"]), set(live))
+    extra = {_plain(name): name for name in _extra(step.model)}
+    _refuse_another_model({*outline["model"], *outline["extra"]}, {*live, *extra})
     room = _room(outline["optimizer"]["state"], {name: parameter for parameter, name in names.items()})
     state: State = checkpoint.load({"model": live, "optimizer": {"state": room}})
-    if state["extra"]:
-        _bare(step.model).load_state_dict(state["extra"], strict=False)
+    if extra:
+        _bare(step.model).load_state_dict({extra[name]: state["extra"][name] for name in extra}, strict=False)
     _restore_optimizer(step.optimizer, state["optimizer"], names)
     step.scheduler.load_state_dict(state["scheduler"])
     step.scaler.load_state_dict(state["scaler"])
