@@ -2,6 +2,7 @@
 
     python bench/plan_memory.py [--quick | --full-size] [--models a,b] [--settings a,b] [--out FILE] [--markdown]
     python bench/plan_memory.py --explain MODEL/SETTING
+    python bench/plan_memory.py --compiled [--models a,b] [--settings a,b]
 
 Each case (`memory_cases.py`) is looked at three times, each in a process of its own with one thread:
 
@@ -13,11 +14,15 @@ What is compared: the peak of the first and of a steady step (the third; the sec
 each of them the peak of every phase, from the end of one update to the end of the next. Bytes live before
 the model was built do not count: the data set is among them, the micro-batches that a step takes are not.
 A case's error is its worst: of both steps, and of every phase in them, each relative to its own truth.
+
+`--compiled` holds the plan, which is that of the step before it is compiled, against a steady step with each block and
+with the whole model compiled: how much too high it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import multiprocessing
@@ -32,6 +37,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -108,6 +114,26 @@ def truth(recipe: Recipe) -> dict[str, Any]:
     return {"first": first, "second": second, "steady": third}
 
 
+def compiled(recipe: Recipe, way: str) -> dict[str, Any]:
+    """A steady step of a model that was compiled before anyone looked on."""
+    allocator.install()
+    world = World()
+    batches = batches_of(recipe)
+    baseline = allocator.live_bytes()
+    step = Step(replace(recipe, compile=way), world)
+
+    def take() -> None:
+        step(world.take(batches) for _ in range(recipe.micro_batches()))
+
+    take()
+    with Phases(step.model) as phases:
+        peaks = PhasePeaks(phases, baseline)
+        phases.listeners.append(peaks)
+        take()
+        take()
+    return {"second": peaks.steps[0], "steady": peaks.steps[1]}
+
+
 def predicted(recipe: Recipe) -> dict[str, Any]:
     """The plan's peaks."""
     began = time.process_time()
@@ -125,6 +151,8 @@ LOOKS: dict[str, Callable[[Recipe], dict[str, Any]]] = {
     "truth": truth,
     "predicted": predicted,
     "memtracker": memtracker,
+    "compiled blocks": functools.partial(compiled, way="blocks"),
+    "compiled whole": functools.partial(compiled, way="whole"),
 }
 
 
@@ -310,6 +338,26 @@ def result(rows: list[dict[str, Any]]) -> str:
         f"RESULT cases={len(rows)} worst_pct={max(known, default=float('nan')):.4f} "
         f"median_pct={middle:.4f} crashes={len(errors) - len(known)}"
     )
+
+
+# ------------------------------------------------------------------------------------------- compiled
+
+
+def compare_compiled(cases: list[str]) -> None:
+    """Prints the plan beside the allocator's peaks of the step as written, with compiled blocks and compiled whole."""
+    print("| case | planned MB | as written MB | blocks compiled MB | plan is | whole compiled MB | plan is |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for case in cases:
+        looks = ("predicted", "truth", "compiled blocks", "compiled whole")
+        found = {look: look_at(look, case) for look in looks}
+        for look, each in found.items():
+            if "error" in each:
+                print(f"{case}, {look}: {each['error']}", file=sys.stderr)
+                return
+        plan, written, *peaks = (each["steady"]["step"] for each in found.values())
+        cells = [case, f"{plan / 1e6:.2f}", f"{written / 1e6:.2f}"]
+        cells += [text for peak in peaks for text in (f"{peak / 1e6:.2f}", f"{percent(plan, peak):+.1f}%")]
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 # ------------------------------------------------------------------------------------------- the record
@@ -530,6 +578,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument("--markdown", action="store_true", help="also print a table with one line for each model")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--compiled", action="store_true", help="hold the plan against compiled steps instead")
     parser.add_argument("--explain", metavar="CASE", help="where allocated and booked bytes of a case part ways")
     arguments = parser.parse_args()
     if not allocator.available():
@@ -539,6 +588,9 @@ def main() -> None:
     install_transformers(cases)
     if arguments.explain:
         explain(arguments.explain)
+        return
+    if arguments.compiled:
+        compare_compiled(cases)
         return
     print(COLUMNS)
     rows = []

@@ -117,3 +117,30 @@ def test_the_step_carries_no_instrumentation():
     source = inspect.getsource(surefoot.step)
     for word in ("meter", "phase", "watch", "ledger", "time", "hook", "print"):
         assert not re.search(rf"\b{word}\b", source)
+
+
+def test_a_skipped_step_does_not_move_the_schedule():
+    made = recipe(precision="16-mixed", schedule=lambda step, steps: 1 / (step + 1), max_steps=10)
+    with World() as world:
+        step = Step(made, world)
+        x, y, kept = batch_of(8, 0)
+        step([(x * 1e30, y, kept)])
+        assert step.scheduler.last_epoch == 0
+        assert step.optimizer.param_groups[0]["lr"] == 0.1
+        step([(x, y, kept)])
+        assert step.scheduler.last_epoch == 1
+
+
+def test_clipping_comes_after_unscaling():
+    """The norm is that of the gradients, not of the scaled ones, and the update is as long as the clip allows."""
+    pieces = [batch_of(8, seed) for seed in range(2)]
+    norms = {}
+    for precision in ("32-true", "16-mixed"):
+        with World() as world:
+            step = Step(recipe(precision=precision, max_grad_norm=1e-3), world)
+            before = [parameter.detach().clone() for parameter in step.parameters]
+            norms[precision] = step(pieces).grad_norm.item()
+            moved = [now.detach() - then for now, then in zip(step.parameters, before, strict=True)]
+            length = torch.linalg.vector_norm(torch.cat([each.flatten() for each in moved]))
+            assert length == pytest.approx(0.1 * 1e-3, rel=1e-2)
+    assert norms["16-mixed"] == pytest.approx(norms["32-true"], rel=0.01)

@@ -54,7 +54,9 @@ class Step:
 
     def choices(self) -> tuple[str, ...]:
         """What was settled for this model, and why: one sentence each."""
-        return (*self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
+        kept = precision.in_float32(self.recipe.precision, self.device)
+        mixed = [f"precision={self.recipe.precision}: in float32 stays {kept}"] if kept != "everything" else []
+        return (*mixed, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any]) -> torch.Tensor:
         """The loss over all elements of some batches, in evaluation mode and without gradients.

@@ -58,6 +58,7 @@ def profile_text(profile: Profile, ledger: Ledger) -> RenderableType:
         ledger_text(ledger),
         Text(f"\nstep {seconds_text(seconds)} ({profile.timed_steps} steps, {spread}) on {profile.device}"),
         Text(f"{flops_text(flops / seconds)}/s = {flops_text(flops)} counted per step / {seconds_text(seconds)}"),
+        *(Text(f"graph break at {each}", style="yellow") for each in profile.graph_breaks),
         Text(f"MFU: none, since there is no datasheet peak for {profile.device!r}", style="dim"),
     )
 

@@ -1,4 +1,4 @@
-"""Clip: the gradients' total norm, cut to a maximum after they are unscaled."""
+"""Clip: the gradients' total norm, cut to a maximum after they are unscaled and divided by the count."""
 
 from collections.abc import Iterable
 

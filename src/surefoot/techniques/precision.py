@@ -6,6 +6,8 @@
 | `bf16-mixed` | float32    | bfloat16 where autocast allows | no               |
 | `16-mixed`   | float32    | float16 where autocast allows  | yes              |
 | `bf16-true`  | bfloat16   | bfloat16                       | no               |
+
+Gradients and optimizer state have the format of the parameters. `in_float32` says what else stays in float32.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,21 @@ import torch
 from surefoot.recipe import Precision
 from surefoot.trees import map_tensors
 
+_ON_CPU = "losses and products over elements"
+_ON_CUDA = "norms, softmax, losses, exponentials, logarithms, powers, sums and products over elements"
+"""By torch's own lists of autocast operators; on the CPU norms and softmax compute in the smaller format."""
+
 _COMPUTE = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+def in_float32(precision: Precision, device: torch.device) -> str:
+    """What is kept or computed in float32, in words; the step's own sum of losses is, whatever the precision."""
+    if precision == "32-true":
+        return "everything"
+    if precision == "bf16-true":
+        return "nothing but what the model asks for"
+    computed = _ON_CPU if device.type == "cpu" else _ON_CUDA
+    return f"parameters, gradients, optimizer state; results of embeddings, {computed}"
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
             step, (first, steady) = _booked(replace(recipe, compile="off"), world, loaded)
             if recipe.compile != "off":
                 del step
+                gc.collect()
                 step = Step(recipe, world)
                 breaks = _breaks(lambda: step.evaluate(loaded()))
                 step(loaded())  # compiles

@@ -1,0 +1,141 @@
+"""Compile: where it holds, what it leaves alone, and which graph breaks it names."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import surefoot
+from surefoot import Recipe
+from surefoot.errors import RecipeError
+from surefoot.step import Step
+from surefoot.techniques.compile import graph_breaks
+from surefoot.world import FakeWorld, TinyWorld, World
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler itself
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled_before():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+LINE = next(
+    f"{__file__}:{number}"
+    for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+    if text.endswith("# the break")
+)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.layer(x).relu()
+        if x.sum().item() > 1e9:  # the break
+            x = x + 1
+        return x * 2
+
+
+class Breaking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x.sin()
+
+
+def breaking(**changes) -> Recipe:
+    plain = Recipe(
+        model=Breaking,
+        data=lambda: torch.utils.data.TensorDataset(torch.randn(64, 4)),
+        loss=lambda model, batch: model(batch[0]).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        micro_batch_size=4,
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def graphs_run(recipe: Recipe, world: World) -> int:
+    """How many compiled graphs one forward runs."""
+    ran = []
+
+    def backend(graph, inputs):
+        return lambda *args: ran.append(1) or graph.forward(*args)
+
+    with torch.compiler.set_stance(force_backend=backend), world:
+        Step(recipe, world).model(torch.randn(2, 4))
+    return len(ran)
+
+
+def test_blocks_or_the_whole_model_are_compiled_in_a_real_world_only():
+    smooth = lambda: nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(3)))  # noqa: E731
+    recipe = breaking(model=smooth)
+    assert graphs_run(recipe, World()) == 0
+    assert graphs_run(dataclasses.replace(recipe, compile="blocks"), World()) == 3
+    assert graphs_run(dataclasses.replace(recipe, compile="whole"), World()) == 1
+    assert graphs_run(dataclasses.replace(recipe, compile=True), World()) == 1
+    assert graphs_run(dataclasses.replace(recipe, compile="whole"), TinyWorld()) == 0
+    assert not FakeWorld.compiles
+
+
+@pytest.mark.parametrize("way", ["blocks", "whole"])
+def test_graph_breaks_are_named_with_file_and_line(way: str):
+    """If this fails on `compile_subgraph_reason`, torch no longer tells a backend why a graph ended."""
+    with World() as world:
+        step = Step(breaking(compile=way), world)
+        breaks = graph_breaks(lambda: step.model(torch.randn(2, 4)))
+    assert [each.where for each in breaks] == [LINE]
+    assert "Tensor.item()" in breaks[0].reason
+
+
+def test_code_without_a_break_has_none():
+    compiled = torch.compile(lambda x: x.sin().cos())
+    assert graph_breaks(lambda: compiled(torch.randn(3))) == ()
+
+
+def test_profile_lists_graph_breaks_and_equals_the_plan():
+    with torch.compiler.set_stance(force_backend="eager"):
+        recipe = breaking(compile="whole")
+        plan, profile = surefoot.plan(recipe), surefoot.profile(recipe, timed_steps=1)
+    assert plan.first == profile.first
+    assert plan.steady == profile.steady
+    (graph_break,) = profile.graph_breaks
+    assert graph_break.startswith(f"{LINE}: ")
+    assert plan.choices[0].startswith("compile=whole: this is the step as it was written")
+    assert surefoot.check(recipe).findings == ()
+
+
+def test_state_keeps_its_names_and_a_compiled_run_is_exported(small_recipe, tmp_path):
+    recipe = small_recipe("gpt", "max_steps=1", "compile=blocks")
+    with torch.compiler.set_stance(force_backend="aot_eager"):
+        run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    assert surefoot.export(run.path).weights_difference == 0
+    with World() as world:
+        assert list(Step(recipe, world).model.state_dict()) == list(recipe.model().state_dict())
+
+
+def test_words_and_booleans(small_recipe):
+    assert small_recipe("gpt", "compile=off").compile == "off"
+    assert small_recipe("gpt", "compile=true").compile == "whole"
+    assert breaking(compile=False).compile == "off"
+    made = small_recipe("gpt", "compile=blocks", "compile_mode=max-autotune", "compile_dynamic=no")
+    assert (made.compile, made.compile_mode, made.compile_dynamic) == ("blocks", "max-autotune", False)
+    with pytest.raises(RecipeError, match="compile 'some' is not one of off, blocks, whole"):
+        breaking(compile="some")
+    with pytest.raises(RecipeError, match="compile_mode 'fast' is not one of default"):
+        breaking(compile_mode="fast")
+
+
+def test_a_model_without_blocks_is_refused(small_recipe):
+    with World() as world, pytest.raises(RecipeError, match="compile='whole' needs none"):
+        Step(small_recipe("fashion", "compile=blocks"), world)
