@@ -1,5 +1,8 @@
 """Windows: every token of every shard once, however the batches are cut."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -59,6 +62,18 @@ def test_an_epoch_holds_every_window_once(corpus):
     seen = torch.cat([windows.__getitems__(sample_ids(len(windows), 5, first, 1))[0] for first in range(len(windows))])
     inside = windows.__getitems__(range(len(windows)))[0]
     assert sorted(seen.tolist()) == sorted(inside.tolist())
+
+
+def test_a_data_set_travels_without_its_tokens(corpus):
+    """To worker processes, and into copies."""
+    windows = TokenWindows(corpus, 33)
+    batch = windows.__getitems__([5, 3])
+    sent = pickle.dumps(windows)
+    assert len(sent) < 3000
+    assert torch.equal(pickle.loads(sent).__getitems__([5, 3])[1], batch[1])
+    assert copy.deepcopy(windows).corpus.verified
+    unverified = TokenWindows(open_corpus(corpus.folder, verify=False), 33)
+    assert not pickle.loads(pickle.dumps(unverified)).corpus.verified
 
 
 def test_look_ahead_changes_nothing(corpus):

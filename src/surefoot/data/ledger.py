@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from surefoot.data.mixture import Mixture
-from surefoot.data.order import sample_ids
+from surefoot.data.order import sample_ids, samples_at
 from surefoot.data.packing import PackedDocuments
 from surefoot.data.windows import TokenWindows
 from surefoot.records.token_ledger import SourceTokens, TokenLedger
 
 TokenData = TokenWindows | PackedDocuments | Mixture
 Tell = Callable[[int], None]
+Booked = Counter[str]
 _CHUNK = 65_536
 
 
@@ -23,17 +24,7 @@ def token_ledger(data: TokenData, samples: int, *, seed: int = 0, tell: Tell | N
 
     Whole epochs are known; the samples of the epoch that was begun are followed one by one.
     """
-    epochs, begun = divmod(samples, len(data))
-    valid, repeated = _targets(data, np.arange(0), whole=True)
-    booked = [(valid, repeated)] if epochs else []
-    again = Counter({name: (epochs - 1) * (valid + repeated)[name] for name in valid}) if epochs > 1 else Counter()
-    for ids in _begun(len(data), seed, epochs, begun):
-        first, more = _targets(data, ids)
-        booked.append((Counter(), first + more) if epochs else (first, more))
-        if tell is not None:
-            tell(len(ids))
-    new = sum((first for first, _ in booked), Counter())
-    again = sum((more for _, more in booked), again)
+    new, again = _followed(data, samples, seed, tell)
     sources = tuple(
         SourceTokens(name, held, new[name], again[name], masked, held - masked - usable)
         for name, (held, masked, usable) in sorted(_held(data).items())
@@ -41,28 +32,63 @@ def token_ledger(data: TokenData, samples: int, *, seed: int = 0, tell: Tell | N
     return TokenLedger(sources, padding=samples * _context(data) - new.total() - again.total())
 
 
+def _followed(data: TokenData, samples: int, seed: int, tell: Tell | None = None) -> tuple[Booked, Booked]:
+    """Targets by source in the first samples of an order: those seen for the first time, and again."""
+    epochs, begun = divmod(samples, len(data))
+    new, again = _whole_epoch(data) if epochs else (Counter(), Counter())
+    if epochs > 1:
+        again = Counter({name: again[name] + (epochs - 1) * (new[name] + again[name]) for name in new | again})
+    for ids in _begun(len(data), seed, epochs, begun):
+        first, more = _targets(data, ids)
+        if epochs:
+            again.update(first + more)
+        else:
+            new, again = new + first, again + more
+        if tell is not None:
+            tell(len(ids))
+    return new, again
+
+
 def _begun(size: int, seed: int, epoch: int, count: int) -> Iterator[np.ndarray]:
     for start in range(0, count, _CHUNK):
         yield sample_ids(size, seed, epoch * size + start, min(_CHUNK, count - start))
 
 
-def _targets(data: TokenData, ids: np.ndarray, *, whole: bool = False) -> tuple[Counter[str], Counter[str]]:
-    """Targets by source in some samples, or in all: those seen for the first time, and again."""
+def _whole_epoch(data: TokenData) -> tuple[Booked, Booked]:
+    if not isinstance(data, Mixture):
+        return _usable(data), Counter()
+    new: Booked = Counter()
+    again: Booked = Counter()
+    for number, (name, source) in enumerate(data.sources.items()):
+        first, more = _followed(source, data.given[name], data.seed + number)
+        new[name], again[name] = first.total(), more.total()
+    return new, again
+
+
+def _targets(data: TokenData, ids: np.ndarray) -> tuple[Booked, Booked]:
+    """Targets by source in some samples; what a source of a mixture gives beyond its own length, it gives again."""
     if isinstance(data, TokenWindows):
-        return (_usable(data) if whole else _window_targets(data, ids)), Counter()
+        return _window_targets(data, ids), Counter()
     if isinstance(data, PackedDocuments):
-        return (_usable(data) if whole else _packed_targets(data, ids)), Counter()
-    return _mixed_targets(data, np.arange(len(data)) if whole else ids)
+        return _packed_targets(data, ids), Counter()
+    new: Booked = Counter()
+    again: Booked = Counter()
+    for number, (name, source) in enumerate(data.sources.items()):
+        positions = ids[(ids >= data.starts[number]) & (ids < data.starts[number + 1])] - data.starts[number]
+        for booked, some in ((new, positions < len(source)), (again, positions >= len(source))):
+            inside = samples_at(len(source), data.seed + number, positions[some])
+            booked[name] += _targets(source, inside)[0].total()
+    return new, again
 
 
-def _window_targets(data: TokenWindows, ids: np.ndarray) -> Counter[str]:
+def _window_targets(data: TokenWindows, ids: np.ndarray) -> Booked:
     shards = np.searchsorted(data.starts, ids, side="right") - 1
     counts = np.bincount(shards, minlength=len(data.corpus.manifest.shards)) * data.context
     return _by_source(data, counts)
 
 
-def _packed_targets(data: PackedDocuments, ids: np.ndarray) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _packed_targets(data: PackedDocuments, ids: np.ndarray) -> Booked:
+    found: Booked = Counter()
     names = [shard.source for shard in data.corpus.manifest.shards]
     for index in ids.tolist():
         for shard, count, _ in data.pieces(index):
@@ -70,30 +96,15 @@ def _packed_targets(data: PackedDocuments, ids: np.ndarray) -> Counter[str]:
     return found
 
 
-def _mixed_targets(data: Mixture, ids: np.ndarray) -> tuple[Counter[str], Counter[str]]:
-    """By source of the mixture; what a source gives beyond its own length, it gives again."""
-    first: Counter[str] = Counter()
-    again: Counter[str] = Counter()
-    for number, (name, source) in enumerate(data.sources.items()):
-        positions = ids[(ids >= data.starts[number]) & (ids < data.starts[number + 1])] - data.starts[number]
-        for wanted, booked in (
-            (positions[positions < len(source)], first),
-            (positions[positions >= len(source)], again),
-        ):
-            inside = [data.inside(number, int(position)) for position in wanted]
-            booked[name] += _targets(source, np.array(inside, np.int64))[0].total()
-    return first, again
-
-
-def _usable(data: TokenWindows | PackedDocuments) -> Counter[str]:
+def _usable(data: TokenWindows | PackedDocuments) -> Booked:
     """Every target there is, by source."""
     if isinstance(data, TokenWindows):
         return _by_source(data, np.diff(data.starts) * data.context)
     return _by_source(data, data.targets_by_shard())
 
 
-def _by_source(data: TokenWindows | PackedDocuments, counts: np.ndarray) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _by_source(data: TokenWindows | PackedDocuments, counts: np.ndarray) -> Booked:
+    found: Booked = Counter()
     for shard, count in zip(data.corpus.manifest.shards, counts.tolist(), strict=True):
         found[shard.source] += count
     return found

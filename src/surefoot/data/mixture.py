@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from surefoot.data.order import sample_ids
+from surefoot.data.order import samples_at
 from surefoot.errors import DataError
 
 
@@ -42,31 +42,30 @@ class Mixture(Dataset[Any]):
         return int(self.starts[-1])
 
     def __getitem__(self, index: int) -> Any:
-        ((source, inside),) = self.places([index])
-        return self.sources[source][inside]
+        ((name, _, inside),) = self.by_source(np.array([index]))
+        return self.sources[name][int(inside[0])]
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> tuple[torch.Tensor, ...]:
-        samples = [self[int(index)] for index in indices]
-        return tuple(torch.stack(tensors) for tensors in zip(*samples, strict=True))
+        parts, order = [], []
+        for name, here, inside in self.by_source(np.asarray(indices)):
+            parts.append(self.sources[name].__getitems__(inside))
+            order.append(here)
+        back = torch.from_numpy(np.argsort(np.concatenate(order)))
+        return tuple(torch.cat(tensors)[back] for tensors in zip(*parts, strict=True))
 
-    def places(self, indices: Sequence[int] | np.ndarray) -> list[tuple[str, int]]:
-        """The source of each sample, and which of the source's samples it is."""
-        names = list(self.sources)
-        found = []
-        for index in np.asarray(indices).tolist():
-            number = int(np.searchsorted(self.starts, index, side="right")) - 1
-            found.append((names[number], self.inside(number, index - int(self.starts[number]))))
-        return found
-
-    def inside(self, number: int, position: int) -> int:
-        """Which of its samples a source gives at a position of its own order."""
-        source = list(self.sources.values())[number]
-        return int(sample_ids(len(source), self.seed + number, position, 1)[0])
+    def by_source(self, indices: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Each source that gives any of some samples: which of them, and which of its own they are."""
+        numbers = np.searchsorted(self.starts, indices, side="right") - 1
+        for number, (name, source) in enumerate(self.sources.items()):
+            here = np.flatnonzero(numbers == number)
+            if here.size:
+                positions = indices[here] - self.starts[number]
+                yield name, here, samples_at(len(source), self.seed + number, positions)
 
     def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
         """Tells the kernel which samples come next."""
-        for name, inside in self.places(indices):
-            self.sources[name].will_need([inside])
+        for name, _, inside in self.by_source(np.asarray(indices)):
+            self.sources[name].will_need(inside)
 
     def epochs(self) -> dict[str, float]:
         """How often each source is gone through."""

@@ -24,7 +24,14 @@ def sample_ids(samples: int, seed: int, first: int, count: int) -> np.ndarray:
     block, start = divmod(first, _BLOCK)
     if start + count <= _BLOCK:
         return _block(samples, seed, block)[start : start + count].copy()
-    return _at(samples, seed, np.arange(first, first + count, dtype=np.uint64))
+    return samples_at(samples, seed, np.arange(first, first + count))
+
+
+def samples_at(samples: int, seed: int, positions: np.ndarray) -> np.ndarray:
+    """The samples at any positions of that run, as int64."""
+    epochs, index = np.divmod(positions.astype(np.uint64), np.uint64(samples))
+    one = epochs.size > 0 and bool((epochs == epochs[0]).all())
+    return permuted(index, samples, epoch_key(seed, int(epochs[0]) if one else epochs)).astype(np.int64)
 
 
 def permuted(index: np.ndarray, samples: int, key: int | np.ndarray) -> np.ndarray:
@@ -51,14 +58,7 @@ def epoch_key(seed: int, epoch: int | np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _block(samples: int, seed: int, block: int) -> np.ndarray:
-    return _at(samples, seed, np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64))
-
-
-def _at(samples: int, seed: int, positions: np.ndarray) -> np.ndarray:
-    epochs, index = np.divmod(positions, np.uint64(samples))
-    if epochs[0] == epochs[-1]:
-        return permuted(index, samples, epoch_key(seed, int(epochs[0]))).astype(np.int64)
-    return permuted(index, samples, epoch_key(seed, epochs)).astype(np.int64)
+    return samples_at(samples, seed, np.arange(block * _BLOCK, (block + 1) * _BLOCK))
 
 
 def _network(index: np.ndarray, key: np.ndarray, bits: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +50,9 @@ class PackedDocuments(Dataset[Packed]):
         self._rows = PagedFile(name.with_suffix(".rows"), digests["rows"])
         self._piece = np.frombuffer(self._pieces.map, PIECE)
         self._end = np.frombuffer(self._rows.map, "<u8")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedDocuments, (self.corpus, self.context)
 
     def __len__(self) -> int:
         return len(self._end)

@@ -15,8 +15,9 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -40,6 +41,10 @@ class Corpus:
         self.item_bytes = ITEM_BYTES[manifest.dtype]
         self._tokens = lru_cache(OPEN_SHARDS)(self._open_tokens)
         self._ends = lru_cache(OPEN_SHARDS)(self._open_ends)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and worker processes open the files themselves."""
+        return partial(Corpus, verify=self.verified), (self.folder, self.manifest)
 
     def tokens(self, shard: int, first: int, count: int) -> np.ndarray:
         """Verified tokens of a shard, as they are on disk: a view, not a copy."""

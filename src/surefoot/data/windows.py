@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +36,9 @@ class TokenWindows(Dataset[Window]):
                 f"{corpus.folder} holds {corpus.manifest.tokens:,} tokens in {len(counts):,} shards, none of which "
                 f"holds a window of {context + 1:,}; name a smaller context, or a corpus with more text"
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TokenWindows, (self.corpus, self.context)
 
     def __len__(self) -> int:
         return self.starts[-1]
