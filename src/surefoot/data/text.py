@@ -18,6 +18,8 @@ STANDARD_LIBRARY = "stdlib"
 class ByteWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Sample `i` is `context` tokens from position `i * context`, and the same shifted by one as targets."""
 
+    draws_randomness = False
+
     def __init__(self, tokens: np.ndarray, context: int) -> None:
         self.tokens, self.context = tokens, context
 

@@ -1,0 +1,39 @@
+"""Thirty of the kills of `bench/kills.py`, and proof that it would notice."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+RESULT = r"RESULT kills=(\d+) wrong=(\d+)"
+BROKEN = {
+    "the optimizer is not restored": "import surefoot.checkpoint.state as it; it._restore_optimizer = lambda *_: None",
+    "the data begins again": "import surefoot.data.batches as it; from functools import partial; "
+    "kills.way.batches_of = lambda recipe, first_step=0, **rest: it.batches_of(recipe, **rest)",
+    "a step draws what comes": "import surefoot.step as it; it.seed_all = lambda seed: None",
+}
+
+
+def run(program: str) -> str:
+    """Runs some Python beside the bench, and gives what it printed."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_killed_thirty_times_ends_in_the_same_bits():
+    said = run("import sys, kills; sys.argv[1:] = ['--quick']; kills.main()")
+    found = re.search(RESULT, said.splitlines()[-1])
+    assert found, said
+    assert (int(found[1]), int(found[2])) == (30, 0), said
+
+
+def test_the_bench_notices_what_is_broken():
+    parts = [f"if not os.fork():\n    {code}\n    kills.main()\n    os._exit(0)\nos.wait()" for code in BROKEN.values()]
+    said = run("\n".join(["import os, sys, kills; sys.argv[1:] = ['--kills', '6']", *parts]))
+    wrong = [int(found[2]) for found in re.finditer(RESULT, said)]
+    assert len(wrong) == len(BROKEN), said
+    assert all(wrong), said
