@@ -105,7 +105,4 @@ def _compiled(recipe: Recipe) -> list[str]:
         return []
     again = recipe.compile == "whole" and recipe.recompute != "none"
     more = "; recomputing, a model compiled whole has taken an eighth more, with compiled blocks not" if again else ""
-    return [
-        f"compile={recipe.compile}: this is the step before it is compiled, as a rule an upper bound: the compiler fuses "
-        f"operators and keeps fewer activations{more}"
-    ]
+    return [f"compile={recipe.compile}: this is the step as it was written, see docs/plan.md{more}"]
