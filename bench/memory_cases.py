@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import memory_models
 import memory_models_held_out
+from torch import nn
 
 from surefoot import Recipe
+from surefoot.repeats import find_repeats
 
 MODELS: dict[str, Callable[..., Recipe]] = {**memory_models.MODELS, **memory_models_held_out.MODELS}
 FULL_SIZE: dict[str, Callable[..., Recipe]] = {"gpt2_124m": memory_models.gpt2_124m}
@@ -83,3 +86,31 @@ def case_recipe(case: str) -> Recipe:
         max_grad_norm=how.max_grad_norm,
         name=case,
     )
+
+
+def deepened(recipe: Recipe, times: int) -> Recipe:
+    """The same recipe with its alike blocks repeated so many times; one without such blocks stays as it is."""
+
+    def model() -> nn.Module:
+        built = recipe.model()
+        for run in find_repeats(built, fewest=2).runs:
+            children = list(run.container.children())
+            end = run.first + run.times * run.kinds
+            more = [copy.deepcopy(children[run.first + n % run.kinds]) for n in range((times - run.times) * run.kinds)]
+            for position, block in enumerate(more, end):
+                renumber(block, position)
+            run.container._modules.clear()
+            for position, child in enumerate([*children[:end], *more, *children[end:]]):
+                run.container.add_module(str(position), child)
+        return built
+
+    return replace(recipe, model=model)
+
+
+def renumber(block: nn.Module, position: int) -> None:
+    """Hugging Face's layers know their position, and its models how many layers they have."""
+    for module in block.modules():
+        if hasattr(module, "layer_idx"):
+            module.layer_idx = position
+        if hasattr(getattr(module, "config", None), "num_hidden_layers"):
+            module.config.num_hidden_layers = position + 1

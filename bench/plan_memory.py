@@ -3,6 +3,7 @@
     python bench/plan_memory.py [--quick | --full-size] [--models a,b] [--settings a,b] [--out FILE] [--markdown]
     python bench/plan_memory.py --explain MODEL/SETTING
     python bench/plan_memory.py --compiled [--models a,b] [--settings a,b]
+    python bench/plan_memory.py --speed [--models a,b] [--out FILE]
 
 Each case (`memory_cases.py`) is looked at three times, each in a process of its own with one thread:
 
@@ -46,6 +47,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: some kernels take a buffer for each thread
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import plan_speed
 import torch
 from memory_cases import FULL_SIZE, MODELS, QUICK, SETTINGS, case_names, case_recipe, model_of
 from memory_models import FORMERLY_HELD_OUT
@@ -568,11 +570,25 @@ def install_transformers(cases: list[str]) -> None:
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "transformers"], check=True)
 
 
+def speed(arguments: argparse.Namespace) -> None:
+    """Times whole commands (`plan_speed.py`)."""
+    rows = []
+    for row in plan_speed.measured(wanted(arguments.models, plan_speed.MODELS)):
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    print("\n" + plan_speed.table(rows) + "\n")
+    if arguments.out:
+        made = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "rows": rows}
+        arguments.out.write_text(json.dumps(made | {"result": plan_speed.result(rows)}, indent=1) + "\n")
+    print(plan_speed.result(rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="a sample of models and settings, without peers")
     size.add_argument("--full-size", action="store_true", help="only GPT-2 124M, in fp32: 3 GB, a minute")
+    size.add_argument("--speed", action="store_true", help="how long plans take, with alike blocks reused and in full")
     parser.add_argument("--models", help="only these, separated by commas")
     parser.add_argument("--settings", help="only these, separated by commas")
     parser.add_argument("--out", type=Path, help="write the record to this file")
@@ -581,6 +597,9 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="hold the plan against compiled steps instead")
     parser.add_argument("--explain", metavar="CASE", help="where allocated and booked bytes of a case part ways")
     arguments = parser.parse_args()
+    if arguments.speed:
+        speed(arguments)
+        return
     if not allocator.available():
         raise SystemExit("the truth is counted by a C++ allocator; install g++ or set CXX")
     allocator.install()  # builds it once, before the children need it

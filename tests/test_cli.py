@@ -60,7 +60,16 @@ def test_the_whole_way_in_json_and_in_text(tmp_path):
 
 def test_overrides_come_from_the_signature():
     done = surefoot("plan", "gpt", "layers=24", "width=1024", "heads=16", "--json")
-    assert json.loads(done.stdout)["parameters"] == 24 * (12 * 1024**2 + 4 * 1024) + 2 * 1024 + (256 + 256) * 1024
+    plan = json.loads(done.stdout)
+    assert plan["parameters"] == 24 * (12 * 1024**2 + 4 * 1024) + 2 * 1024 + (256 + 256) * 1024
+    assert plan["blocks"] == "24 blocks of blocks from runs with 3, 4 and 5"
+
+
+def test_all_blocks_are_run_if_asked_for():
+    words = ["gpt", "layers=20", "width=32", "heads=2", "context=32", "global_batch_tokens=256", "--json"]
+    some, all_of_them = (json.loads(surefoot("plan", *words, *more).stdout) for more in ((), ("--no-reuse",)))
+    assert (some.pop("blocks"), all_of_them.pop("blocks")) == ("20 blocks of blocks from runs with 3, 4 and 5", "")
+    assert some == all_of_them
 
 
 def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():

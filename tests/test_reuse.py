@@ -206,6 +206,15 @@ def test_an_optimizer_that_makes_its_state_at_once():
     assert "making the optimizer allocates" in blocks_of(recipe(optimizer=torch.optim.Adagrad))
 
 
+def test_a_model_that_copies_what_it_loads():
+    class Copying(Block):
+        def _load_from_state_dict(self, state, prefix, *rest):
+            state[f"{prefix}norm.weight"] = state[f"{prefix}norm.weight"].clone()
+            super()._load_from_state_dict(state, prefix, *rest)
+
+    assert "loading a saved state allocates" in blocks_of(recipe(lambda: Model(Copying(16) for _ in range(9))))
+
+
 def test_a_failed_proof_is_said_and_costs_nothing_but_time(monkeypatch):
     def refuse(*_):
         raise Irregular("no reason")

@@ -1,5 +1,6 @@
 """Worlds: the fake one allocates nothing and simulates ranks; the tiny one cuts steps down."""
 
+import copy
 import subprocess
 import sys
 
@@ -42,6 +43,14 @@ def test_fake_tensors_have_no_memory_and_scalars_stay_real():
         assert counter.item() == 1.0
         assert torch.zeros(()).item() == 0.0
         assert not isinstance(counter, FakeTensor)
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_copied_layers_stay_in_the_world_of_the_first():
+    with FakeWorld():
+        layer = copy.deepcopy(nn.Linear(4, 4))
+        with torch.no_grad():
+            assert torch.ops.aten.copy_.default(layer.weight, torch.zeros(4, 4)) is layer.weight
 
 
 def test_a_number_that_no_plan_can_know_is_answered_and_noted():

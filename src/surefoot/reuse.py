@@ -25,7 +25,7 @@ from surefoot.trace import Trace, Tracing, load_state, saved_state
 FEW = (3, 4, 5)
 """With how many blocks the model is run."""
 
-FEWEST = 16
+FEWEST = 20
 """From how many blocks on this is quicker: the runs of a few, and the forward of all, are work too."""
 
 

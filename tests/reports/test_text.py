@@ -60,6 +60,7 @@ def test_plan(golden):
         "steady": STEADY,
         "state_bytes": 36 * MIB,
         "assumptions": (".item() answered 1 (2 times)",),
+        "blocks": "24 blocks of layers from runs with 3, 4 and 5",
     }
     plan = Plan("gpt", "the next byte", KNOBS, 3_281_408, 8192, 4, 500, **steps)
     golden("plan.txt", as_text(plan_text(plan)))
