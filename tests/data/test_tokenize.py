@@ -145,6 +145,24 @@ def test_a_finished_job_is_not_done_again_and_another_is_refused(texts, tmp_path
         tokenize([str(texts)], tmp_path / "corpus", held_out=0.5)
 
 
+def test_an_executor_that_only_submits_leaves_the_manifest_for_later(texts, tmp_path):
+    submitted = []
+
+    class Cluster:
+        def __init__(self, *, pipeline, tasks, logging_dir):
+            submitted.append((pipeline, tasks, logging_dir))
+
+        def run(self):
+            pass
+
+    assert tokenize([str(texts)], tmp_path / "corpus", executor=Cluster) is None
+    assert not (tmp_path / "corpus" / "manifest.json").exists()
+    (pipeline, tasks, _), *_ = submitted
+    assert tasks == 1
+    assert all(Path(step).is_absolute() for step in (pipeline[0].paths_file, pipeline[1].folder))
+    assert tokenize([str(texts)], tmp_path / "corpus").documents == 8
+
+
 def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
     with pytest.raises(DataError, match="no files of text"):
         tokenize([f"{texts}/*.none"], tmp_path / "corpus")

@@ -105,11 +105,12 @@ def _sources(paths: Sequence[str]) -> tuple[Source, ...]:
 def _source(path: str) -> Source:
     io = _datatrove("io")
     name, given, place = path.rpartition("=")
+    place = place if "://" in place else os.path.abspath(place)
     parts = place.rstrip("/").split("/")
     wild = next((number for number, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
     if wild == len(parts) and os.path.isfile(place):
         wild -= 1
-    base, pattern = "/".join(parts[:wild]) or ("/" if place.startswith("/") else "."), "/".join(parts[wild:])
+    base, pattern = "/".join(parts[:wild]) or "/", "/".join(parts[wild:])
     folder = io.get_datafolder(base)
     files = sorted(folder.list_files(recursive=True, glob_pattern=pattern or None))
     files = [file for file in files if not any(part.startswith(".") for part in file.split("/"))]
@@ -117,8 +118,7 @@ def _source(path: str) -> Source:
         raise DataError(f"no files of text in {place}")
     size = sum(folder.size(file) for file in files)
     tasks = min(len(files), max(min(8, -(-size // SMALL_TASK_BYTES)), -(-size // TASK_BYTES), 1))
-    named = name if given else Path(base).resolve().name if base in (".", "/") else parts[wild - 1]
-    return Source(named.replace("/", "-"), base, tuple(files), tasks)
+    return Source((name if given else parts[wild - 1]).replace("/", "-") or "text", base, tuple(files), tasks)
 
 
 def _documents(job: Job, source: Source) -> Any:
