@@ -93,10 +93,13 @@ def deepened(recipe: Recipe, times: int) -> Recipe:
 
     def model() -> nn.Module:
         built = recipe.model()
+        configs = [module.config for module in built.modules() if hasattr(module, "config")]
         for run in find_repeats(built, fewest=2).runs:
             children = list(run.container.children())
             end = run.first + run.times * run.kinds
-            more = [copy.deepcopy(children[run.first + n % run.kinds]) for n in range((times - run.times) * run.kinds)]
+            shared = {id(config): config for config in configs}
+            kinds = [children[run.first + n % run.kinds] for n in range((times - run.times) * run.kinds)]
+            more = [copy.deepcopy(block, dict(shared)) for block in kinds]
             for position, block in enumerate(more, end):
                 renumber(block, position)
             run.container._modules.clear()
