@@ -28,8 +28,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -53,6 +51,7 @@ from memory_cases import FULL_SIZE, MODELS, QUICK, SETTINGS, case_names, case_re
 from memory_models import FORMERLY_HELD_OUT
 from memory_models_held_out import HELD_OUT
 from memory_peers import NOT_RUN, PEERS, figures, memtracker, versions
+from record import machine
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import surefoot
@@ -363,18 +362,6 @@ def compare_compiled(cases: list[str]) -> None:
 
 
 # ------------------------------------------------------------------------------------------- the record
-
-
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
-    return {
-        "cpu": named[1] if named else platform.processor(),
-        "cores": os.cpu_count(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
