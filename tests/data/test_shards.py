@@ -182,6 +182,22 @@ def test_hashes_of_hashes_fix_a_file_of_any_size(pages, tail, tmp_path_factory):
         PagedFile(path, digest).check([0], 1)
 
 
+def test_a_long_read_checks_every_page_of_hashes(tmp_path):
+    """A page and its hash are both replaced, between two pages of hashes that are known to be sound."""
+    path = tmp_path / "file"
+    path.touch()
+    os.truncate(path, 3 * 512 * PAGE)
+    file = PagedFile(path, hash_pages_of_zeros(path))
+    file.check([0, 3 * 512 * PAGE - 1], 1)
+    with path.open("r+b") as tokens, pages_beside(path).open("r+b") as hashes:
+        tokens.seek(700 * PAGE)
+        tokens.write(b"\1" * PAGE)
+        hashes.seek(700 * 8)
+        hashes.write(xxh3_64_intdigest(b"\1" * PAGE).to_bytes(8, "little"))
+    with pytest.raises(DataError, match=r"file\.pages is damaged: page 1,"):
+        file.check([0], 3 * 512 * PAGE)
+
+
 def hash_pages_of_zeros(path: Path) -> str:
     whole, tail = divmod(path.stat().st_size, PAGE)
     hashes = [xxh3_64_intdigest(bytes(PAGE))] * whole + [xxh3_64_intdigest(bytes(tail))] * bool(tail)

@@ -42,7 +42,7 @@ class PagedFile:
         """Refuses a page that is not as it was written and holds any of the `length` bytes from each of `firsts`."""
         hashes, known, content, digest = self._hashes, self._known[0], self.bytes, xxh3_64_intdigest
         for first in firsts:  # the hottest loop of the loader: shifts by 12 are pages, by 21 pages of hashes
-            if not (known[first >> 21] and known[(first + length - 1) >> 21]):
+            if length > PAGE * FANOUT or not (known[first >> 21] and known[(first + length - 1) >> 21]):
                 self._check_hashes_of(first, first + length)
             for at in range(first & -PAGE, first + length, PAGE):
                 if digest(content[at : at + PAGE]) != hashes[at >> 12]:
