@@ -198,10 +198,7 @@ def markdown_cell(rows: list[dict[str, Any]], name: str) -> str:
 
 def kind(verdict: str) -> str:
     """A verdict without its numbers of steps."""
-    if verdict.startswith("-"):
-        return verdict.removeprefix("- ")
-    words = verdict.split(": ", 1)[-1].split(" of step ")[0]
-    return words
+    return verdict.split(": ", 1)[-1].split(" of step ")[0]
 
 
 def result(rows: list[dict[str, Any]], names: list[str]) -> str:
