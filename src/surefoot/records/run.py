@@ -20,7 +20,8 @@ class Run:
     """What `run.json` holds, written whenever the run starts, saves or ends.
 
     `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
-    tell whether the recipe is still the one that began. `memory_bytes` is what stays between steps, by account.
+    tell whether the recipe is still the one that began. `choices` says what was settled for the model, such as which
+    parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account.
     `passed_over` numbers the steps' worth of data left out by rewinds.
     `step_flops` and `peak_flops` are there where the device has a datasheet.
     """
@@ -51,6 +52,7 @@ class Run:
     attempt: int = 0
     passed_over: tuple[int, ...] = ()
     reason: str = ""
+    choices: tuple[str, ...] = ()
     memory_bytes: dict[str, int] = field(default_factory=dict)
     step_flops: float | None = None
     peak_flops: float | None = None

@@ -43,7 +43,8 @@ class LiveView:
     def __call__(self, run: Run, row: LogRow) -> None:
         if not self._told_memory:
             self._told_memory = True
-            self.console.print(memory_line(run), style="dim", highlight=False)
+            for line in (*run.choices, memory_line(run)):
+                self.console.print(line, style="dim", highlight=False)
         line = step_line(run, row)
         self._progress.update(self._task, completed=row.step, line=line)
         if not self.console.is_terminal and (row.step % self.every == 0 or row.step in (1, self.steps)):

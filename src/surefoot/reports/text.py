@@ -103,6 +103,7 @@ def run_text(run: Run) -> RenderableType:
             f"on {run.device} with torch {run.torch_version}; {count_text(run.parameters)} parameters"
         ),
         *([Text(run.reason, style="red")] if run.reason else []),
+        *map(Text, run.choices),
         table,
         Text(_loss_line(run)),
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),

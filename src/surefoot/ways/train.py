@@ -126,6 +126,7 @@ class _Training:
             parameters=self.step.parameter_count,
             device=str(self.step.device),
             data_identity=self.batches.identity,
+            choices=self.step.choices(),
             **self._utilisation(),
         )
         self.saved = self._progress()
