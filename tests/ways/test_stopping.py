@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import surefoot
+from surefoot.checkpoint.store import Checkpoints
 
 WORDS = ["gpt", "layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"]
 
@@ -97,3 +99,50 @@ def test_workers_do_not_outlive_a_killed_trainer(start, tmp_path):
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_two_interrupts_leave_nothing_torn(start, tmp_path):
+    words = ("max_steps=60", "save_every=1")
+    trainer = start(tmp_path / "run", *words).after(3)
+    trainer.process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    assert trainer.end(signal.SIGINT) != 0
+    run = surefoot.read_run(tmp_path / "run")
+    assert run.status == "interrupted"
+    Checkpoints(run.checkpoints).newest()
+    assert not Checkpoints(run.checkpoints).rejected
+    assert start(tmp_path / "run", *words).end() == 0
+
+
+GROWS = """
+import os, resource, torch
+from torch.utils.data import TensorDataset
+from surefoot import Recipe
+
+kept = []
+
+def loss(model, batch):
+    if "LIMIT" in os.environ:
+        kept.append(torch.ones(16 << 20))  # 64 MiB at every step, never given back
+    return model(batch[0]).square().sum(), len(batch[0])
+
+def grows() -> Recipe:
+    if "LIMIT" in os.environ:
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), resource.RLIM_INFINITY))
+    return Recipe(model=lambda: torch.nn.Linear(4, 1), data=lambda: TensorDataset(torch.ones(64, 4)), loss=loss,
+                  optimizer=lambda p: torch.optim.AdamW(p), max_steps=200, save_every=2)
+"""
+
+
+def test_out_of_memory_ends_the_run_with_its_last_checkpoint(tmp_path):
+    (tmp_path / "grows.py").write_text(GROWS)
+    command = [sys.executable, "-m", "surefoot", "train", str(tmp_path / "grows.py"), "--run", str(tmp_path / "run")]
+    done = subprocess.run(command, env={**os.environ, "LIMIT": "1"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    run = surefoot.read_run(tmp_path / "run")
+    assert run.status == "failed"
+    assert re.search("memory", run.reason, re.IGNORECASE)
+    assert Checkpoints(run.checkpoints).newest().step >= run.rows()[-1].step - 3
+    assert subprocess.run(command, env=os.environ, timeout=120, capture_output=True).returncode == 0
+    assert surefoot.read_run(tmp_path / "run").steps == 200
