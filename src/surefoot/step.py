@@ -92,7 +92,7 @@ class Step:
         for micro_batch, batch in enumerate(batches):
             loss, count = self.loss_of(micro_batch, batch)
             if reference is None:
-                reference = total_count = count
+                reference, total_count = accumulate.expected(count, self.recipe.micro_batches()), count
                 total_loss = loss.detach()
             else:
                 total_count, total_loss = total_count + count, total_loss + loss.detach()

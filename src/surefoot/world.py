@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optimizers
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from surefoot.errors import WorldError
 from surefoot.fakes import FakeOperators, is_small
@@ -49,7 +49,7 @@ class World:
 
     def take(self, batches: Iterator[Any]) -> Any:
         """The next batch, as it exists here. Loading it is no part of the step: no mode sees it."""
-        with _disable_current_modes():
+        with _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext():
             return map_tensors(self._place, next(batches))
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:

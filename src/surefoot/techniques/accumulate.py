@@ -12,6 +12,11 @@ def sum_and_count(
     return loss if isinstance(loss, tuple) else (loss, 1)
 
 
+def expected(count: torch.Tensor | int, micro_batches: int) -> torch.Tensor | int:
+    """The count of the whole step, if every micro-batch has as many elements as the first."""
+    return count if micro_batches == 1 else count * micro_batches
+
+
 def divided(loss: torch.Tensor, reference: torch.Tensor | int) -> torch.Tensor:
     """A sum on the scale of a mean; a mean passes as it is."""
     return loss if isinstance(reference, int) and reference == 1 else loss / reference
@@ -22,10 +27,10 @@ def normalise(
 ) -> None:
     """Gradients that were divided by `reference` on the way are brought to the true count.
 
-    Backward ran on sums divided by the first micro-batch's count, which keeps float16 in range. Where
-    that was the count of the whole step, nothing is left to do.
+    Backward ran on sums divided by the count that was expected, which keeps float16 in range. Where that was
+    the count of the whole step, nothing is left to do.
     """
-    if reference is count:
+    if reference is count or (isinstance(reference, int) and reference == count):
         return
     ratio = reference / count
     for parameter in parameters:
