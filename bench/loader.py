@@ -52,7 +52,7 @@ PEERS_HOME = Path(tempfile.gettempdir()) / "surefoot-loader-peers"
 
 
 def surefoot(folder: Path, context: int, size: int, *, verify: bool) -> Iterator[Batch]:
-    """What training reads: the order of samples, look-ahead advice, and one verified copy."""
+    """What training reads: the order of samples, and one verified copy."""
     windows = TokenWindows(open_corpus(folder, verify=verify), context)
     position = 0
     while True:

@@ -124,7 +124,7 @@ def source_digest(source: Path | None) -> str:
 
 def _foreign(folder: Path) -> Iterator[Path]:
     """What surefoot does not leave behind when it is killed before its first file is whole."""
-    return (path for path in folder.iterdir() if path.name not in ("lock", "run.json.part", "recipe.py"))
+    return (path for path in folder.iterdir() if path.name not in ("lock", ".run.json.part", "recipe.py"))
 
 
 def _fresh(folder: Path) -> Path:

@@ -130,6 +130,15 @@ def test_whole_micro_batches_with_advice(ahead: bool):
         assert not data.advised
 
 
+def test_whole_micro_batches_may_be_lists_of_samples():
+    class Listed(Gathered):
+        def __getitems__(self, numbers):
+            return [(int(number), 2 * int(number)) for number in numbers]
+
+    number, double = next(micro_batches(Listed(10), size=4, seed=1))
+    assert double.tolist() == [2 * each for each in number.tolist()]
+
+
 def test_an_error_in_the_thread_reaches_the_loop():
     class Broken(Gathered):
         def __getitems__(self, numbers):

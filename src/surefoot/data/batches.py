@@ -97,7 +97,7 @@ def micro_batches(
         raise RecipeError("the data set is empty")
     places = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks)
     if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
-        gathered = _gathered(dataset, iter(places), look=LOOK_AHEAD if ahead else 0)
+        gathered = _gathered(dataset, iter(places), collate, look=LOOK_AHEAD if ahead else 0)
         return Batches(Ahead(gathered) if ahead else gathered, _identity(dataset))
     loader = DataLoader(
         cast(Any, _Seeded(dataset, seed)),
@@ -110,8 +110,13 @@ def micro_batches(
     return Batches(iter(loader), _identity(dataset))
 
 
-def _gathered(dataset: Any, places: Iterator[np.ndarray], *, look: int) -> Iterator[tuple[list[int], Any]]:
-    """Whole micro-batches at once. A data set that takes advice hears of the samples `look` micro-batches ahead."""
+def _gathered(
+    dataset: Any, places: Iterator[np.ndarray], collate: Collate, *, look: int
+) -> Iterator[tuple[list[int], Any]]:
+    """Whole micro-batches at once. A data set that takes advice hears of the samples `look` micro-batches ahead.
+
+    By torch's custom, `__getitems__` returns a list of samples; what is no list is a batch already.
+    """
     advise = getattr(dataset, "will_need", None) if look else None
     coming: deque[np.ndarray] = deque()
     while True:
@@ -120,7 +125,8 @@ def _gathered(dataset: Any, places: Iterator[np.ndarray], *, look: int) -> Itera
             if advise:
                 advise(coming[-1])
         numbers = coming.popleft()
-        yield numbers.tolist(), dataset.__getitems__(numbers)
+        made = dataset.__getitems__(numbers)
+        yield numbers.tolist(), collate(made) if isinstance(made, list) else made
 
 
 class _Places(Sampler[Any]):

@@ -21,8 +21,9 @@ from torch.utils.data import Dataset
 
 from surefoot.data.first_fit import Piece, first_fit
 from surefoot.data.pages import PagedFile, PagedWriter
-from surefoot.data.shards import Corpus, write_whole
+from surefoot.data.shards import Corpus
 from surefoot.errors import DataError
+from surefoot.records.files import write_whole
 
 IGNORED = -100
 """The target of a position that bears no loss; what `cross_entropy` ignores by default."""

@@ -12,7 +12,6 @@ Tokens and ends are laid out and named as datatrove does it, so each reads the o
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -27,6 +26,7 @@ from surefoot.data.ends import IndexEnds, MegatronEnds, ends_beside, open_ends
 from surefoot.data.pages import PagedFile, PagedWriter
 from surefoot.errors import DataError
 from surefoot.records.codec import from_json, to_json
+from surefoot.records.files import write_whole
 from surefoot.records.manifest import ITEM_BYTES, TRAIN, Manifest, Shard
 
 OPEN_SHARDS = 16_384  # the kernel allows a process 65,530 maps, and a shard takes up to four
@@ -181,13 +181,3 @@ def read_manifest(folder: Path) -> Manifest:
 def manifest_digest(manifest: Manifest) -> str:
     """A digest of everything a manifest says."""
     return xxh3_128_hexdigest(to_json(replace(manifest, digest="")).encode())
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    draft = path.with_name(f".{path.name}.part")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from surefoot.data.shards import ShardWriter, smallest_dtype, write_manifest, write_whole
+from surefoot.data.shards import ShardWriter, smallest_dtype, write_manifest
 from surefoot.data.tokenizer import BYTES, BytePairTokenizer, ByteTokenizer, Tokenizer, train_byte_pairs
 from surefoot.errors import DataError
 from surefoot.records.codec import from_json, to_json
+from surefoot.records.files import write_whole
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
 
 TASK_BYTES = 256 << 20  # of text; fewer, down to SMALL_TASK_BYTES, until there are eight tasks

@@ -1,7 +1,6 @@
 """A run: a directory with the recipe, its settings, the log, events, findings, checkpoints and the weights."""
 
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.event import Event, read_events
+from surefoot.records.files import write_whole
 from surefoot.records.log import LogRow, read_rows, standing
 
 Status = Literal["running", "interrupted", "finished", "failed"]
@@ -130,16 +130,6 @@ class Run:
 def write_run(run: Run) -> None:
     """Writes `run.json` whole or not at all."""
     write_whole(Path(run.path) / "run.json", to_json(run) + "\n")
-
-
-def write_whole(final: Path, text: str) -> None:
-    """A file with this text, or what was there before: written beside it, synced, then renamed."""
-    draft = final.with_name(f"{final.name}.part")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, final)
 
 
 def read_run(path: str | Path) -> Run:

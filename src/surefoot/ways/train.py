@@ -28,9 +28,10 @@ from surefoot.randomness import derive, generators, kept, seed_all, set_generato
 from surefoot.recipe import Recipe
 from surefoot.records.codec import to_json
 from surefoot.records.event import Event, append_event
+from surefoot.records.files import write_whole
 from surefoot.records.finding import Findings
 from surefoot.records.log import MOST_SAMPLES, LogRow, append_row, digest_of, mend
-from surefoot.records.run import Run, write_run, write_whole
+from surefoot.records.run import Run, write_run
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.step import Step
 from surefoot.techniques import clip
