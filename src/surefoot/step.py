@@ -32,7 +32,7 @@ class Step:
     """One optimizer update: every micro-batch forward and backward, then one update. `number` counts them."""
 
     def __init__(self, recipe: Recipe, world: World) -> None:
-        self.recipe, self.device = recipe, world.device
+        self.recipe, self.device, self.finite = recipe, world.device, world.finite
         self.number = 0
         seed_all(recipe.seed)
         with self.device, precision.parameters_in(recipe.precision):
@@ -119,7 +119,7 @@ class Step:
     def _update(self, loss: torch.Tensor, grad_norm: torch.Tensor) -> bool:
         """One update, if there is something finite to make it from."""
         trusted = loss if self.scaler.is_enabled() else loss + grad_norm  # the scaler looks at gradients itself
-        if not torch.isfinite(trusted):
+        if not self.finite(trusted):
             if self.recipe.nonfinite == "stop":
                 raise NonFinite(self.number + 1, loss.item(), grad_norm.item())
             return False

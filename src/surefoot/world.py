@@ -52,6 +52,10 @@ class World:
         with _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext():
             return map_tensors(self._place, next(batches))
 
+    def finite(self, number: torch.Tensor) -> bool:
+        """Whether a step may go on with this number."""
+        return bool(torch.isfinite(number))
+
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device)
 
@@ -117,6 +121,10 @@ class FakeWorld(World):
         self._entered.enter_context(self._fake)
         self._entered.enter_context(self._operators)
         return self
+
+    def finite(self, number: torch.Tensor) -> bool:
+        torch.isfinite(number)  # it allocates here too
+        return True
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor, or a few integers as they are; those that share storage go on sharing it."""
