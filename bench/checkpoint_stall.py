@@ -16,20 +16,18 @@ wall say little; seconds that the calling thread worked, with one thread of torc
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import shutil
 import statistics
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from record import write_record
 
 from surefoot.checkpoint.outline import take_apart
 from surefoot.checkpoint.store import Checkpoints
@@ -109,9 +107,7 @@ def main() -> None:
     print(f"{sum(each.numel() for each in state['model'].values()):,} parameters")
     rows = measure(state, arguments.rounds or (3 if arguments.quick else 5), peers=not arguments.quick)
     if arguments.out:
-        made = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()}
-        made |= {"torch": torch.__version__, "rows": rows, "result": result(rows)}
-        arguments.out.write_text(json.dumps(made, indent=1) + "\n")
+        write_record(arguments.out, {"rows": rows, "result": result(rows)})
     print(result(rows))
 
 

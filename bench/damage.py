@@ -17,9 +17,7 @@ Then the state is loaded, compared bit for bit, and the file is put back.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import platform
 import random
 import tempfile
 import time
@@ -27,7 +25,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +32,7 @@ from typing import Any
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+from record import write_record
 
 import surefoot
 from surefoot.checkpoint.outline import leaves, take_apart
@@ -237,15 +235,9 @@ def main() -> None:
     for line in table(found):
         print(line)
     if arguments.out:
-        made = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()}
-        made |= {"surefoot": surefoot.__version__, "torch": torch.__version__, "safetensors": safetensors.__version__}
-        made |= {
-            "seed": arguments.seed,
-            "seconds": time.perf_counter() - began,
-            "found": found,
-            "result": result(found),
-        }
-        arguments.out.write_text(json.dumps(made, indent=1) + "\n")
+        made = {"surefoot": surefoot.__version__, "safetensors": safetensors.__version__, "seed": arguments.seed}
+        made |= {"seconds": time.perf_counter() - began, "found": found, "result": result(found)}
+        write_record(arguments.out, made)
     print(result(found))
 
 

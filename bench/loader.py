@@ -16,10 +16,7 @@ this one's torch and installs no other.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -29,16 +26,15 @@ import time
 import venv
 import warnings
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import torch
 from loader_peers import OTHERS, PACKAGES, TORCH, Batch
+from record import write_record
 
 from surefoot.data.formats import open_corpus
 from surefoot.data.order import sample_ids
@@ -173,13 +169,6 @@ def table(found: dict[str, list[tuple[float, float]]], failed: dict[str, str]) -
     return "\n".join(lines)
 
 
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
-    python = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    return {"cpu": named[1] if named else platform.processor(), "cores": os.cpu_count(), **python}
-
-
 def versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES[:5]:
@@ -234,10 +223,15 @@ def main() -> None:
     made = ratios(found)
     result = "RESULT " + " ".join(f"{name}={value:.3f}" for name, value in made.items())
     if arguments.out:
-        record = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-        record |= {"peers": versions(), "context": arguments.context, "size": arguments.size, "tokens": TOKENS}
+        record = {
+            "numpy": np.__version__,
+            "peers": versions(),
+            "context": arguments.context,
+            "size": arguments.size,
+            "tokens": TOKENS,
+        }
         record |= {"tokens_per_cpu_second": found, "did_not_run": failed, "ratios": made, "result": result}
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(arguments.out, record)
     print(result, flush=True)
     os._exit(0)  # some peers leave workers and threads that never end
 

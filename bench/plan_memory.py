@@ -37,7 +37,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ from memory_cases import FULL_SIZE, MODELS, QUICK, SETTINGS, case_names, case_re
 from memory_models import FORMERLY_HELD_OUT
 from memory_models_held_out import HELD_OUT
 from memory_peers import NOT_RUN, PEERS, figures, memtracker, versions
-from record import machine
+from record import write_record
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import surefoot
@@ -365,9 +364,7 @@ def compare_compiled(cases: list[str]) -> None:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    made = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "peers": versions()}
-    made |= {"rows": rows, "summary": summary(rows), "result": result(rows)}
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    write_record(path, {"peers": versions(), "rows": rows, "summary": summary(rows), "result": result(rows)})
 
 
 # ------------------------------------------------------------------------------------------- explain
@@ -565,8 +562,7 @@ def speed(arguments: argparse.Namespace) -> None:
         rows.append(row)
     print("\n" + plan_speed.table(rows) + "\n")
     if arguments.out:
-        made = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "rows": rows}
-        arguments.out.write_text(json.dumps(made | {"result": plan_speed.result(rows)}, indent=1) + "\n")
+        write_record(arguments.out, {"rows": rows, "result": plan_speed.result(rows)})
     print(plan_speed.result(rows))
 
 

@@ -26,8 +26,6 @@ import json
 import math
 import multiprocessing
 import os
-import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -35,7 +33,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +41,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
 from public_recipes import CannotRebuild, Row, device_of, recipe_of
+from record import write_record
 
 import surefoot
 from surefoot.records.plan import Plan
@@ -216,17 +214,8 @@ def markdown(rows: list[Row]) -> str:
 # ------------------------------------------------------------------------------------------- the record
 
 
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
-    cpu = named[1] if named else platform.processor()
-    return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
-
-
 def write(path: Path, rows: list[Row]) -> None:
-    made = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
-    made |= {"rows": rows, "summary": summary(rows), "result": result(rows)}
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    write_record(path, {"rows": rows, "summary": summary(rows), "result": result(rows)})
 
 
 # ------------------------------------------------------------------------------------------- the command

@@ -69,8 +69,11 @@ def new_run(recipe: Recipe, folder: Path) -> Run:
 
 def old_run(recipe: Recipe, folder: Path, *, accept_change: bool) -> Run:
     """The run of a directory, if this recipe may go on with it."""
-    run = read_run(folder)
+    run, source = read_run(folder), source_of(recipe)
+    digest = source_digest(source)
     changes = list(changes_since(run, recipe))
+    if run.source_digest != digest:
+        changes.append(f"the code in {source} has changed (its copy: {run.source})")
     if changes and not accept_change:
         raise RunError(
             f"{folder} holds a run of another recipe: {'; '.join(changes)}\n"
@@ -93,20 +96,18 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool) -> Run:
         data_identity="" if accept_change else run.data_identity,
         knobs=dict(recipe.knobs),
         settings=settings_of(recipe),
-        source_digest=source_digest(source_of(recipe)),
+        source_digest=digest,
     )
 
 
 def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
-    """What has changed in the recipe since the run began, in words."""
+    """Which settings have changed since the run began, in words."""
     if run.recipe != recipe.name:
         yield f"it is {run.recipe}, not {recipe.name}"
     before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
     for name in sorted({*before, *now} - FREE):
         if before.get(name) != now.get(name):
             yield f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-    if run.source_digest != source_digest(source_of(recipe)):
-        yield f"the code in {source_of(recipe)} has changed (its copy: {run.source})"
 
 
 def settings_of(recipe: Recipe) -> dict[str, Knob]:

@@ -51,8 +51,10 @@ def promise(folder: Path, step: int) -> None:
 
 
 def promised(folder: Path) -> int:
+    """The last promise. The file may not be there yet, or be there and be empty: opening makes it, writing fills it."""
     file = folder.parent / "promised"
-    return int(file.read_text().split()[-1]) if file.exists() else 0
+    promises = file.read_text().split() if file.exists() else []
+    return int(promises[-1]) if promises else 0
 
 
 def digest(step: Any) -> str:

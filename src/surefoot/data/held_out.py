@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from surefoot.data.formats import open_corpus
 from surefoot.data.shards import Corpus
 from surefoot.data.windows import TokenWindows, Window
 from surefoot.errors import DataError
+from surefoot.records import units
 from surefoot.records.manifest import HELD_OUT
 
 
@@ -30,7 +30,7 @@ def held_out_batches(corpus: str | Corpus, context: int, size: int, *, batches: 
 
 def bits_per_byte(loss: float, corpus: str | Corpus) -> float:
     """A mean loss in nats per token, as `Step.evaluate` returns it, in bits per byte of held-out text."""
-    manifest = held_out(corpus).manifest
-    if not manifest.text_bytes:
+    per_token = held_out(corpus).manifest.bytes_per_token
+    if per_token is None:
         raise DataError("nobody has counted the bytes of this text; surefoot data tokenize does")
-    return loss / math.log(2) * manifest.tokens / manifest.text_bytes
+    return units.bits_per_byte(loss, per_token)

@@ -110,7 +110,7 @@ def gpt(
         data = partial(PackedDocuments if packed else TokenWindows, train, context)
         held_out = open_corpus(corpus).only(HELD_OUT)
         evaluation = partial(TokenWindows, held_out, context) if held_out.manifest.shards else None
-        bytes_per_token = held_out.manifest.text_bytes / held_out.manifest.tokens if evaluation else None
+        bytes_per_token = held_out.manifest.bytes_per_token
     else:
         vocabulary, about = BYTE_VOCABULARY, f"the next byte, from {text_source(corpus)}"
         data = partial(byte_windows, corpus, context)
@@ -122,7 +122,7 @@ def gpt(
         data=data,
         evaluation=evaluation,
         evaluate_every=max(1, max_steps // 10) if evaluation else None,
-        bytes_per_token=bytes_per_token or None,
+        bytes_per_token=bytes_per_token,
         loss=next_token_loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
         schedule=warmup_cosine(warmup_steps=20),

@@ -64,6 +64,11 @@ class Manifest:
         """Whether every token can be verified."""
         return all(shard.digest for shard in self.shards)
 
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Of the text that the tokens were made from; None where nobody has counted its bytes."""
+        return self.text_bytes / self.tokens if self.text_bytes else None
+
     def only(self, part: str = "", sources: Iterable[str] = ()) -> "Manifest":
         """The shards of one part, of some sources; without names, of all."""
         wanted = set(sources)

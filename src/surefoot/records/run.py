@@ -1,6 +1,5 @@
 """A run: a directory with the recipe, its settings, the log, events, findings, checkpoints and the weights."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from surefoot.records.codec import from_json, to_json
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
 from surefoot.records.log import LogRow, read_rows, standing
+from surefoot.records.units import bits_per_byte
 
 Status = Literal["running", "interrupted", "finished", "failed"]
 
@@ -92,8 +92,8 @@ class Run:
         return standing(read_rows(self.log)) if self.log.exists() else []
 
     def bits_per_byte(self, loss: float) -> float | None:
-        """A held-out loss in bits per byte of text, which no tokenizer can flatter; None where it is not of text."""
-        return None if self.bytes_per_token is None else loss / math.log(2) / self.bytes_per_token
+        """A held-out loss in bits per byte of text; None where it is not of text."""
+        return None if self.bytes_per_token is None else bits_per_byte(loss, self.bytes_per_token)
 
     def batch_of(self, number: int) -> int:
         """Which step's worth of data the step after `number` others takes; what rewinds left out does not count."""

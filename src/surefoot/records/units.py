@@ -1,5 +1,7 @@
 """Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit."""
 
+import math
+
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("", "K", "M", "G", "T", "P", "E", "Z", "Y")
 
@@ -23,6 +25,11 @@ def counted(amount: int, word: str) -> str:
 def flops_text(amount: float) -> str:
     """`flops_text(12_886_000_000)` is `12.89 GFLOP`."""
     return _scaled(amount, 1000, tuple(f"{prefix}FLOP" for prefix in _DECIMAL))
+
+
+def bits_per_byte(loss: float, bytes_per_token: float) -> float:
+    """A mean loss in nats per token, in bits per byte of text: a figure that no tokenizer can flatter."""
+    return loss / math.log(2) / bytes_per_token
 
 
 def seconds_text(amount: float) -> str:

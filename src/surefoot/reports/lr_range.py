@@ -8,7 +8,7 @@ from rich.text import Text
 from surefoot.records.lr_range import LrRange
 from surefoot.records.units import counted
 from surefoot.reports.braille import curve
-from surefoot.reports.text import _title
+from surefoot.reports.parts import title
 
 WIDTH, HEIGHT, MARGIN = 72, 12, 9
 
@@ -16,7 +16,7 @@ WIDTH, HEIGHT, MARGIN = 72, 12, 9
 def lr_range_text(found: LrRange) -> RenderableType:
     """What to take, the curve it was read from, and how that was drawn."""
     return Group(
-        _title(found.recipe, found.knobs),
+        title(found.recipe, found.knobs),
         Text(_answer(found), style="bold"),
         Text(),
         *_plot(found),

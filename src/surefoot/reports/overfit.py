@@ -5,18 +5,19 @@ from rich.text import Text
 
 from surefoot.records.overfit import Overfit
 from surefoot.records.units import counted
-from surefoot.reports.text import _table, _title, findings_text
+from surefoot.reports.parts import table_of, title
+from surefoot.reports.text import findings_text
 
 
 def overfit_text(overfit: Overfit) -> RenderableType:
     """The verdict, the attempts, what was switched off, the findings."""
-    table = _table("lr", "steps", "first loss", "last loss", "")
+    table = table_of("lr", "steps", "first loss", "last loss", "")
     for attempt in overfit.attempts:
         ends = attempt.losses[:1] + attempt.losses[-1:]
         first, last = (f"{loss:.4g}" for loss in ends) if ends else ("-", "-")
         table.add_row(f"{attempt.lr:.3g}", str(len(attempt.losses)), first, last, attempt.outcome)
     return Group(
-        _title(overfit.recipe, overfit.knobs),
+        title(overfit.recipe, overfit.knobs),
         _verdict(overfit),
         table,
         *(Text(f"off: {what}, since {why}", style="dim") for what, why in overfit.switched_off.items()),

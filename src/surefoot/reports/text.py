@@ -20,6 +20,7 @@ from surefoot.records.units import amount_text, bytes_text, count_text, counted,
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
 from surefoot.reports.live import held_out_text
+from surefoot.reports.parts import table_of, title
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
@@ -32,7 +33,7 @@ def plan_text(plan: Plan) -> RenderableType:
         *_verdict(plan),
         _headline(plan.recipe, plan.steady),
         Text(),
-        _title(plan.recipe, plan.knobs, plan.about),
+        title(plan.recipe, plan.knobs, plan.about),
         Text(
             f"{counted(plan.parameters, 'parameter')}, {counted(plan.tokens_per_step, 'token')} per step "
             f"in {counted(plan.micro_batches, 'micro-batch')}"
@@ -54,7 +55,7 @@ def profile_text(profile: Profile, ledger: Ledger) -> RenderableType:
     flops = profile.steady.tally.total("flops")
     spread = f"{seconds_text(min(profile.step_seconds))} to {seconds_text(max(profile.step_seconds))}"
     return Group(
-        _title(profile.recipe, profile.knobs),
+        title(profile.recipe, profile.knobs),
         ledger_text(ledger),
         Text(f"\nstep {seconds_text(seconds)} ({profile.timed_steps} steps, {spread}) on {profile.device}"),
         Text(f"{flops_text(flops / seconds)}/s = {flops_text(flops)} counted per step / {seconds_text(seconds)}"),
@@ -65,7 +66,7 @@ def profile_text(profile: Profile, ledger: Ledger) -> RenderableType:
 
 def ledger_text(ledger: Ledger) -> RenderableType:
     """Account, predicted, measured, difference."""
-    table = _table("account", "predicted", "measured", "difference")
+    table = table_of("account", "predicted", "measured", "difference")
     for entry in ledger.entries:
         table.add_row(entry.account, *_sides(entry), _difference_text(entry))
     return table
@@ -84,7 +85,7 @@ def findings_text(findings: Findings) -> RenderableType:
 
 def run_text(run: Run) -> RenderableType:
     """What a run has done, and its loss from first to last."""
-    table = _table("step", "loss", "held-out", "grad norm", "lr", "tokens/s", "data")
+    table = table_of("step", "loss", "held-out", "grad norm", "lr", "tokens/s", "data")
     for row in _spread(run.rows(), 12):
         table.add_row(
             str(row.step),
@@ -97,7 +98,7 @@ def run_text(run: Run) -> RenderableType:
         )
     events = run.happened()
     return Group(
-        _title(run.recipe, run.knobs, run.about),
+        title(run.recipe, run.knobs, run.about),
         Text(
             f"{run.status} after {run.steps} steps, {count_text(run.tokens)} tokens, {seconds_text(run.seconds)} "
             f"on {run.device} with torch {run.torch_version}; {count_text(run.parameters)} parameters"
@@ -113,7 +114,7 @@ def run_text(run: Run) -> RenderableType:
 
 def export_text(export: Export) -> RenderableType:
     """The files, and the proof that they compute the same."""
-    table = _table("file", "size", "difference to the trained model")
+    table = table_of("file", "size", "difference to the trained model")
     table.add_row(export.weights, bytes_text(export.weights_bytes), f"{export.weights_difference:.2g}")
     table.add_row(export.program, bytes_text(export.program_bytes), f"{export.program_difference:.2g}")
     batch = "a batch of any size" if export.dynamic_batch else "this batch size only"
@@ -161,7 +162,7 @@ def _conventions(plan: Plan) -> list[RenderableType]:
     """FLOPs per token, counted and by the formulas that others print their MFU with."""
     if len(plan.flops_per_token) < 2:
         return []
-    table = _table("FLOPs per token", "", "formula")
+    table = table_of("FLOPs per token", "", "formula")
     table.columns[2].justify = "left"
     for name, amount in plan.flops_per_token.items():
         rule = CONVENTIONS.get(name)
@@ -273,7 +274,7 @@ def _modules(tally: Tally) -> RenderableType:
         parent = name.rpartition(".")[0] if "." in name else name
         alike.setdefault((parent, memory.get(name, 0), flops.get(name, 0)), []).append(name)
     rows = sorted(alike.items(), key=lambda row: (-len(row[1]) * row[0][1], -len(row[1]) * row[0][2]))
-    table = _table("module", "memory at peak", "FLOPs", "")
+    table = table_of("module", "memory at peak", "FLOPs", "")
     for (_, each_memory, each_flops), names in rows[:MODULES_SHOWN]:
         shown = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
         times = "" if len(names) == 1 else f"each of {len(names)}"
@@ -341,19 +342,3 @@ def _spread(rows: list[LogRow], most: int) -> list[LogRow]:
     if len(rows) <= most:
         return rows
     return [rows[round(index * (len(rows) - 1) / (most - 1))] for index in range(most)]
-
-
-def _title(name: str, knobs: dict[str, str | int | float | bool | None], about: str = "") -> RenderableType:
-    title = Table.grid(padding=(0, 2))
-    settings = Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim")
-    title.add_row(Text(name, style="bold"), Text(about) if about else settings)
-    if about:
-        title.add_row("", settings)
-    return title
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    return table

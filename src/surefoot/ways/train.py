@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_model
+from torch.utils.data import Dataset
 
 from surefoot.checkpoint.interval import Interval, Progress
 from surefoot.checkpoint.lock import Lock
@@ -211,15 +213,17 @@ class _Training:
 
     def _evaluate(self) -> float:
         """The loss on the same held-out micro-batches each time. Training does not notice."""
-        assert self.recipe.evaluation is not None
-        data = self.recipe.evaluation()
-        batches = micro_batches(
-            data, size=self.recipe.micro_batch_size, seed=self.recipe.seed, collate=self.recipe.collate
-        )
+        recipe = self.recipe
+        batches = micro_batches(self.held_out, size=recipe.micro_batch_size, seed=recipe.seed, collate=recipe.collate)
         with kept():
-            seed_all(derive(self.recipe.seed, "evaluate"))
-            taken = (self.world.take(batches) for _ in range(self.recipe.evaluation_batches))
+            seed_all(derive(recipe.seed, "evaluate"))
+            taken = (self.world.take(batches) for _ in range(recipe.evaluation_batches))
             return self.step.evaluate(taken).item()
+
+    @cached_property
+    def held_out(self) -> Dataset[Any]:
+        assert self.recipe.evaluation is not None
+        return self.recipe.evaluation()
 
     def _agree(self, row: LogRow) -> None:
         """A step that was taken before a crash and is taken again must come out the same, bit for bit."""
