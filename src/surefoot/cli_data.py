@@ -113,6 +113,7 @@ def verify(
     """
     from surefoot.data.formats import adopt as adopt_tokens
     from surefoot.data.formats import open_corpus
+    from surefoot.data.pages import check_all
     from surefoot.errors import DataError
 
     if adopt:
@@ -125,7 +126,7 @@ def verify(
         task = bar.add_task("", total=opened.manifest.tokens * opened.item_bytes + 8 * opened.manifest.documents)
         for file in opened.files():
             files += 1
-            for checked in file.check_all():
+            for checked in check_all(file):
                 size += checked
                 bar.advance(task, checked)
     record = {"corpus": str(corpus), "files": files, "bytes": size, "identity": opened.identity()}
