@@ -164,7 +164,8 @@ def count(
     with _bar("count", "{task.percentage:.0f}%") as bar:
         task = bar.add_task("", total=samples % len(data) or None)
         ledger = token_ledger(data, samples, seed=seed, tell=lambda done: bar.advance(task, done))
-    _show(ledger, lambda _: token_ledger_text(ledger, parameters), json=json)
+    record = {"ledger": ledger, "totals": ledger.totals(parameters)}
+    _show(record, lambda _: token_ledger_text(ledger, parameters), json=json)
 
 
 def _bar(name: str, text: str) -> Progress:

@@ -45,7 +45,8 @@ class HashTree:
             )
         if xxh3_128_hexdigest(read(needed - PAGE, PAGE)) != digest:
             raise DataError(
-                f"the end of {pages_beside(path)} is not what the manifest says: it is damaged, or was replaced"
+                f"the end of {pages_beside(path)} is not what the manifest says: it is damaged, or was replaced; "
+                "restore it and the file beside it from their source, or tokenise the text again"
             )
         self.known = [bytearray(pages) for pages in levels]
         self.known[-1][0] = 1

@@ -190,5 +190,5 @@ def _will_need(mapped: mmap.mmap, first: int, end: int) -> None:
 def _damaged(path: Path, page: int) -> DataError:
     return DataError(
         f"{path} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, is not "
-        "what was written; restore the file from its source, or tokenise it again"
+        "what was written, or the file was replaced; restore it from its source, or tokenise the text again"
     )
