@@ -9,12 +9,15 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
 from surefoot.data.hash_tree import FANOUT, PAGE, SUFFIX, HashTree, hashes_of, keep, pages_beside, write_hashes
 from surefoot.errors import DataError
+
+ADVISES = hasattr(os, "posix_fadvise")  # macOS takes advice for maps only
 
 
 class MappedFile:
@@ -29,8 +32,7 @@ class MappedFile:
             self._hash_map = _mapped(pages_beside(path))
             hashes = memoryview(self._hash_map)
             self._hashes = hashes.cast("Q")
-            read = lambda first, count: hashes[first : first + count]  # noqa: E731
-            self._tree = HashTree(path, self.size, digest, read, len(hashes))
+            self._tree = HashTree(path, self.size, digest, partial(_part, hashes), len(hashes))
 
     def read(self, first: int, length: int) -> memoryview:
         """Verified bytes: a view, not a copy."""
@@ -145,7 +147,8 @@ class _Descriptor:
         self._number = _opened(path)
         self.path, self.size = path, os.fstat(self._number).st_size
         # As for maps: left alone, the kernel reads far more than random windows need.
-        os.posix_fadvise(self._number, 0, 0, os.POSIX_FADV_RANDOM)
+        if ADVISES:
+            os.posix_fadvise(self._number, 0, 0, os.POSIX_FADV_RANDOM)
         if not self.size:
             raise DataError(f"{path} is empty")
 
@@ -160,7 +163,8 @@ class _Descriptor:
         return memoryview(content)
 
     def advise(self, first: int, length: int) -> None:
-        os.posix_fadvise(self._number, first, length, os.POSIX_FADV_WILLNEED)
+        if ADVISES:
+            os.posix_fadvise(self._number, first, length, os.POSIX_FADV_WILLNEED)
 
 
 def _opened(path: str) -> int:
@@ -180,6 +184,10 @@ def _mapped(path: Path) -> mmap.mmap:
     # Left alone, the kernel reads 46 to 60 times the bytes that random windows need.
     mapped.madvise(mmap.MADV_RANDOM)
     return mapped
+
+
+def _part(content: memoryview, first: int, length: int) -> memoryview:
+    return content[first : first + length]
 
 
 def _will_need(mapped: mmap.mmap, first: int, end: int) -> None:
