@@ -18,7 +18,7 @@ TokenData = TokenWindows | PackedDocuments | Mixture
 Tell = Callable[[int], None]
 Booked = Counter[str]
 _CHUNK = 65_536
-MOST_FOLLOWED = 2_000_000
+MOST_FOLLOWED = 500_000
 """Samples that a run follows for its own ledger when it ends: some seconds."""
 
 
