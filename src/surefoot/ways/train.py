@@ -21,6 +21,7 @@ from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of, micro_batches
+from surefoot.data.ledger import ledger_of_run
 from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
@@ -33,7 +34,8 @@ from surefoot.records.event import Event, append_event
 from surefoot.records.files import write_whole
 from surefoot.records.finding import Findings
 from surefoot.records.log import MOST_SAMPLES, LogRow, append_row, digest_of, mend
-from surefoot.records.run import Run, write_run
+from surefoot.records.run import Run, Status, write_run
+from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.step import Step
 from surefoot.techniques import clip
@@ -116,7 +118,8 @@ class _Training:
         if self.run.data_identity not in ("", self.batches.identity):
             raise RunError(
                 f"the data is not what the run began with: it was {self.run.data_identity}, "
-                f"and is {self.batches.identity}"
+                f"and is {self.batches.identity}\n"
+                "put it back, name another directory, or accept the change (--accept-change)"
             )
         rows = self.run.rows()
         taken = [row for row in rows if row.step <= self.step.number]
@@ -311,8 +314,19 @@ class _Training:
             save_model(self.step.model, str(draft))
             os.replace(draft, self.run.weights)
         reason = "" if done else f"stopped by {self.stop.received} after step {self.step.number}"
-        self.run = replace(self.run, status="finished" if done else "interrupted", reason=reason)
+        status: Status = "finished" if done else "interrupted"
+        self.run = replace(self.run, status=status, reason=reason, token_ledger=self._tokens())
         write_run(self.run)
+
+    def _tokens(self) -> TokenLedger | None:
+        """What became of the data's tokens, where it is made of tokens."""
+        return ledger_of_run(
+            self.batches.dataset,
+            seed=self.recipe.seed,
+            step_samples=self.recipe.tokens_per_step // self.recipe.tokens_per_sample,
+            steps=self.batch,
+            passed_over=self.run.passed_over,
+        )
 
     def _progress(self) -> Progress:
         return Progress(self.step.number, self.run.tokens, self.run.seconds)
