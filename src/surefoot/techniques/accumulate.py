@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import torch
+from torch.distributed.tensor import DTensor
 
 
 def sum_and_count(
@@ -35,4 +36,9 @@ def normalise(
     ratio = reference / count
     for parameter in parameters:
         if parameter.grad is not None:
-            parameter.grad.mul_(ratio)
+            local_part(parameter.grad).mul_(ratio)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
