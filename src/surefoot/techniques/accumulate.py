@@ -31,7 +31,7 @@ def normalise(
     Backward ran on sums divided by the count that was expected, which keeps float16 in range. Where that was
     the count of the whole step, nothing is left to do.
     """
-    if reference is count or (isinstance(reference, int) and reference == count):
+    if reference is count or (isinstance(count, int) and reference == count):
         return
     ratio = reference / count
     for parameter in parameters:
