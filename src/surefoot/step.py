@@ -120,11 +120,17 @@ class Step:
         return micro_batch * self.layout.data_ranks + self.layout.data_rank
 
     def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
-        with nullcontext() if self.layout.shards else precision.autocast(self.recipe.precision, self.device):
+        with self._calling():
             inputs = precision.inputs_in(self.recipe.precision, batch)
             loss = self.recipe.loss(self.called, inputs)
             self._means = not isinstance(loss, tuple)
             return accumulate.sum_and_count(loss)
+
+    def _calling(self) -> AbstractContextManager[None]:
+        """What the model and the loss are computed in; sharded models bring their own formats."""
+        if self.layout.tp > 1:
+            return tensor_parallel.calling()
+        return nullcontext() if self.layout.shards else precision.autocast(self.recipe.precision, self.device)
 
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         reference: torch.Tensor | int | None = None

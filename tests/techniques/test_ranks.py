@@ -11,6 +11,9 @@ LAYOUTS = {
     "fsdp-4": (4, []),
     "ddp-4": (4, ["dp_replicate=4"]),
     "hsdp-2x2": (4, ["dp_replicate=2"]),
+    "tp-2": (2, ["tp=2"]),
+    "fsdp-2-tp-2": (4, ["tp=2"]),
+    "ddp-2-tp-2": (4, ["tp=2", "dp_replicate=2"]),
 }
 STEPS = 20
 

@@ -40,17 +40,16 @@ class Sharding:
     reason: str
 
     def explain(self) -> list[str]:
-        """One sentence: what is gathered together."""
-        over = f"{self.layout.dp_shard} ranks" + (
-            f", {self.layout.dp_replicate} times" * (self.layout.dp_replicate > 1)
-        )
+        """One sentence: what is cut, and what is gathered together."""
+        shards, replicas = self.layout.dp_shard, self.layout.dp_replicate
+        if shards == 1:
+            return [f"{self.layout}: {replicas} replicas, whose gradients are averaged"] if replicas > 1 else []
+        cut = f"{self.layout}: fsdp cuts the model over {shards} ranks"
+        cut += f", in {replicas} replicas," if replicas > 1 else ""
         if not self.names:
-            return [f"{self.layout}: fsdp cuts the model over {over} and gathers it as one, since {self.reason}"]
+            return [f"{cut} and gathers it as one, since {self.reason}"]
         which = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
-        return [
-            f"{self.layout}: fsdp cuts the model over {over} and gathers {len(self.names)} blocks ({which}) "
-            f"one by one, the rest as one; {self.reason}"
-        ]
+        return [f"{cut} and gathers {len(self.names)} blocks ({which}) one by one, the rest as one; {self.reason}"]
 
 
 def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:

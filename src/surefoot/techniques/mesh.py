@@ -55,8 +55,11 @@ class Layout:
 
     @property
     def shards(self) -> bool:
-        """Whether parameters are kept in shards. With tensor parallelism, replicas are shards of one."""
-        return self.data_ranks > 1 and not self.replicates
+        """Whether parameters are kept as shards; with tensor parallelism always, if only as one of one.
+
+        An optimizer takes all parameters together only if none is a plain tensor among shards.
+        """
+        return self.ranks > 1 and not self.replicates
 
     def __str__(self) -> str:
         sizes = {"dp_replicate": self.dp_replicate, "dp_shard": self.dp_shard, "tp": self.tp}
@@ -79,7 +82,7 @@ def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
 def mesh_of(layout: Layout, device: torch.device) -> DeviceMesh | None:
     """One mesh with a dimension for every size above 1; none for a single rank.
 
-    Sharding needs its dimension also where it has the size 1, to carry the replicas.
+    Sharding needs its dimension also where it has the size 1.
     """
     if layout.ranks == 1:
         return None
