@@ -1,7 +1,7 @@
-"""Work on several gloo ranks, each a process of its own, started by one that has imported torch already.
+"""Work on several gloo ranks, each a process of its own, forked by one that has imported torch already.
 
-`on_ranks("tests.techniques.ranks", "losses", 2, tmp_path, recipe words...)` calls `losses(*words)` on two ranks and
-returns what each of them returned. `many([...])` does several such calls with one start of Python.
+`on_ranks([Case("tests.techniques.ranks", "losses", 2, (words,))], folder)` calls `losses(words)` on two ranks and returns
+what each of them returned.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _run(folder: Path) -> None:
     import torch
 
     cases = torch.load(folder / "cases.pt", weights_only=False)
-    for case in cases:
-        importlib.import_module(case.module)
+    for module in ("torch._dynamo", "torch.distributed.fsdp", *(case.module for case in cases)):
+        importlib.import_module(module)  # once, for all that are forked
     for number, case in enumerate(cases):
         children = [_fork(case, number, rank, folder) for rank in range(case.ranks)]
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

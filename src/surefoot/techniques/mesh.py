@@ -11,7 +11,7 @@ The product is the number of ranks. Neighbours along `tp` are neighbours by rank
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -77,6 +77,13 @@ def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
             + (f"it takes {others * shard}" if recipe.dp_shard > 0 else f"{ranks} is not a multiple of {others}")
         )
     return Layout(recipe.dp_replicate, shard, recipe.tp, rank)
+
+
+def with_global_batch(recipe: Recipe, layout: Layout) -> Recipe:
+    """The recipe with its global batch said: where it is not, every rank with data of its own adds a micro-batch."""
+    if recipe.global_batch_tokens is not None or layout.data_ranks == 1:
+        return recipe
+    return replace(recipe, global_batch_tokens=layout.data_ranks * recipe.tokens_per_step)
 
 
 def mesh_of(layout: Layout, device: torch.device) -> DeviceMesh | None:

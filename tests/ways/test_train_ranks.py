@@ -1,0 +1,86 @@
+"""A run on many ranks: stopped on one rank, gone on with on any number of them and in any layout."""
+
+import pytest
+import torch
+
+from surefoot import read_run
+from surefoot.checkpoint.outline import leaves
+from surefoot.checkpoint.store import Checkpoints
+from tests.ranks import Case, on_ranks
+
+FSDP, DDP, TP = (2, []), (2, ["dp_replicate=2"]), (2, ["tp=2"])
+ONE, FOUR, HYBRID = (1, []), (4, []), (4, ["dp_replicate=2"])
+WHOLE = {"one": ONE, "fsdp": FSDP, "ddp": DDP}
+PIECES = {
+    "fsdp-fsdp": (FSDP, FSDP),
+    "ddp-ddp": (DDP, DDP),
+    "1-2-4-1": (ONE, FSDP, FOUR, ONE),
+    "ddp-fsdp-tp-hsdp-ddp": (DDP, FSDP, TP, HYBRID, DDP),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Each run in one piece, and in pieces between which one rank, the last, was asked to stop."""
+    folder = tmp_path_factory.mktemp("runs")
+    cases = [_case(folder / name, layout) for name, layout in WHOLE.items()]
+    for name, layouts in PIECES.items():
+        for number, layout in enumerate(layouts):
+            last = number + 1 == len(layouts)
+            cases.append(_case(folder / name, layout, None if last else (layout[0] - 1, 2 + 2 * number)))
+    statuses = on_ranks(cases, folder)
+    for case, status in zip(cases, statuses, strict=True):
+        assert set(status) == {"finished" if case.arguments[2] is None else "interrupted"}
+    return folder
+
+
+def _case(path, layout, asked=None):
+    ranks, words = layout
+    return Case("tests.ways.ranks", "trained", ranks, (str(path), words, asked))
+
+
+def state(path):
+    """The last checkpoint, all but the generators, which no step reads."""
+    loaded = Checkpoints(read_run(path).checkpoints).newest().load()
+    return {place: leaf for place, leaf in leaves(loaded) if place[0] != "generators"}
+
+
+@pytest.mark.parametrize("name", ["fsdp", "ddp"])
+def test_the_same_layout_goes_on_to_the_same_bits(runs, name):
+    whole, pieces = read_run(runs / name), read_run(runs / f"{name}-{name}")
+    assert pieces.starts == 2
+    assert [row.loss for row in pieces.rows()] == [row.loss for row in whole.rows()]
+    expected, found = state(runs / name), state(runs / f"{name}-{name}")
+    assert expected.keys() == found.keys()
+    for place, leaf in expected.items():
+        same = torch.equal(leaf, found[place]) if isinstance(leaf, torch.Tensor) else leaf == found[place]
+        assert same, place
+
+
+@pytest.mark.parametrize("name", [*PIECES, "fsdp", "ddp"])
+def test_any_layout_goes_on_with_the_same_samples_and_losses(runs, name):
+    one, many = read_run(runs / "one").rows(), read_run(runs / name).rows()
+    assert [row.step for row in many] == list(range(1, 13))
+    assert [row.samples for row in many] == [row.samples for row in one]
+    assert [row.loss for row in many] == pytest.approx([row.loss for row in one], rel=1e-5)
+
+
+def test_a_signal_to_one_rank_stops_all_after_the_next_step(runs):
+    run = read_run(runs / "1-2-4-1")
+    starts = [event.text for event in run.happened() if event.kind == "resumed"]
+    assert starts == [
+        "start 2, from step-000000002",
+        "start 3, from step-000000005",
+        "start 4, from step-000000007",
+    ]
+
+
+def test_the_weights_are_whole(runs):
+    from safetensors.torch import load_file
+
+    expected = load_file(runs / "one" / "model.safetensors")
+    for name in ("fsdp", "ddp"):
+        found = load_file(runs / name / "model.safetensors")
+        assert found.keys() == expected.keys()
+        for key, tensor in expected.items():
+            torch.testing.assert_close(found[key], tensor, rtol=1e-4, atol=1e-5)
