@@ -1,7 +1,7 @@
 """Work on several gloo ranks, each a process of its own, forked by one that has imported torch already.
 
-`on_ranks([Case("tests.techniques.ranks", "losses", 2, (words,))], folder)` calls `losses(words)` on two ranks and returns
-what each of them returned.
+`on_ranks([Case("tests.techniques.ranks", "losses", 2, (words,))], folder)` calls `losses(words)` on two ranks and
+returns what each of them returned.
 """
 
 from __future__ import annotations

@@ -127,6 +127,8 @@ class Recipe:
             raise RecipeError(f"dp_shard={self.dp_shard} must be at least 1, or -1 for what the other ranks leave")
         if self.tp > 1 and self.tensor_plan is None:
             raise RecipeError(f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how layers are cut")
+        if self.tp > 1 and self.precision == "16-mixed":
+            raise RecipeError("precision='16-mixed' does not go with tp: ranks could scale differently; use bf16-mixed")
         budget_of(self.recompute)
         self.micro_batches()
 

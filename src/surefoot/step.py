@@ -14,6 +14,7 @@ from surefoot.randomness import derive, seed_all
 from surefoot.recipe import Recipe
 from surefoot.techniques import (
     accumulate,
+    buffers,
     clip,
     compile,
     ddp,
@@ -68,6 +69,7 @@ class Step:
             compile.apply(self.model, recipe)
         self.sharding = fsdp.apply(self.model, recipe, self.layout, self.mesh) if self.layout.shards else None
         self.called = ddp.apply(self.model, self.mesh) if self.layout.replicates else self.model
+        self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
         self.scheduler = schedule.scheduler(recipe, self.optimizer)
@@ -128,13 +130,11 @@ class Step:
 
     def _calling(self) -> AbstractContextManager[None]:
         """What the model and the loss are computed in; sharded models bring their own formats."""
-        if self.layout.tp > 1:
-            return tensor_parallel.calling()
-        return nullcontext() if self.layout.shards else precision.autocast(self.recipe.precision, self.device)
+        return fsdp.calling() if self.sharding else precision.autocast(self.recipe.precision, self.device)
 
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         reference: torch.Tensor | int | None = None
-        buffers = self._buffers() if self.recipe.nonfinite == "skip" else {}
+        before = self._buffers() if self.recipe.nonfinite == "skip" else {}
         for micro_batch, batch in enumerate(batches):
             with self._syncing(micro_batch + 1 == self.micro_batches):
                 loss, count = self.loss_of(micro_batch, batch)
@@ -145,16 +145,21 @@ class Step:
                 self.scaler.scale(accumulate.divided(loss, reference)).backward()
         if reference is None:
             raise RecipeError("a step got no micro-batch; the data ended")
+        if self.layout.ranks > 1 and micro_batch + 1 != self.micro_batches:
+            raise RecipeError(f"a step got {micro_batch + 1} of {self.micro_batches} micro-batches; the data ended")
         total_loss, total_count = self._over_ranks(total_loss, total_count)
 
         self.scaler.unscale_(self.optimizer)
-        accumulate.normalise(self.parameters, reference * self.layout.data_ranks, total_count)
+        expected = reference if self.layout.data_ranks == 1 else reference * self.layout.data_ranks
+        accumulate.normalise(self.parameters, expected, total_count)
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
         mean_loss = total_loss / total_count
         updated = self._update(mean_loss, grad_norm)
         if not updated:
-            for buffer, before in buffers.items():
-                buffer.copy_(before)
+            for buffer, value in before.items():
+                buffer.copy_(value)
+        if self.shared_buffers:
+            buffers.agree(self.model, self.shared_buffers)
         self.number += 1
         self.optimizer.zero_grad(set_to_none=True)
         return Outcome(mean_loss, grad_norm, total_count, updated)
@@ -193,6 +198,7 @@ class Step:
         if not self.world.finite(trusted):
             if self.recipe.nonfinite == "stop":
                 raise NonFinite(self.number + 1, loss.item(), grad_norm.item())
+            self.scaler.update()
             return False
         scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)

@@ -18,5 +18,5 @@ def trained(path: str, words: list[str], asked: tuple[int, int] | None = None) -
         if asked == (int(os.environ["RANK"]), row.step):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    recipe = load_recipe("gpt", [*SMALL, "max_steps=12", "save_every=50", *words])
+    recipe = load_recipe("gpt", [*SMALL, "max_steps=11", "save_every=50", *words])
     return surefoot.train(recipe, path=path, tell=tell).status

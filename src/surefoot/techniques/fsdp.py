@@ -14,6 +14,7 @@ There is no autocast here: a block is computed in the format in which it is gath
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) ->
     again = {} if recipe.reshard_after_forward is None else {"reshard_after_forward": recipe.reshard_after_forward}
     for name in names:
         fully_shard(model.get_submodule(name), mesh=over, mp_policy=policy(recipe.precision), **again)
-    fully_shard(model, mesh=over, mp_policy=policy(recipe.precision, root=True), **again)
+    fully_shard(model, mesh=over, mp_policy=policy(recipe.precision, root=True), reshard_after_forward=False)
     return Sharding(layout, names, reason)
 
 
@@ -70,6 +71,18 @@ def policy(precision: Precision, *, root: bool = False) -> MixedPrecisionPolicy:
     return MixedPrecisionPolicy(
         param_dtype=_GATHERED[precision], reduce_dtype=torch.float32, output_dtype=torch.float32 if root else None
     )
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """A context for calls of a sharded model.
+
+    Where the model's result is a view, fully_shard warns that a change in place would drop the hook which gathers the
+    root again for backward. The root is never resharded after forward, so there is nothing to gather.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
+        yield
 
 
 @contextmanager

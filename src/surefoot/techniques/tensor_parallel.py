@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -24,14 +21,6 @@ def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh["tp"], dict(recipe.tensor_plan(model)))
     for names in tied:
         _tie(model, names)
-
-
-@contextmanager
-def calling() -> Iterator[None]:
-    """A context for calls of the model: what a cut layer hands on is a view, of which fully_shard warns each time."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
-        yield
 
 
 def explain(model: nn.Module, layout: Layout) -> list[str]:
