@@ -266,15 +266,23 @@ def profile(
 def export(
     run: RunArgument,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="default: RUN/export")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="only the weights of the newest checkpoint, put together from its shards")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """The weights (safetensors) and the program (torch.export) of a finished run, compared with the model.
 
-    Fails if either file, read back from disk, computes other numbers than the trained model.
+    Fails if either file, read back from disk, computes other numbers than the trained model. With `--weights`, the
+    run need not be finished, and its model may be larger than this machine's memory.
     """
-    from surefoot.reports.text import export_text
+    from surefoot.reports.text import export_text, weights_text
     from surefoot.ways.export import export as way
+    from surefoot.ways.export import export_weights
 
+    if weights:
+        _show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
+        return
     _show(way(str(run), to=str(to) if to else None), export_text, json=json)
 
 

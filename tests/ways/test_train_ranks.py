@@ -1,11 +1,17 @@
 """A run on many ranks: stopped on one rank, gone on with on any number of them and in any layout."""
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from surefoot import read_run
 from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.errors import CheckpointError
+from surefoot.meters import allocator
+from surefoot.ways.export import export_weights
 from tests.ranks import Case, on_ranks
 
 FSDP, DDP, ONE, HYBRID = (2, []), (2, ["dp_replicate=2"]), (1, []), (4, ["dp_replicate=2"])
@@ -70,11 +76,49 @@ def test_a_signal_to_one_rank_stops_all_after_the_next_step(runs):
 
 
 def test_the_weights_are_whole(runs):
-    from safetensors.torch import load_file
-
     expected = load_file(runs / "one" / "model.safetensors")
     for name in ("fsdp", "ddp"):
         found = load_file(runs / name / "model.safetensors")
         assert found.keys() == expected.keys()
         for key, tensor in expected.items():
             torch.testing.assert_close(found[key], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_the_shards_of_a_checkpoint_are_put_together_one_file_at_a_time(runs, tmp_path):
+    expected = load_file(runs / "fsdp" / "model.safetensors")
+    whole = export_weights(str(runs / "fsdp"), to=str(tmp_path / "one"))
+    assert [tmp_path / "one" / "model.safetensors"] == [tmp_path / "one" / file for file in whole.files]
+    cut = export_weights(str(runs / "fsdp"), to=str(tmp_path / "set"), file_bytes=40_000)
+    index = json.loads((tmp_path / "set" / "model.safetensors.index.json").read_text())["weight_map"]
+    assert len(cut.files) == len(set(index.values())) > 2
+    for found in (load_file(whole.files[0]), {name: load_file(tmp_path / "set" / index[name])[name] for name in index}):
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.skipif(not allocator.available(), reason="no C++ compiler to count torch's allocator with")
+def test_putting_together_takes_the_memory_of_one_file(runs, tmp_path):
+    allocator.install()
+    try:
+        before = allocator.live_bytes()
+        allocator.reset_peak()
+        record = export_weights(str(runs / "fsdp"), to=str(tmp_path), file_bytes=40_000)
+        peak = allocator.peak_bytes() - before
+    finally:
+        allocator.uninstall()
+    assert peak < 2.2 * 40_000 < record.total_bytes
+
+
+def test_a_set_that_reads_back_otherwise_is_refused(runs, tmp_path, monkeypatch):
+    from surefoot.checkpoint import consolidate
+
+    plain = consolidate.save_file
+    spoilt = lambda tensors, *args, **more: plain({name: each + 1 for name, each in tensors.items()}, *args, **more)  # noqa: E731
+    monkeypatch.setattr(consolidate, "save_file", spoilt)
+    with pytest.raises(CheckpointError, match="reads back damaged"):
+        export_weights(str(runs / "fsdp"), to=str(tmp_path))
+
+
+def test_tied_weights_are_saved_once(runs):
+    outline = Checkpoints(read_run(runs / "fsdp").checkpoints).newest().outline()["model"]
+    assert outline["head.weight"].name == outline["token.weight"].name
