@@ -89,17 +89,7 @@ def of_tokens(model: Any, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[tor
 
 def ragged(settings: dict[str, Any], broken: int | None = None, steps: int = 3) -> dict[str, Any]:
     """Steps over sequences of very different lengths, and what every rank holds in the end."""
-    recipe = Recipe(
-        model=Reader,
-        data=lambda: Ragged(broken),
-        loss=of_tokens,
-        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
-        collate=padded,
-        micro_batch_size=1,
-        global_batch_tokens=len(LENGTHS),
-        max_grad_norm=0.5,
-        **settings,
-    )
+    recipe = of_ragged(broken, **settings)
     with RealWorld() as world:
         step = Step(recipe, world)
         batches = batches_of(recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
@@ -110,6 +100,20 @@ def ragged(settings: dict[str, Any], broken: int | None = None, steps: int = 3) 
             "scale": step.scaler.get_scale(),
             "state": {name: whole(each) for name, each in step.model.state_dict().items()},
         }
+
+
+def of_ragged(broken: int | None = None, **settings: Any) -> Recipe:
+    return Recipe(
+        model=Reader,
+        data=lambda: Ragged(broken),
+        loss=of_tokens,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        collate=padded,
+        micro_batch_size=1,
+        global_batch_tokens=len(LENGTHS),
+        max_grad_norm=0.5,
+        **settings,
+    )
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

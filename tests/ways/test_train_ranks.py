@@ -75,6 +75,17 @@ def test_a_signal_to_one_rank_stops_all_after_the_next_step(runs):
     assert starts == [f"start {number}, from step-{step:09}" for number, step in enumerate((2, 5, 7, 9), start=2)]
 
 
+def test_all_ranks_stop_at_a_nan_and_say_on_which_it_was(tmp_path):
+    cases = [Case("tests.ways.ranks", "broken", 2, (str(tmp_path / name),)) for name in ("run",)]
+    [said] = on_ranks(cases, tmp_path)
+    assert said[0] == said[1]
+    assert "the batch itself holds numbers that are not finite" in said[0].lower()
+    assert "step 1, rank 1, micro-batch 2, samples " in said[0]
+    run = read_run(tmp_path / "run")
+    assert run.status == "failed"
+    assert "rank 1, micro-batch 2" in run.findings.read_text()
+
+
 def test_the_weights_are_whole(runs):
     expected = load_file(runs / "one" / "model.safetensors")
     for name in ("fsdp", "ddp"):

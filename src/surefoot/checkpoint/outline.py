@@ -72,7 +72,7 @@ def leaves(tree: Any) -> list[tuple[Place, Any]]:
 
 
 def _memory(tensor: torch.Tensor) -> Any:
-    """Equal for two tensors that are one. Ranks must agree on names, and a shard may be empty: DTensors go by object."""
+    """Equal for two tensors that are one. Ranks must agree on names, and shards can be empty: DTensors go by object."""
     if isinstance(tensor, DTensor):
         return id(tensor)
     if tensor.numel() == 0:
