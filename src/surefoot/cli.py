@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -183,7 +184,13 @@ def train(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="where to keep the run, or the run to go on with")
+        Path | None,
+        typer.Option(
+            "--run",
+            "--dir",
+            metavar="DIR",
+            help="where to keep the run, or the run to go on with; torchrun needs --dir",
+        ),
     ] = None,
     resume: Annotated[
         Literal["auto", "never"], typer.Option(help="whether to go on with an unfinished run in that directory")
@@ -200,8 +207,9 @@ def train(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Takes the steps, in this process, and keeps a run directory: recipe, settings, log, checkpoints, weights.
+    """Takes the steps and keeps a run directory: recipe, settings, log, checkpoints, weights.
 
+    In this process, or on as many ranks as torchrun starts: `torchrun --nproc-per-node 2 -m surefoot train gpt`.
     Killed at any moment, the same command with the same --run goes on from the last checkpoint, to the same bits.
     SIGTERM or Ctrl-C ends the run after its step, saved, and exits with 75.
     Example: `surefoot train gpt max_steps=50 --run runs/first`
@@ -214,7 +222,8 @@ def train(
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
-    with LiveView(loaded.steps() or 0, console=Console(stderr=json)) as view, open_writers(log or ()) as writers:
+    console = Console(stderr=json, quiet=_rank() > 0)
+    with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
         def tell(*told: Any) -> None:
             view(*told)
@@ -257,15 +266,23 @@ def profile(
 def export(
     run: RunArgument,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="default: RUN/export")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="only the weights of the newest checkpoint, put together from its shards")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """The weights (safetensors) and the program (torch.export) of a finished run, compared with the model.
 
-    Fails if either file, read back from disk, computes other numbers than the trained model.
+    Fails if either file, read back from disk, computes other numbers than the trained model. With `--weights`, the
+    run need not be finished, and its model may be larger than this machine's memory.
     """
-    from surefoot.reports.text import export_text
+    from surefoot.reports.text import export_text, weights_text
     from surefoot.ways.export import export as way
+    from surefoot.ways.export import export_weights
 
+    if weights:
+        _show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
+        return
     _show(way(str(run), to=str(to) if to else None), export_text, json=json)
 
 
@@ -319,6 +336,15 @@ def _load(target: str, knobs: list[str] | None) -> Recipe:
     return load_recipe(target, knobs or ())
 
 
+def _rank() -> int:
+    """Which of torchrun's processes this is; only the first one prints."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def _heard(log: list[str] | None) -> list[str]:
+    return [] if log is None or _rank() > 0 else log
+
+
 def _goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value is not None and not given:
@@ -326,6 +352,8 @@ def _goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
 
 
 def _show(record: Any, text: Any, *, json: bool) -> None:
+    if _rank() > 0:
+        return
     if json:
         print(to_json(record))
     else:
@@ -337,7 +365,11 @@ def main() -> None:
     try:
         app()
     except SurefootError as error:
-        Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: {_escape(str(error))}", highlight=False)
+        rank = _rank()
+        if rank == 0 or not (error.told or isinstance(error, RecipeError)):
+            where = f" on rank {rank}" if rank else ""
+            text = f"[bold red]{type(error).__name__}{where}[/]: {_escape(str(error))}"
+            Console(stderr=True).print(text, highlight=False)
         raise SystemExit(2) from None
 
 

@@ -17,7 +17,9 @@ import math
 
 
 class SurefootError(Exception):
-    """Every error that surefoot raises on purpose."""
+    """Every error that surefoot raises on purpose. `told`: another rank raised it, and says so."""
+
+    told = False
 
 
 class RecipeError(SurefootError):

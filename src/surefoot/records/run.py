@@ -23,6 +23,7 @@ class Run:
     `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
     tell whether the recipe is still the one that began. `choices` says what was settled for the model, such as which
     parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account.
+    `layout` is how its ranks hold the model; a run may go on in another.
     `passed_over` numbers the steps' worth of data left out by rewinds.
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
     """
@@ -51,6 +52,7 @@ class Run:
     starts: int = 1
     failures: int = 0
     attempt: int = 0
+    layout: str = "1 rank"
     passed_over: tuple[int, ...] = ()
     reason: str = ""
     choices: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from rich.text import Text
 from surefoot.costs.advice import advise, largest
 from surefoot.costs.conventions import CONVENTIONS
 from surefoot.records.audit import Audit
-from surefoot.records.export import Export
+from surefoot.records.export import Export, Weights
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.log import LogRow
@@ -125,6 +125,13 @@ def export_text(export: Export) -> RenderableType:
         Text(f"read back and compared on {', '.join(export.inputs)}; tolerance {export.tolerance:.0e}, relative"),
         Text(f"the program takes {batch}"),
     )
+
+
+def weights_text(weights: Weights) -> RenderableType:
+    """The files of a set, and what they hold."""
+    files = Text("\n".join(weights.files))
+    size = bytes_text(weights.total_bytes)
+    return Group(files, Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}"))
 
 
 def audit_text(audit: Audit) -> RenderableType:
