@@ -118,9 +118,25 @@ class RealWorld(World):
 
     def __enter__(self) -> Self:
         if self.ranks > 1 and not dist.is_initialized():
-            dist.init_process_group(dist.get_default_backend_for_device(self.device))
+            backend, store = dist.get_default_backend_for_device(self.device), agent_store("ranks")
+            if store is None:
+                dist.init_process_group(backend)
+            else:
+                dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks)
             self._entered.callback(dist.destroy_process_group)
         return self
+
+
+def agent_store(name: str) -> dist.Store | None:
+    """A store of torchrun's own process, which outlives ranks; None where there is none.
+
+    All restarts share it. torch 2.13 does not tell them apart: ranks that were started again would read where their
+    dead predecessors listened. So each start has its own prefix.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return dist.PrefixStore(f"surefoot/{os.environ['TORCHELASTIC_RESTART_COUNT']}/{name}", store)
 
 
 class TinyWorld(World):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,13 +19,17 @@ from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.ledger import ledger_of_run
-from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
+from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, ReplicaError, RunError
+from surefoot.guards.beats import Beats
+from surefoot.guards.fingerprint import Fingerprints
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
+from surefoot.guards.stragglers import Stragglers
 from surefoot.guards.watchdog import Watchdog
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
+from surefoot.records.finding import Finding
 from surefoot.records.log import MOST_SAMPLES, LogRow, digest_of
 from surefoot.records.run import Run, Status
 from surefoot.records.token_ledger import TokenLedger
@@ -35,9 +40,12 @@ from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.utilisation import peak_flops, step_flops
-from surefoot.world import RealWorld
+from surefoot.world import RealWorld, agent_store
 
 Tell = Callable[[Run, LogRow], None]
+
+PATIENCE_SECONDS = 60.0
+"""A step that takes less is never called slow."""
 
 
 def train(
@@ -108,9 +116,7 @@ class _Training:
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
-                stacks = self.scribe.stacks
-                alarm = Watchdog(stacks, lambda text: self._tell_of("slow-step", f"{text}; see {stacks}"))
-                self.watchdog = open_things.enter_context(alarm)
+                self._set_guards(open_things)
                 self._take_steps()
                 self._end()
         except BaseException as error:
@@ -120,6 +126,45 @@ class _Training:
         finally:
             self.checkpoints.close()
         return self.run
+
+    def _set_guards(self, open_things: ExitStack) -> None:
+        """What watches the steps, and on many ranks the ranks."""
+        many = self.world.ranks > 1
+        store = agent_store("beats") if many else None
+        self.beats = open_things.enter_context(Beats(store, rank=self.world.rank, ranks=self.world.ranks))
+        self.stragglers, self.fingerprints = Stragglers(), Fingerprints(self.step)
+        give_up = self._give_up_waiting if many else None
+        watchdog = Watchdog(self.scribe.stacks, self._slow, give_up=give_up, least_seconds=PATIENCE_SECONDS)
+        self.watchdog = open_things.enter_context(watchdog)
+
+    def _slow(self, said: str) -> None:
+        """A step takes far too long: says so, on many ranks with the one that is waited for. Another thread's call."""
+        waits = self.beats.explain()
+        said = "; ".join(filter(None, (said, waits.text, f"see {self.scribe.stacks}")))
+        self.scribe.tell_of(self.run, self.step.number, "slow-step", said, anyway=waits.teller == self.world.rank)
+
+    def _give_up_waiting(self, said: str) -> None:
+        """Ends this rank, so that torchrun starts all anew from the last checkpoint. Another thread's call."""
+        waits = self.beats.explain()
+        finding = Finding(
+            check="hanging-rank",
+            severity="error",
+            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank can be told from the others'}.",
+            where=f"step {self.step.number + 1}; stacks of all threads: {self.scribe.stacks}",
+            why="A collective ends when all ranks have come to it. One that never comes keeps all others waiting.",
+            remedy="Look at the machine of that rank. Started by torchrun with --max-restarts, the run goes on from "
+            "its last checkpoint.",
+        )
+        tells = waits.teller == self.world.rank
+        self.scribe.find(self.run, finding, anyway=tells)
+        self.scribe.tell_of(self.run, self.step.number, "hanging-rank", finding.seen, anyway=tells)
+        os._exit(1)
+
+    def _compare_replicas(self) -> None:
+        finding = self.fingerprints.compare()
+        if finding is not None:
+            self.scribe.find(self.run, finding)
+            raise ReplicaError(f"{finding.seen}\n{finding.where}\n{finding.remedy}")
 
     def _begin(self) -> None:
         """The state of the newest checkpoint that can be trusted, or of step 0."""
@@ -189,6 +234,9 @@ class _Training:
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
             self.watchdog.beat()
+            self.beats.step = self.step.number
+            if self.fingerprints.due(row.seconds):
+                self._compare_replicas()
             if self.every is not None and self.every.due(self.saved, self._progress()):
                 self._save()
             if self.tell is not None:
@@ -248,14 +296,18 @@ class _Training:
         if layout.ranks == 1:
             return seconds, self.data_seconds, tuple(self.batches.taken)
         taken = self.batches.taken + [-1] * (self.step.micro_batches * size - len(self.batches.taken))
-        nanoseconds = (round(each * 1e9) for each in (seconds, self.data_seconds))
+        own_seconds = seconds * self.beats.own_share()
+        nanoseconds = (round(each * 1e9) for each in (seconds, self.data_seconds, own_seconds))
         everyone = self.world.gather([self.stop.received is not None, *nanoseconds, *taken])
         asked = [rank for rank, (stop, *_) in enumerate(everyone) if stop]
         self.stopped = f"a signal to rank {asked[0]}" if asked else ""
-        speaking = [numbers for _, _, _, *numbers in everyone[:: layout.tp]]
+        speaking = [numbers for _, _, _, _, *numbers in everyone[:: layout.tp]]
         turns = range(0, self.step.micro_batches * size, size)
         samples = (number for turn in turns for numbers in speaking for number in numbers[turn : turn + size])
         slowest, longest_wait = (max(each[place] for each in everyone) / 1e9 for place in (1, 2))
+        late = self.stragglers.see(slowest, [each[3] / 1e9 for each in everyone])
+        if late:
+            self._tell_of("straggler", late)
         return slowest, longest_wait, tuple(number for number in samples if number >= 0)
 
     def _asked_to_stop(self) -> bool:
@@ -332,6 +384,7 @@ class _Training:
 
     def _save(self) -> None:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
+        self._compare_replicas()
         self.scribe.sync()
         self.saved = self._progress()
         try:
