@@ -1,4 +1,4 @@
-"""surefoot plan | check | train | profile | export | watch | report | data: with cli_data.py, all that prints."""
+"""surefoot plan | check | train | profile | export | watch | report: with cli_data, cli_hardware, all that prints."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from surefoot.cli_data import app as data_app
+from surefoot.cli_hardware import app as hardware_app
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.add_typer(hardware_app, name="hardware")
 
 RecipeArgument = Annotated[
     str,

@@ -22,6 +22,7 @@ from surefoot.records.watched import Watched
 from surefoot.reports.data import token_ledger_text
 from surefoot.reports.live import held_out_text
 from surefoot.reports.parts import table_of, title
+from surefoot.reports.plan_time import step_time_text
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
@@ -43,6 +44,7 @@ def plan_text(plan: Plan) -> RenderableType:
         _usage_text(plan.first, plan.steady, around=_around(plan)),
         *_conventions(plan),
         *_reserved(plan),
+        *step_time_text(plan),
         Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
         *map(Text, plan.choices),
         *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),

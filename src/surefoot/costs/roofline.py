@@ -1,0 +1,119 @@
+"""Roofline: seconds of each operator on a device, from its FLOPs, the bytes it moves and what a launch costs.
+
+An operator takes as long as the slowest of the three: its FLOPs at the rate that matrix products really reach, its
+bytes at the rate that memory really gives, or the shortest time that a kernel can take. What a device reaches stands
+apart from what its datasheet promises.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from surefoot.errors import UnknownDevice
+from surefoot.hardware import Datasheet, datasheet, known_devices
+from surefoot.records.step_time import StepTime
+from surefoot.records.work import Work
+
+MEMORY_SHARE = 0.85
+"""Of a datasheet's memory bandwidth that large elementwise kernels reach. Assumed."""
+
+ATTENTION_SHARE = 0.7
+"""Of the rate of large matrix products that fused attention reaches. Assumed."""
+
+KERNEL_SECONDS = 4e-6
+"""The shortest time from one kernel to the next. Assumed."""
+
+TILE = 128
+"""Rows and columns of a result that one multiprocessor computes at once."""
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a device reaches: FLOP/s of large matrix products by number format, bytes per second, seconds of a kernel.
+
+    With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did.
+    """
+
+    flops: dict[str, float]
+    memory_bandwidth: float
+    kernel_seconds: float = KERNEL_SECONDS
+    attention_share: float = ATTENTION_SHARE
+    processors: int = 0
+    assumptions: tuple[str, ...] = field(default=())
+
+
+def ceilings_of(sheet: Datasheet) -> Ceilings:
+    """What a device of this datasheet is taken to reach."""
+    if not sheet.memory_bandwidth or not sheet.dense_flops:
+        raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth: no time follows")
+    share = reached_share(sheet)
+    where = "as measured" if _measured_share(sheet) else "the median of the devices that were measured"
+    return Ceilings(
+        {name: share * peak for name, peak in sheet.dense_flops.items()},
+        MEMORY_SHARE * sheet.memory_bandwidth,
+        processors=sheet.processors,
+        assumptions=(
+            f"matrix products reach {share:.0%} of the datasheet's peak, {where}; "
+            f"attention {ATTENTION_SHARE:.0%} of that",
+            f"other operators reach {MEMORY_SHARE:.0%} of its memory bandwidth; a kernel takes at least "
+            f"{KERNEL_SECONDS * 1e6:.0f} us",
+        ),
+    )
+
+
+def reached_share(sheet: Datasheet) -> float:
+    """Of the dense peak, by large matrix products in bf16: as measured, else the median of what was measured."""
+    return _measured_share(sheet) or statistics.median(
+        share for share in map(_measured_share, map(datasheet, known_devices())) if share
+    )
+
+
+def _measured_share(sheet: Datasheet) -> float:
+    reached, peak = (sheet.reached_flops or {}).get("bf16", 0.0), sheet.dense_flops.get("bf16", 0.0)
+    return reached / peak if peak else 0.0
+
+
+def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
+    """Of one call, and what bounds it: compute, memory or overhead."""
+    peak = ceilings.flops.get(work.format) or ceilings.flops.get("fp32") or max(ceilings.flops.values())
+    if "attention" in work.operator:
+        peak *= ceilings.attention_share
+    compute = work.flops / (peak * _filled(work.shape, ceilings.processors))
+    memory = work.bytes_moved / ceilings.memory_bandwidth
+    slowest = max(compute, memory, ceilings.kernel_seconds)
+    bound = "compute" if slowest == compute else "memory" if slowest == memory else "overhead"
+    return slowest, bound
+
+
+def _filled(shape: tuple[int, ...], processors: int) -> float:
+    """The share of the last wave's work that is asked for: tiles hang over the edges, and waves are not full."""
+    if not shape or not processors:
+        return 1.0
+    many, rows, columns, _ = shape
+    down, across = math.ceil(rows / TILE), math.ceil(columns / TILE)
+    tiles = many * down * across
+    waves = math.ceil(tiles / processors)
+    return (many * rows * columns) / (waves * processors * TILE * TILE)
+
+
+def step_time(works: Iterable[Work], ceilings: Ceilings, *, flops: float = 0, peak_flops: float = 0) -> StepTime:
+    """The time of one step on one device, without communication."""
+    phases: dict[str, float] = {}
+    bounds: dict[str, float] = {}
+    modules: dict[str, float] = {}
+    for work in works:
+        seconds, bound = seconds_of(work, ceilings)
+        seconds *= work.calls
+        for totals, name in ((phases, work.phase), (bounds, bound), (modules, work.module)):
+            totals[name] = totals.get(name, 0.0) + seconds
+    return StepTime(
+        seconds=sum(phases.values()),
+        phases=phases,
+        bounds=bounds,
+        modules=dict(sorted(modules.items(), key=lambda item: -item[1])),
+        flops_only_seconds=flops / peak_flops if peak_flops else 0.0,
+        assumptions=ceilings.assumptions,
+    )
