@@ -6,7 +6,6 @@ seldom would in a step; its results are allocated anew each time, as they are in
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from itertools import cycle
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-from surefoot.kernels import made_up, reach, signature
+from surefoot.kernels import for_real, made_up, reach, signature
 from surefoot.trees import map_tensors, tensors_in
 
 COLD_BYTES = 64 << 20
@@ -27,9 +25,9 @@ ROUNDS = 5
 
 
 class CallTimes:
-    """Remembers the seconds of each distinct call. `clock` is the processor's, which neighbours disturb less."""
+    """Remembers the seconds of each distinct call: the best of several rounds, which neighbours disturb least."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.process_time, limit_bytes: int = 4 << 30) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter, limit_bytes: int = 4 << 30) -> None:
         self.clock, self.limit_bytes = clock, limit_bytes
         self.seconds: dict[str, float] = {}
         """By name of the call; missing where it could not be run."""
@@ -49,14 +47,14 @@ class CallTimes:
         size = sum(map(reach, tensors_in([args, kwargs])))
         if size > self.limit_bytes:
             return None
-        with _disable_current_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with for_real(), torch.no_grad():
             sets = [map_tensors(made_up, (args, kwargs)) for _ in range(max(1, min(16, COLD_BYTES // max(size, 1))))]
             try:
                 func(*sets[0][0], **sets[0][1])
             except RuntimeError:  # the made-up values do not suit this operator
                 return None
             turns, kept = cycle(sets), deque[Any](maxlen=len(sets))
-            return statistics.median(self._round(func, turns, kept) for _ in range(ROUNDS))
+            return min(self._round(func, turns, kept) for _ in range(ROUNDS))
 
     def _round(self, func: Any, turns: Any, kept: deque[Any]) -> float:
         calls, began = 0, self.clock()

@@ -86,9 +86,12 @@ def plan(
     reuse: Annotated[
         bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
     ] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="time each distinct operator once on this machine, for the step's time")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Memory and FLOPs of a step, by account and module, without running it.
+    """Memory, FLOPs and time of a step, by account and module, without running it.
 
     The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
     planned on it. Example: `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
@@ -102,7 +105,7 @@ def plan(
     from surefoot.reports.text import plan_text
     from surefoot.ways.plan import plan as way
 
-    record = way(loaded, on=on, reuse=reuse)
+    record = way(loaded, on=on, reuse=reuse, measure=measure)
     _show(record, plan_text, json=json)
 
 

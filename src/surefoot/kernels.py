@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,7 @@ class Kernels:
     def _measure(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
         if torch.autograd._profiler_enabled():
             return None  # the loop is being profiled, and a second profiler would end the first
-        with _disable_current_modes(), torch.autocast("cpu", enabled=False):  # gradients as in the loop: LSTM asks
+        with for_real():  # gradients as in the loop: LSTM asks
             made_up_args, made_up_kwargs = map_tensors(made_up, (args, kwargs))
             results: list[Any] = []
             try:
@@ -85,6 +86,13 @@ class Kernels:
             except RuntimeError:  # the made-up values do not suit this operator
                 return None
             return _described(results[0], made_up_args, made_up_kwargs, peak)
+
+
+@contextmanager
+def for_real() -> Iterator[None]:
+    """A context in which operators run as they are, whatever modes the loop runs in."""
+    with _disable_current_modes(), torch.autocast("cpu", enabled=False):
+        yield
 
 
 def allocated_peak(run: Callable[[], object]) -> int:

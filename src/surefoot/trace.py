@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 
+from surefoot.call_times import CallTimes
 from surefoot.costs.caching_allocator import Follower
 from surefoot.data.batches import batches_of
 from surefoot.gpu.target import Gpu
@@ -47,11 +48,13 @@ class Trace:
 class Tracing:
     """Builds a step in a fake world, under the meters, and runs it. Enter it before anything else."""
 
-    def __init__(self, recipe: Recipe, gpu: Gpu | None = None, *, work: bool = False) -> None:
+    def __init__(
+        self, recipe: Recipe, gpu: Gpu | None = None, *, work: bool = False, times: CallTimes | None = None
+    ) -> None:
         self.recipe, self.work = recipe, work
         self.world = FakeWorld(density=recipe.density, gpu=gpu)
         self.kernels = self.world.kernels
-        self.books = Books(kernels=self.kernels, work=work)
+        self.books = Books(kernels=self.kernels, work=work, times=times)
         self._followers = {
             kind: Follower(expandable_segments=kind == "expandable") for kind in ("classic", "expandable")
         }

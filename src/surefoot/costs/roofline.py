@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from surefoot.errors import UnknownDevice
@@ -86,6 +86,33 @@ def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
     slowest = max(compute, memory, ceilings.kernel_seconds)
     bound = "compute" if slowest == compute else "memory" if slowest == memory else "overhead"
     return slowest, bound
+
+
+def measured_time(works: Iterable[Work], call_seconds: Mapping[str, float], kernel_seconds: float) -> StepTime:
+    """The time of a step whose distinct calls were timed, each once; `kernel_seconds` is what any call costs beside."""
+    timed = [(work, work.calls * call_seconds.get(work.call, 0.0)) for work in works]
+    phases: dict[str, float] = {}
+    modules: dict[str, float] = {}
+    for work, seconds in timed:
+        for totals, name in ((phases, work.phase), (modules, work.module)):
+            totals[name] = totals.get(name, 0.0) + seconds + work.calls * kernel_seconds
+    bounds = {
+        "products": sum(seconds for work, seconds in timed if work.flops),
+        "other operators": sum(seconds for work, seconds in timed if not work.flops),
+        "overhead": kernel_seconds * sum(work.calls for work, _ in timed),
+    }
+    missing = sorted({work.operator for work, _ in timed if work.call not in call_seconds})
+    return StepTime(
+        seconds=sum(phases.values()),
+        phases=phases,
+        bounds=bounds,
+        modules=dict(sorted(modules.items(), key=lambda item: -item[1])),
+        assumptions=(
+            f"{len({work.call for work, _ in timed})} distinct operators timed once each on this machine, and "
+            f"{kernel_seconds * 1e6:.1f} us beside each call",
+            *((f"no time for {', '.join(missing)}",) if missing else ()),
+        ),
+    )
 
 
 def _filled(shape: tuple[int, ...], processors: int) -> float:

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 from torch.nn import Embedding
 
+from surefoot.call_times import CallTimes
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
-from surefoot.costs.roofline import ceilings_of, step_time
+from surefoot.costs.roofline import ceilings_of, measured_time, step_time
 from surefoot.costs.run_cost import run_cost
 from surefoot.costs.unroll import Irregular
+from surefoot.errors import WorldError
 from surefoot.gpu.target import CONTEXT_BYTES, Gpu, gpu
 from surefoot.hardware import Cluster, Datasheet, cluster
+from surefoot.hardware.here import here
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
@@ -20,17 +23,23 @@ from surefoot.reuse import FEWEST, run_few
 from surefoot.trace import Trace, Tracing
 
 
-def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True) -> Plan:
+def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: bool = False) -> Plan:
     """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like.
 
     `on` names the GPU that the step is planned for, such as `h100-sxm`; without it, the plan is for this machine's CPU.
+    With `measure`, each distinct operator is timed once on this machine, and the plan says how long a step takes here.
     Of many alike blocks only a few are run, where that can be proved to give the same; `reuse=False` runs them all.
     """
     machines = None if on is None else cluster(on)
     target = None if on is None else gpu(on)
     data = recipe.data()
-    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, reuse)
+    times = CallTimes() if measure else None
+    if times is not None and target is not None:
+        raise WorldError("--measure times this machine, --on plans for another: one of them")
+    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, reuse and not measure, times)
     time = cost = None
+    if times is not None:
+        time = measured_time(traced.steady.work, times.seconds, here().kernel_seconds)
     if machines is not None and _can_be_timed(machines.device):
         ceilings = ceilings_of(machines.device)
         flops = traced.steady.tally.total("flops") - traced.steady.tally.total("flops/recompute")
@@ -66,10 +75,10 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True) -> Plan:
     )
 
 
-def _traced(recipe: Recipe, target: Gpu | None, reuse: bool) -> Trace:
+def _traced(recipe: Recipe, target: Gpu | None, reuse: bool, times: CallTimes | None) -> Trace:
     """From a few blocks where the model has many that are alike and this can be proved to be enough, else in full."""
     blocks = ""
-    with Tracing(recipe, target, work=target is not None) as tracing:
+    with Tracing(recipe, target, work=bool(target or times), times=times) as tracing:
         made = tracing.build()
         repeats = find_repeats(made.step.model, fewest=FEWEST) if reuse else None
         if not repeats:
@@ -80,7 +89,7 @@ def _traced(recipe: Recipe, target: Gpu | None, reuse: bool) -> Trace:
             return made
         except Irregular as why:
             blocks = f"{repeats} all run: {why}"
-    with Tracing(recipe, target, work=target is not None) as tracing:
+    with Tracing(recipe, target, work=bool(target or times), times=times) as tracing:
         made = tracing.build()
         tracing.run(made)
         return dataclasses.replace(made, blocks=blocks)
