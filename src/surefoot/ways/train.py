@@ -24,7 +24,7 @@ from surefoot.guards.spike import Spikes
 from surefoot.guards.watchdog import Watchdog
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
-from surefoot.records.log import MOST_SAMPLES, LogRow, digest_of
+from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.scribe import Scribe
@@ -32,6 +32,7 @@ from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.told import tell_all
 from surefoot.utilisation import peak_flops, step_flops
 from surefoot.world import RealWorld
 
@@ -220,7 +221,16 @@ class _Training:
             yield batch
 
     def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:
-        seconds, data_seconds, samples = self._gathered(time.perf_counter() - began)
+        told = tell_all(
+            self.world,
+            self.step,
+            seconds=time.perf_counter() - began,
+            data_seconds=self.data_seconds,
+            taken=self.batches.taken,
+            asked=self.stop.received is not None,
+        )
+        if told.asked_to_stop:
+            self.stopped = self.stop.received or f"a signal to rank {told.asked_to_stop[0]}"
         return LogRow(
             step=step,
             loss=loss,
@@ -228,32 +238,13 @@ class _Training:
             clipped_norm=clip.norm_after(norm, self.recipe.max_grad_norm),
             lr=lr,
             tokens=self.recipe.tokens_per_step,
-            samples=samples if len(samples) <= MOST_SAMPLES else None,
-            samples_digest=digest_of(samples),
+            samples=told.samples,
+            samples_digest=f"{told.digest:016x}",
             updated=updated,
-            seconds=seconds,
-            data_seconds=data_seconds,
+            seconds=told.seconds,
+            data_seconds=told.data_seconds,
             attempt=self.run.attempt,
         )
-
-    def _gathered(self, seconds: float) -> tuple[float, float, tuple[int, ...]]:
-        """What all ranks together know of this step: the slowest one's seconds, and every sample in its place.
-
-        With it, whether a rank was asked to stop. Samples are numbered as one rank alone would have taken them.
-        """
-        layout, size = self.step.layout, self.recipe.micro_batch_size
-        if layout.ranks == 1:
-            return seconds, self.data_seconds, tuple(self.batches.taken)
-        taken = self.batches.taken + [-1] * (self.step.micro_batches * size - len(self.batches.taken))
-        nanoseconds = (round(each * 1e9) for each in (seconds, self.data_seconds))
-        everyone = self.world.gather([self.stop.received is not None, *nanoseconds, *taken])
-        asked = [rank for rank, (stop, *_) in enumerate(everyone) if stop]
-        self.stopped = f"a signal to rank {asked[0]}" if asked else ""
-        speaking = [numbers for _, _, _, *numbers in everyone[:: layout.tp]]
-        turns = range(0, self.step.micro_batches * size, size)
-        samples = (number for turn in turns for numbers in speaking for number in numbers[turn : turn + size])
-        slowest, longest_wait = (max(each[place] for each in everyone) / 1e9 for place in (1, 2))
-        return slowest, longest_wait, tuple(number for number in samples if number >= 0)
 
     def _asked_to_stop(self) -> bool:
         """On many ranks, only what all have heard of: they stop after the same step."""
