@@ -18,12 +18,18 @@ def told_by(ranks, tp, turns, size, samples, *, asked=()):
     for heard in (False, True):
         for rank in range(ranks * tp):
             layout = Layout(dp_shard=ranks, tp=tp, rank=rank)
-            world = SimpleNamespace(gather=lambda mine: rows.append(mine) or torch.tensor(rows[: ranks * tp] or [mine]))
+            world = SimpleNamespace(gather=lambda mine: rows.append([*map(int, mine)]) or rows[: ranks * tp])
             step = SimpleNamespace(layout=layout, micro_batches=turns, recipe=SimpleNamespace(micro_batch_size=size))
             places = [turn * ranks + layout.data_rank for turn in range(turns)]
             taken = [sample for place in places for sample in samples[place * size : (place + 1) * size]]
             if heard or ranks * tp > 1:
-                more = {"seconds": rank / 8, "data_seconds": 0.5, "taken": taken, "asked": rank in asked}
+                more = {
+                    "seconds": rank / 8,
+                    "data_seconds": 0.5,
+                    "own_seconds": 0.25,
+                    "taken": taken,
+                    "asked": rank in asked,
+                }
                 said.append(tell_all(world, step, **more))
     return said[-1]
 
@@ -39,7 +45,8 @@ def test_any_number_of_ranks_has_the_samples_of_one(ranks, tp, turns, size, seed
 
 def test_who_was_asked_to_stop_and_how_long_the_slowest_took():
     told = told_by(4, 1, 1, 2, list(range(8)), asked=(1, 3))
-    assert (told.asked_to_stop, told.seconds, told.data_seconds) == ((1, 3), 3 / 8, 0.5)
+    assert (told.asked_to_stop, told.seconds, told.data_seconds) == ([1, 3], 3 / 8, 0.5)
+    assert told.own_seconds == [0.25] * 4
 
 
 @pytest.mark.parametrize("other", [[1, 2, 4], [2, 1, 3], [1, 2], [1, 2, 3, 0], [-1, 2, 3]])

@@ -314,7 +314,8 @@ def report(run: RunArgument, json: JsonOption = False) -> None:
     from surefoot.reports.text import run_text
 
     record = read_run(run)
-    everything = {"run": record, "log": record.rows(), "events": record.happened()}
+    tokens = record.token_ledger.totals(record.parameters) if record.token_ledger else None
+    everything = {"run": record, "tokens": tokens, "log": record.rows(), "events": record.happened()}
     _show(everything, lambda _: run_text(record), json=json)
 
 

@@ -54,13 +54,13 @@ class Scribe:
         if self.writes:
             write_run(run)
 
-    def tell_of(self, run: Run, step: int, kind: str, text: str) -> None:
-        """One event."""
-        if self.writes:
+    def tell_of(self, run: Run, step: int, kind: str, text: str, *, anyway: bool = False) -> None:
+        """One event; `anyway`, if no other rank can be relied on to tell it."""
+        if self.writes or anyway:
             append_event(run.events, Event(step, kind, text, f"{datetime.now():%Y-%m-%d %H:%M:%S}"))
 
-    def find(self, run: Run, finding: Finding) -> None:
-        if self.writes:
+    def find(self, run: Run, finding: Finding, *, anyway: bool = False) -> None:
+        if self.writes or anyway:
             found = Findings(recipe=run.recipe, checks=(finding.check,), findings=(finding,))
             write_whole(run.findings, to_json(found) + "\n")
 

@@ -56,13 +56,13 @@ class World:
             dist.all_reduce(totals)
         return totals.unbind()
 
-    def gather(self, numbers: Sequence[int]) -> torch.Tensor:
-        """What every rank gives, one row each, on the processor; all give as many."""
+    def gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        """What every rank gives, by rank; all give as many."""
         mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         everyone = mine.repeat(self.ranks, 1)
         if self.ranks > 1:
             dist.all_gather(list(everyone.unbind()), mine)
-        return everyone.cpu()
+        return everyone.tolist()
 
     def hand_out(self, value: Made, rank: int) -> Made:
         """What one rank gives, on every rank."""
@@ -117,9 +117,25 @@ class RealWorld(World):
 
     def __enter__(self) -> Self:
         if self.ranks > 1 and not dist.is_initialized():
-            dist.init_process_group(dist.get_default_backend_for_device(self.device))
+            backend, store = dist.get_default_backend_for_device(self.device), agent_store("ranks")
+            if store is None:
+                dist.init_process_group(backend)
+            else:
+                dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks)
             self._entered.callback(dist.destroy_process_group)
         return self
+
+
+def agent_store(name: str) -> dist.Store | None:
+    """A store of torchrun's own process, which outlives ranks; None where there is none.
+
+    All restarts share it. torch 2.13 does not tell them apart: ranks that were started again would read where their
+    dead predecessors listened. So each start has its own prefix.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return dist.PrefixStore(f"surefoot/{os.environ['TORCHELASTIC_RESTART_COUNT']}/{name}", store)
 
 
 class TinyWorld(World):

@@ -25,8 +25,8 @@ def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Fin
     """
     for micro_batch, (samples, batch) in enumerate(batches):
         found = _forward_and_backward(step, micro_batch, batch)
-        finders = step.world.gather([bool(found)]).flatten().nonzero()
-        if len(finders):
+        finders = [rank for rank, (has_found,) in enumerate(step.world.gather([bool(found)])) if has_found]
+        if finders:
             rank = f", rank {step.world.rank}" if step.world.ranks > 1 else ""
             finding = Finding(
                 check="nonfinite",
@@ -36,7 +36,7 @@ def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Fin
                 why=_WHY,
                 remedy=_remedy(step),
             )
-            return step.world.hand_out(finding, int(finders[0]))
+            return step.world.hand_out(finding, finders[0])
     return None
 
 
@@ -81,7 +81,7 @@ def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
 
 def _anywhere(step: Step, seen: list[str]) -> bool:
     """Whether any rank has seen something: what ranks compute together, all compute or none."""
-    return bool(step.world.gather([bool(seen)]).any())
+    return any(has_seen for (has_seen,) in step.world.gather([bool(seen)]))
 
 
 def _finite(tensor: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from surefoot.records.codec import from_json, to_json
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
 from surefoot.records.log import LogRow, read_rows, standing
+from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.units import bits_per_byte
 
 Status = Literal["running", "interrupted", "finished", "failed"]
@@ -24,7 +25,7 @@ class Run:
     parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account.
     `layout` is how its ranks hold the model; a run may go on in another.
     `passed_over` numbers the steps' worth of data left out by rewinds.
-    `step_flops` and `peak_flops` are there where the device has a datasheet.
+    `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Run:
     memory_bytes: dict[str, int] = field(default_factory=dict)
     step_flops: float | None = None
     peak_flops: float | None = None
+    token_ledger: TokenLedger | None = None
 
     @property
     def log(self) -> Path:
@@ -121,7 +123,7 @@ class Run:
 
     def before_its_steps(self) -> "Run":
         """The run as if it had taken none."""
-        nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0}
+        nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0, "token_ledger": None}
         return replace(self, first_loss=None, last_loss=None, evaluation_loss=None, **nothing)
 
     def happened(self) -> list[Event]:

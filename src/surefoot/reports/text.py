@@ -19,6 +19,7 @@ from surefoot.records.tally import Tally
 from surefoot.records.units import amount_text, bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
+from surefoot.reports.data import token_ledger_text
 from surefoot.reports.live import held_out_text
 from surefoot.reports.parts import table_of, title
 
@@ -90,7 +91,7 @@ def run_text(run: Run) -> RenderableType:
         table.add_row(
             str(row.step),
             f"{row.loss:.4f}",
-            "-" if row.evaluation_loss is None else f"{row.evaluation_loss:.4f}",
+            "-" if row.evaluation_loss is None else held_out_text(run, row.evaluation_loss),
             f"{row.grad_norm:.3f}",
             f"{row.lr:.3g}",
             f"{row.tokens / row.seconds:,.0f}",
@@ -107,6 +108,7 @@ def run_text(run: Run) -> RenderableType:
         *map(Text, run.choices),
         table,
         Text(_loss_line(run)),
+        *([] if run.token_ledger is None else [token_ledger_text(run.token_ledger, run.parameters)]),
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),
     )

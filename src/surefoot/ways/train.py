@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,26 +18,35 @@ from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of, micro_batches
-from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
+from surefoot.data.ledger import ledger_of_run
+from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, ReplicaError, RunError
+from surefoot.guards.beats import Beats
+from surefoot.guards.fingerprint import Fingerprints
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
+from surefoot.guards.stragglers import Stragglers
 from surefoot.guards.watchdog import Watchdog
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
+from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
-from surefoot.records.run import Run
+from surefoot.records.run import Run, Status
+from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.scribe import Scribe
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
-from surefoot.told import tell_all
+from surefoot.told import Told, tell_all
 from surefoot.utilisation import peak_flops, step_flops
-from surefoot.world import RealWorld
+from surefoot.world import RealWorld, agent_store
 
 Tell = Callable[[Run, LogRow], None]
+
+PATIENCE_SECONDS = 60.0
+"""A step that takes less is never called slow."""
 
 
 def train(
@@ -107,9 +117,7 @@ class _Training:
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
-                stacks = self.scribe.stacks
-                alarm = Watchdog(stacks, lambda text: self._tell_of("slow-step", f"{text}; see {stacks}"))
-                self.watchdog = open_things.enter_context(alarm)
+                self._set_guards(open_things)
                 self._take_steps()
                 self._end()
         except BaseException as error:
@@ -119,6 +127,45 @@ class _Training:
         finally:
             self.checkpoints.close()
         return self.run
+
+    def _set_guards(self, open_things: ExitStack) -> None:
+        """What watches the steps, and on many ranks the ranks."""
+        many = self.world.ranks > 1
+        store = agent_store("beats") if many else None
+        self.beats = open_things.enter_context(Beats(store, rank=self.world.rank, ranks=self.world.ranks))
+        self.stragglers, self.fingerprints = Stragglers(), Fingerprints(self.step)
+        give_up = self._give_up_waiting if many else None
+        watchdog = Watchdog(self.scribe.stacks, self._slow, give_up=give_up, least_seconds=PATIENCE_SECONDS)
+        self.watchdog = open_things.enter_context(watchdog)
+
+    def _slow(self, said: str) -> None:
+        """A step takes far too long: says so, on many ranks with the one that is waited for. Another thread's call."""
+        waits = self.beats.explain()
+        said = "; ".join(filter(None, (said, waits.text, f"see {self.scribe.stacks}")))
+        self.scribe.tell_of(self.run, self.step.number, "slow-step", said, anyway=waits.teller == self.world.rank)
+
+    def _give_up_waiting(self, said: str) -> None:
+        """Ends this rank, so that torchrun starts all anew from the last checkpoint. Another thread's call."""
+        waits = self.beats.explain()
+        finding = Finding(
+            check="hanging-rank",
+            severity="error",
+            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank can be told from the others'}.",
+            where=f"step {self.step.number + 1}; stacks of all threads: {self.scribe.stacks}",
+            why="A collective ends when all ranks have come to it. One that never comes keeps all others waiting.",
+            remedy="Look at the machine of that rank. Started by torchrun with --max-restarts, the run goes on from "
+            "its last checkpoint.",
+        )
+        tells = waits.teller == self.world.rank
+        self.scribe.find(self.run, finding, anyway=tells)
+        self.scribe.tell_of(self.run, self.step.number, "hanging-rank", finding.seen, anyway=tells)
+        os._exit(1)
+
+    def _compare_replicas(self) -> None:
+        finding = self.fingerprints.compare()
+        if finding is not None:
+            self.scribe.find(self.run, finding)
+            raise ReplicaError(f"{finding.seen}\n{finding.where}\n{finding.remedy}")
 
     def _begin(self) -> None:
         """The state of the newest checkpoint that can be trusted, or of step 0."""
@@ -131,7 +178,8 @@ class _Training:
         if self.run.data_identity not in ("", self.batches.identity):
             raise RunError(
                 f"the data is not what the run began with: it was {self.run.data_identity}, "
-                f"and is {self.batches.identity}"
+                f"and is {self.batches.identity}\n"
+                "put it back, name another directory, or accept the change (--accept-change)"
             )
         rows = self.world.from_first(self.run.rows)
         taken = [row for row in rows if row.step <= self.step.number]
@@ -187,6 +235,9 @@ class _Training:
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
             self.watchdog.beat()
+            self.beats.step = self.step.number
+            if self.fingerprints.due(row.seconds):
+                self._compare_replicas()
             if self.every is not None and self.every.due(self.saved, self._progress()):
                 self._save()
             if self.tell is not None:
@@ -221,16 +272,7 @@ class _Training:
             yield batch
 
     def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:
-        told = tell_all(
-            self.world,
-            self.step,
-            seconds=time.perf_counter() - began,
-            data_seconds=self.data_seconds,
-            taken=self.batches.taken,
-            asked=self.stop.received is not None,
-        )
-        if told.asked_to_stop:
-            self.stopped = self.stop.received or f"a signal to rank {told.asked_to_stop[0]}"
+        told = self._told(time.perf_counter() - began)
         return LogRow(
             step=step,
             loss=loss,
@@ -245,6 +287,24 @@ class _Training:
             data_seconds=told.data_seconds,
             attempt=self.run.attempt,
         )
+
+    def _told(self, seconds: float) -> Told:
+        """What all ranks together know of this step; whether one was asked to stop, and whether one lags."""
+        told = tell_all(
+            self.world,
+            self.step,
+            seconds=seconds,
+            data_seconds=self.data_seconds,
+            own_seconds=seconds * self.beats.own_share(),
+            taken=self.batches.taken,
+            asked=self.stop.received is not None,
+        )
+        if told.asked_to_stop:
+            self.stopped = self.stop.received or f"a signal to rank {told.asked_to_stop[0]}"
+        late = self.stragglers.see(told.seconds, told.own_seconds) if self.world.ranks > 1 else ""
+        if late:
+            self._tell_of("straggler", late)
+        return told
 
     def _asked_to_stop(self) -> bool:
         """On many ranks, only what all have heard of: they stop after the same step."""
@@ -320,6 +380,7 @@ class _Training:
 
     def _save(self) -> None:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
+        self._compare_replicas()
         self.scribe.sync()
         self.saved = self._progress()
         try:
@@ -354,8 +415,19 @@ class _Training:
         if done:
             self.scribe.keep_weights(self.run, self.step.model)
         reason = "" if done else f"stopped by {self.stopped} after step {self.step.number}"
-        self.run = replace(self.run, status="finished" if done else "interrupted", reason=reason)
+        status: Status = "finished" if done else "interrupted"
+        self.run = replace(self.run, status=status, reason=reason, token_ledger=self._tokens())
         self.scribe.write(self.run)
+
+    def _tokens(self) -> TokenLedger | None:
+        """What became of the data's tokens, where it is made of tokens."""
+        return ledger_of_run(
+            self.batches.dataset,
+            seed=self.recipe.seed,
+            step_samples=self.recipe.tokens_per_step // self.recipe.tokens_per_sample,
+            steps=self.batch,
+            passed_over=self.run.passed_over,
+        )
 
     def _progress(self) -> Progress:
         return Progress(self.step.number, self.run.tokens, self.run.seconds)
