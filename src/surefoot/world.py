@@ -58,12 +58,11 @@ class World:
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
         """What every rank gives, by rank; all give as many."""
-        if self.ranks == 1:
-            return [list(numbers)]
         mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
-        everyone = [torch.empty_like(mine) for _ in range(self.ranks)]
-        dist.all_gather(everyone, mine)
-        return [each.tolist() for each in everyone]
+        everyone = mine.repeat(self.ranks, 1)
+        if self.ranks > 1:
+            dist.all_gather(list(everyone.unbind()), mine)
+        return everyone.tolist()
 
     def hand_out(self, value: Made, rank: int) -> Made:
         """What one rank gives, on every rank."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import signal
 
+import torch
+
 import surefoot
 from surefoot import load_recipe
+from surefoot.checkpoint.state import restore
 from surefoot.errors import NonFinite
+from surefoot.techniques.accumulate import local_part
+from surefoot.ways import audit as way
 from tests.techniques.ranks import of_ragged
 
 SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=512"]
@@ -20,8 +25,21 @@ def trained(path: str, words: list[str], asked: tuple[int, int] | None = None) -
         if asked == (int(os.environ["RANK"]), row.step):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    recipe = load_recipe("gpt", [*SMALL, "max_steps=11", "save_every=50", *words])
+    recipe = load_recipe("gpt", [*SMALL, "max_steps=11", "save_every=4", *words])
     return surefoot.train(recipe, path=path, tell=tell).status
+
+
+def audited(path: str, words: list[str], flip: bool) -> tuple[str, ...]:
+    """What an audit finds; with `flip`, a bit of rank 1's part of a weight has flipped on the way."""
+
+    def restored(step, checkpoint):
+        state = restore(step, checkpoint)
+        if flip and os.environ["RANK"] == "1":
+            local_part(step.model.blocks[0].mlp[0].weight.detach()).view(torch.int32)[0, 0] ^= 1 << 20
+        return state
+
+    way.restore = restored
+    return way.audit(load_recipe("gpt", [*SMALL, "max_steps=11", *words]), path).differing
 
 
 def broken(path: str) -> str:

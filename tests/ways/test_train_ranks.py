@@ -6,13 +6,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from surefoot import read_run
+from surefoot import load_recipe, read_run
 from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.errors import CheckpointError
+from surefoot.errors import CheckpointError, RunError
 from surefoot.meters import allocator
+from surefoot.ways.audit import audit
 from surefoot.ways.export import export_weights
 from tests.ranks import Case, on_ranks
+from tests.ways.ranks import SMALL
 
 FSDP, DDP, ONE, HYBRID = (2, []), (2, ["dp_replicate=2"]), (1, []), (4, ["dp_replicate=2"])
 WHOLE = {"one": ONE, "fsdp": FSDP, "ddp": DDP}
@@ -73,6 +75,16 @@ def test_a_signal_to_one_rank_stops_all_after_the_next_step(runs):
     run = read_run(runs / "1-ddp-fsdp-hsdp-1")
     starts = [event.text for event in run.happened() if event.kind == "resumed"]
     assert starts == [f"start {number}, from step-{step:09}" for number, step in enumerate((2, 5, 7, 9), start=2)]
+
+
+def test_an_audit_takes_steps_again_on_the_ranks_of_the_run(runs, tmp_path):
+    cases = [Case("tests.ways.ranks", "audited", 2, (str(runs / "fsdp"), [], flip)) for flip in (False, True)]
+    clean, flipped = on_ranks(cases, tmp_path)
+    assert clean == [(), ()]
+    assert "model.blocks.0.mlp.0.weight" in flipped[0]
+    assert flipped[0] == flipped[1]
+    with pytest.raises(RunError, match="trained as dp_shard=2, and this is 1 rank"):
+        audit(load_recipe("gpt", [*SMALL, "max_steps=11"]), str(runs / "fsdp"))
 
 
 def test_all_ranks_stop_at_a_nan_and_say_on_which_it_was(tmp_path):

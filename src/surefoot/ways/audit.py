@@ -5,40 +5,47 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from surefoot.checkpoint.checkpoint import Checkpoint
-from surefoot.checkpoint.outline import leaves
+from surefoot.checkpoint.outline import leaves, map_leaves
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.data.batches import batches_of
+from surefoot.data.batches import Batches, batches_of
 from surefoot.errors import RunError
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.audit import Audit
 from surefoot.records.run import Run, read_run
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.techniques.accumulate import local_part
+from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.world import RealWorld
 
 
 def audit(recipe: Recipe, path: str) -> Audit:
     """Whether the newest checkpoint of a run is what its steps make of the one before.
 
     A bit that flipped in memory, in a weight or in what the optimizer remembers, shows here. Nothing is written.
+    On many ranks each takes its part; they must hold the model as the ranks of the run did.
     """
-    run = read_run(path)
-    earlier, later = _last_two(run)
-    world = World()
+    run, world = read_run(path), RealWorld()
+    layout = layout_of(recipe, rank=world.rank, ranks=world.ranks)
+    if run.layout != str(layout):
+        raise RunError(f"{path} was trained as {run.layout}, and this is {layout}: the same bits need the same layout")
+    recipe = with_global_batch(recipe, layout)
     with kept(), world:
+        earlier, later = _last_two(run)
         step = Step(recipe, world)
         restore(step, earlier)
-        batches, at = batches_of(recipe), 0
+        batches, at = Batches(iter(())), -1
         while step.number < later.step:
             if at != run.batch_of(step.number):
                 at = run.batch_of(step.number)
-                batches = batches_of(recipe, first_step=at)
-            step(world.take(batches) for _ in range(recipe.micro_batches()))
+                batches = batches_of(recipe, first_step=at, rank=layout.data_rank, ranks=layout.data_ranks)
+            step(world.take(batches) for _ in range(step.micro_batches))
             at += 1
-        differing = _differences(state_of(step), later.load())
+        differing = _differences(state_of(step), later, world)
     return Audit(path, earlier.step, later.step, tuple(differing))
 
 
@@ -52,14 +59,14 @@ def _last_two(run: Run) -> tuple[Checkpoint, Checkpoint]:
     raise RunError(f"{run.path} has {len(sound)} checkpoints; an audit needs two")
 
 
-def _differences(made: Any, saved: Any) -> list[str]:
-    """The names of what differs in any bit."""
-    expected = dict(leaves(saved))
-    return [
-        ".".join(map(str, place))
-        for place, value in leaves(made)
-        if place in expected and not _same(value, expected[place])
-    ]
+def _differences(made: Any, later: Checkpoint, world: RealWorld) -> list[str]:
+    """The names of what differs in any bit, on any rank."""
+    shards = map_leaves(lambda _, leaf: torch.empty_like(leaf) if isinstance(leaf, DTensor) else None, made)
+    expected = dict(leaves(later.load(shards)))
+    compared = [(place, value) for place, value in leaves(made) if place in expected]
+    mine = [not _same(value, expected[place]) for place, value in compared]
+    differs = [any(ranks) for ranks in zip(*world.gather(mine), strict=True)]
+    return [".".join(map(str, place)) for (place, _), differ in zip(compared, differs, strict=True) if differ]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -69,5 +76,5 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's bytes: NaN is equal to the same NaN, and 0 is not equal to -0."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    """What this rank holds of a tensor, as bytes: NaN is equal to the same NaN, and 0 is not equal to -0."""
+    return local_part(tensor.detach()).cpu().contiguous().reshape(-1).view(torch.uint8)

@@ -30,7 +30,7 @@ from surefoot.guards.watchdog import Watchdog
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Finding
-from surefoot.records.log import MOST_SAMPLES, LogRow, digest_of
+from surefoot.records.log import LogRow
 from surefoot.records.run import Run, Status
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
@@ -39,6 +39,7 @@ from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.told import Told, tell_all
 from surefoot.utilisation import peak_flops, step_flops
 from surefoot.world import RealWorld, agent_store
 
@@ -271,7 +272,7 @@ class _Training:
             yield batch
 
     def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:
-        seconds, data_seconds, samples = self._gathered(time.perf_counter() - began)
+        told = self._told(time.perf_counter() - began)
         return LogRow(
             step=step,
             loss=loss,
@@ -279,36 +280,31 @@ class _Training:
             clipped_norm=clip.norm_after(norm, self.recipe.max_grad_norm),
             lr=lr,
             tokens=self.recipe.tokens_per_step,
-            samples=samples if len(samples) <= MOST_SAMPLES else None,
-            samples_digest=digest_of(samples),
+            samples=told.samples,
+            samples_digest=f"{told.digest:016x}",
             updated=updated,
-            seconds=seconds,
-            data_seconds=data_seconds,
+            seconds=told.seconds,
+            data_seconds=told.data_seconds,
             attempt=self.run.attempt,
         )
 
-    def _gathered(self, seconds: float) -> tuple[float, float, tuple[int, ...]]:
-        """What all ranks together know of this step: the slowest one's seconds, and every sample in its place.
-
-        With it, whether a rank was asked to stop. Samples are numbered as one rank alone would have taken them.
-        """
-        layout, size = self.step.layout, self.recipe.micro_batch_size
-        if layout.ranks == 1:
-            return seconds, self.data_seconds, tuple(self.batches.taken)
-        taken = self.batches.taken + [-1] * (self.step.micro_batches * size - len(self.batches.taken))
-        own_seconds = seconds * self.beats.own_share()
-        nanoseconds = (round(each * 1e9) for each in (seconds, self.data_seconds, own_seconds))
-        everyone = self.world.gather([self.stop.received is not None, *nanoseconds, *taken])
-        asked = [rank for rank, (stop, *_) in enumerate(everyone) if stop]
-        self.stopped = f"a signal to rank {asked[0]}" if asked else ""
-        speaking = [numbers for _, _, _, _, *numbers in everyone[:: layout.tp]]
-        turns = range(0, self.step.micro_batches * size, size)
-        samples = (number for turn in turns for numbers in speaking for number in numbers[turn : turn + size])
-        slowest, longest_wait = (max(each[place] for each in everyone) / 1e9 for place in (1, 2))
-        late = self.stragglers.see(slowest, [each[3] / 1e9 for each in everyone])
+    def _told(self, seconds: float) -> Told:
+        """What all ranks together know of this step; whether one was asked to stop, and whether one lags."""
+        told = tell_all(
+            self.world,
+            self.step,
+            seconds=seconds,
+            data_seconds=self.data_seconds,
+            own_seconds=seconds * self.beats.own_share(),
+            taken=self.batches.taken,
+            asked=self.stop.received is not None,
+        )
+        if told.asked_to_stop:
+            self.stopped = self.stop.received or f"a signal to rank {told.asked_to_stop[0]}"
+        late = self.stragglers.see(told.seconds, told.own_seconds) if self.world.ranks > 1 else ""
         if late:
             self._tell_of("straggler", late)
-        return slowest, longest_wait, tuple(number for number in samples if number >= 0)
+        return told
 
     def _asked_to_stop(self) -> bool:
         """On many ranks, only what all have heard of: they stop after the same step."""
