@@ -46,6 +46,8 @@ class Gradients(Part):
         self.backwards: list[Backward] = []
         self.updates: list[Update] = []
         self.clips: list[Clip] = []
+        self.made: list[Optimizer] = []
+        """Kept, so that an optimizer that never made an update is still there when evidence is given."""
         self.pending: list[str] = []
         """The lines of the backwards whose gradients no update has used."""
         self.windows: list[int] = []
@@ -65,6 +67,7 @@ class Gradients(Part):
         self.moved_by_hand = False
 
     def __enter__(self) -> Gradients:
+        self.follow(Optimizer, "__init__", after=lambda _, optimizer, *__, **___: self.made.append(optimizer))
         self.follow(Optimizer, "zero_grad", before=self._clears)
         self.follow(nn.Module, "zero_grad", before=self._clears)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
