@@ -120,6 +120,7 @@ class Witness(Listener):
         self._find_optimizers()
         self.calls.settle()
         self.gradients.settle()
+        self.loaders.settle()
         evidence = Evidence(
             hidden_modules=tuple(self.layouts.hidden_modules()),
             leaves=tuple(self.gradients.leaves()),
