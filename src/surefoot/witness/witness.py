@@ -120,7 +120,8 @@ class Witness(Listener):
 
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
-        self._find_optimizers()
+        if probes:
+            self._find_optimizers()
         self.calls.settle()
         self.gradients.settle()
         self.loaders.settle()
