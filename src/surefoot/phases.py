@@ -14,14 +14,21 @@ without gradients. What runs after a backward is named by what follows it: `load
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from bisect import bisect_right
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+
+_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
 
 
 class Segment:
@@ -39,6 +46,9 @@ class Listener:
     def entered(self, segment: Segment) -> None: ...
     def model_found(self, model: torch.nn.Module, prefix: str) -> None: ...
     def forward_begins(self, model: torch.nn.Module) -> None: ...
+    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None: ...
+    def module_called(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
+    def model_returned(self, model: torch.nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None: ...
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
@@ -60,6 +70,7 @@ class Phases:
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
         self._entered = ExitStack()
+        self.is_deaf = False
 
     def __enter__(self) -> Self:
         hooks = [
@@ -92,6 +103,10 @@ class Phases:
         node = torch._C._current_autograd_node()
         return "" if node is None else self.maker(node)
 
+    def in_model(self) -> bool:
+        """Is the forward of a model running?"""
+        return self._forwards > 0
+
     def recomputing(self) -> bool:
         """Is a module's forward running again inside the backward?"""
         return bool(self._calls) and self.now().name == "backward"
@@ -106,18 +121,42 @@ class Phases:
         for listener in self.listeners:
             listener.entered(self.segment)
 
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """What is run inside is no part of the loop: no listener hears of it and no dispatch mode sees it."""
+        modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
+        self.is_deaf = True
+        try:
+            with modes:
+                yield
+        finally:
+            self.is_deaf = False
+
     def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
+        if self.is_deaf:
+            return
         is_model = not self._forwards and not self._backwards and _has_parameters(module)
         self._calls.append((module, is_model))
         if is_model:
             self._forward_begins(module)
+            for listener in self.listeners:
+                listener.model_called(module, args)
         self._mark()
 
     def _call_ends(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
+        if self.is_deaf:
+            return
         kwargs = rest[0] if len(rest) == 2 else {}  # after an exception torch leaves them out
+        returned = len(rest) == 2
+        if returned:
+            for listener in self.listeners:
+                listener.module_called(module, args, rest[1])
         while self._calls:  # an exception inside a module can skip the end of its children
             called, is_model = self._calls.pop()
             if is_model:
+                if returned and called is module:
+                    for listener in self.listeners:
+                        listener.model_returned(module, args, kwargs, rest[1])
                 self._forward_ends(called, args, kwargs)
             if called is module:
                 break
@@ -218,19 +257,67 @@ class Phases:
 
 
 def caller() -> str:
-    """The line of user code that is running, as `file.py:12`: the nearest frame outside torch and surefoot.
+    """The line of user code that is running, as `file.py:12`: the nearest frame outside installed packages.
 
     Empty when a way drives the loop: then the line is surefoot's own.
     """
+    frame, nearest = sys._getframe(1), ""
+    while frame is not None:
+        name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        if name.startswith("surefoot.ways"):
+            return ""
+        if name.split(".")[0] not in _NOT_THE_USER:
+            nearest = nearest or f"{file}:{frame.f_lineno}"
+            if "site-packages" not in file and not file.startswith("<"):
+                return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return nearest
+
+
+def site() -> int:
+    """The very call in user code that is running, told apart from others on its line."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name.startswith("surefoot.ways"):
-            return ""
-        if name.split(".")[0] not in ("torch", "surefoot", "contextlib", "functools"):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if name.split(".")[0] not in _NOT_THE_USER:
+            return hash((frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return ""
+    return 0
+
+
+def in_scheduler() -> bool:
+    """Is a scheduler of learning rates running another one's code: its first step, or one inside a chain?"""
+    frame = sys._getframe(1)
+    depth = 0
+    while frame is not None and depth < 12:
+        name = frame.f_globals.get("__name__", "")
+        if name == "torch.optim.lr_scheduler":
+            return True
+        if name.split(".")[0] not in _NOT_THE_USER:
+            return False
+        frame, depth = frame.f_back, depth + 1
+    return False
+
+
+def tell(notes: dict[str, Any]) -> None:
+    """Writes a rank's notes where other ranks find them: in the store of the process group."""
+    if dist.get_backend() != "fake":
+        dist.distributed_c10d._get_default_store().set(f"surefoot/{dist.get_rank()}", json.dumps(notes))
+
+
+def told(*, wait_seconds: float) -> list[dict[str, Any]]:
+    """The notes of the other ranks; of none, if one has written nothing in time."""
+    if dist.get_backend() == "fake":
+        return []
+    store, others = dist.distributed_c10d._get_default_store(), []
+    for rank in range(dist.get_world_size()):
+        if rank != dist.get_rank():
+            try:
+                store.wait([f"surefoot/{rank}"], timedelta(seconds=wait_seconds))
+            except RuntimeError:
+                return []
+            others.append(json.loads(store.get(f"surefoot/{rank}")))
+    return others
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:
@@ -243,6 +330,19 @@ def _in_graph_task() -> bool:
 
 def _next_node() -> int:
     return torch._C._autograd._get_sequence_nr()
+
+
+def number(node: torch.autograd.graph.Node) -> int:
+    """The place of a node among all that this thread's forwards have made; of no use for a leaf's."""
+    return node._sequence_nr()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What is computed inside is seen by no mode and has no graph."""
+    modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
+    with modes, torch._C.DisableTorchFunction(), torch.no_grad():
+        yield
 
 
 def writes(tensor: torch.Tensor) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -59,10 +59,11 @@ class Scribe:
         if self.writes or anyway:
             append_event(run.events, Event(step, kind, text, f"{datetime.now():%Y-%m-%d %H:%M:%S}"))
 
-    def find(self, run: Run, finding: Finding, *, anyway: bool = False) -> None:
+    def find(self, run: Run, *findings: Finding, checks: Sequence[str] = (), anyway: bool = False) -> None:
+        """What was found, and which checks have looked: by default those that found something."""
         if self.writes or anyway:
-            found = Findings(recipe=run.recipe, checks=(finding.check,), findings=(finding,))
-            write_whole(run.findings, to_json(found) + "\n")
+            looked = tuple(checks) or tuple(finding.check for finding in findings)
+            write_whole(run.findings, to_json(Findings(run.recipe, looked, findings)) + "\n")
 
     def keep_weights(self, run: Run, model: torch.nn.Module) -> None:
         """The weights as one file. Ranks give their shards tensor by tensor; the first has all of it, once."""

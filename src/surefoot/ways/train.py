@@ -17,6 +17,7 @@ from surefoot.checkpoint.interval import Interval, Progress
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.checks import CHECKS
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.ledger import ledger_of_run
 from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, ReplicaError, RunError
@@ -41,6 +42,7 @@ from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.told import Told, tell_all
 from surefoot.utilisation import peak_flops, step_flops
+from surefoot.witness.glances import Glances
 from surefoot.world import RealWorld, agent_store
 
 Tell = Callable[[Run, LogRow], None]
@@ -114,6 +116,7 @@ class _Training:
         try:
             with ExitStack() as open_things:
                 self.step = Step(self.recipe, self.world)
+                self.glances = Glances(self.step.model, self.step.optimizer, on=not self.step.compiled)
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
@@ -234,6 +237,7 @@ class _Training:
             self.run = self.run.after([row])
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
+            self._report()
             self.watchdog.beat()
             self.beats.step = self.step.number
             if self.fingerprints.due(row.seconds):
@@ -243,12 +247,21 @@ class _Training:
             if self.tell is not None:
                 self.tell(self.run, row)
 
+    def _report(self) -> None:
+        """What glances found for the first time is told once, and kept with the run."""
+        new = self.glances.new_findings()
+        if new:
+            self.scribe.find(self.run, *self.glances.found.values(), checks=tuple(CHECKS))
+        for finding in new:
+            self._tell_of("finding", f"{finding.check}: {finding.seen}; {finding.remedy}")
+
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
         self.data_seconds = 0.0
         self.batches.taken.clear()
         try:
-            outcome = self.step(self._loaded())
+            with self.glances.at(self.step.number + 1):
+                outcome = self.step(self._loaded())
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
             raise self._explained(error) from None
