@@ -59,17 +59,15 @@ class Phases:
         self._calls: list[tuple[torch.nn.Module, bool]] = []
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
-        self._entered = ExitStack()
+        self._entered, self._calls_heard = ExitStack(), ExitStack()
 
     def __enter__(self) -> Self:
-        hooks = [
-            register_module_forward_pre_hook(self._call_begins),
-            register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True),
-            register_optimizer_step_pre_hook(self._update_begins),
-            register_optimizer_step_post_hook(self._update_ends),
-        ]
-        for hook in hooks:
-            self._entered.callback(hook.remove)
+        self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
+        follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
+        self._calls_heard.callback(follow.remove)
+        self._entered.push(self._calls_heard)
+        self._entered.callback(register_optimizer_step_pre_hook(self._update_begins).remove)
+        self._entered.callback(register_optimizer_step_post_hook(self._update_ends).remove)
         self._follow_backward()
         self._follow_random_state()
         if self._given is not None:
@@ -78,6 +76,14 @@ class Phases:
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+
+    def only_models(self) -> None:
+        """From now on hears only calls of the models found so far: phases stay known, modules inside do not."""
+        self._calls_heard.close()
+        for model in self.models:
+            self._calls_heard.callback(model.register_forward_pre_hook(self._call_begins).remove)
+            follow = model.register_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
+            self._calls_heard.callback(follow.remove)
 
     def now(self) -> Segment:
         """The segment that is running."""
@@ -231,6 +237,12 @@ def caller() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def innermost_mode() -> Any:
+    """The dispatch mode that was entered last; None if there is none."""
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return modes[-1] if modes else None
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:

@@ -10,12 +10,14 @@ import runpy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from surefoot.errors import RunError
 from surefoot.records.finding import Findings
-from surefoot.records.tally import Tally
+from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 BOOKED_STEPS = 3
 """How many steps of a script are booked; after that its operators are no longer looked at."""
+CHECKED_STEPS = 10
+"""How many steps of a script the checks look at, unless they are to look at all; after that only the clock runs."""
 
 
 class Seen:
@@ -72,25 +76,62 @@ def watch(
 
 
 def watch_script(
-    script: str, args: Sequence[str] = (), *, steps: int | None = None, allow: Iterable[str] = ()
+    script: str,
+    args: Sequence[str] = (),
+    *,
+    steps: int | None = None,
+    check_all: bool = False,
+    allow: Iterable[str] = (),
 ) -> Watched:
-    """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given."""
+    """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given.
+
+    Its first steps are booked and checked. After that it runs as fast as ever, unless `check_all` keeps the checks
+    looking to the end.
+    """
     from surefoot.checks import run_checks
     from surefoot.checks.witness import Witness
     from surefoot.meters.books import Books
+    from surefoot.meters.clock import ClockMeter
+    from surefoot.meters.collectives import CollectivesMeter
+    from surefoot.meters.syncs import SyncsMeter
     from surefoot.phases import Listener
 
     class Counter(Listener):
+        """Counts updates; once the books are closed it times them."""
+
         updates = 0
+        counted = Tally()
+        clock: ClockMeter | None = None
+
+        def __init__(self) -> None:
+            self.moments: list[float] = []
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
             self.updates += 1
+            if self.updates <= BOOKED_STEPS:
+                self.counted = Tally.of(account for meter in beside for account in meter.accounts())
+            if self.updates == BOOKED_STEPS:
+                self.clock = ClockMeter(books.phases)
+                books.phases.listeners.append(self.clock)
+            if self.updates >= BOOKED_STEPS:
+                self.moments.append(perf_counter())
+            if self.updates == CHECKED_STEPS and not check_all:
+                books.phases.listeners = [each for each in books.phases.listeners if each is not witness]
+                books.phases.only_models()
             if steps is not None and self.updates >= steps:
                 raise _EnoughSteps
 
+        def mean_clock(self) -> Tally:
+            spent = [] if self.clock is None else self.clock.accounts()
+            timed = max(1, len(self.moments) - 1)
+            return Tally.of(Account(each.name, each.amount / timed, each.unit) for each in spent)
+
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
-    books, counter = Books(most_steps=BOOKED_STEPS), Counter()
+    books = Books(most_steps=BOOKED_STEPS)
+    beside = (SyncsMeter(books.phases), CollectivesMeter(books.phases))
+    books.beside(*beside)
+    counter = Counter()
     witness = Witness(books.phases)
     books.phases.listeners.append(witness)
     with books:
@@ -106,6 +147,9 @@ def watch_script(
         first=books.steps[0] if books.steps else None,
         steady=books.steps[-1] if books.steps else None,
         findings=run_checks(witness.evidence(), recipe=script, allow=allow),
+        counted=counter.counted,
+        step_seconds=tuple(later - earlier for earlier, later in pairwise(counter.moments)),
+        clock=counter.mean_clock(),
     )
 
 

@@ -22,10 +22,12 @@ from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
+from surefoot.guards.drift import Drift
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
 from surefoot.guards.watchdog import Watchdog
+from surefoot.meters.held import held_bytes
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
 from surefoot.records.codec import to_json
@@ -33,6 +35,7 @@ from surefoot.records.event import Event, append_event
 from surefoot.records.files import write_whole
 from surefoot.records.finding import Findings
 from surefoot.records.log import MOST_SAMPLES, LogRow, append_row, digest_of, mend
+from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, write_run
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.step import Step
@@ -49,9 +52,12 @@ def train(
     path: str | None = None,
     resume: Literal["auto", "never"] = "auto",
     accept_change: bool = False,
+    plan: Plan | None = None,
     tell: Tell | None = None,
 ) -> Run:
     """Trains to `max_steps` or `max_tokens` and returns the run. `tell` hears of every step.
+
+    A `plan` is kept beside the run, so that its ledger has two sides.
 
     A directory that holds an unfinished run of the same recipe is gone on with. SIGTERM and SIGINT end the run
     after the step under way, saved, with the status `interrupted`.
@@ -69,6 +75,8 @@ def train(
             raise RunError(f"{folder} holds a run already; name another directory, or let it resume")
         else:
             run = old_run(recipe, folder, accept_change=accept_change)
+        if plan is not None:
+            write_plan(folder, plan)
         return run if run.status == "finished" else _Training(recipe, run, every, stop, tell).whole()
 
 
@@ -123,7 +131,7 @@ class _Training:
         self.replayed = {
             row.step: row for row in rows if row.step > self.step.number and row.attempt == self.run.attempt
         }
-        self.spikes = Spikes(row.loss for row in taken)
+        self.spikes, self.drift = Spikes(row.loss for row in taken), Drift()
         self.run = replace(
             self.run.before_its_steps().after(taken),
             parameters=self.step.parameter_count,
@@ -158,6 +166,8 @@ class _Training:
                 if self.recipe.rewind and self._rewind(row.step):
                     continue
             self.run = self.run.after([row])
+            for kind, text in self.drift.see(row):
+                self._tell_of(kind, text)
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
             self.watchdog.beat()
@@ -209,6 +219,7 @@ class _Training:
             seconds=time.perf_counter() - began,
             data_seconds=self.data_seconds,
             attempt=self.run.attempt,
+            memory_bytes=held_bytes(self.step.device),
         )
 
     def _evaluate(self) -> float:
@@ -275,12 +286,13 @@ class _Training:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
         self.log.flush()
         os.fsync(self.log.fileno())
-        self.saved = self._progress()
+        self.saved, began = self._progress(), time.perf_counter()
         try:
             self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
         except CheckpointError as error:
             self._tell_of("save-failed", str(error))
-        self.run = replace(self.run, failures=0)
+        stood_still = self.run.save_seconds + time.perf_counter() - began
+        self.run = replace(self.run, failures=0, saves=self.run.saves + 1, save_seconds=stood_still)
         write_run(self.run)
 
     def _give_up(self, error: BaseException) -> None:
