@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from bisect import bisect_right
 from contextlib import ExitStack
 from typing import Any, Self
@@ -40,6 +41,7 @@ class Listener:
     def model_found(self, model: torch.nn.Module, prefix: str) -> None: ...
     def forward_begins(self, model: torch.nn.Module) -> None: ...
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+    def batch_fetched(self, seconds: float) -> None: ...
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
     def rng_saved(self, state: torch.Tensor) -> None: ...
@@ -70,6 +72,7 @@ class Phases:
         self._entered.callback(register_optimizer_step_post_hook(self._update_ends).remove)
         self._follow_backward()
         self._follow_random_state()
+        self._follow_loaders()
         if self._given is not None:
             self.find(self._given)
         return self
@@ -172,6 +175,24 @@ class Phases:
 
         torch.get_rng_state = followed
         self._entered.callback(setattr, torch, "get_rng_state", plain)
+
+    def _follow_loaders(self) -> None:
+        """A `DataLoader` is asked for its next batch; how long it takes is how long the loop waits."""
+        kind = torch.utils.data.dataloader._BaseDataLoaderIter
+        plain = kind.__next__
+
+        @functools.wraps(plain)
+        def followed(batches: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return plain(batches)
+            finally:
+                lasted = time.perf_counter() - began
+                for listener in self.listeners:
+                    listener.batch_fetched(lasted)
+
+        kind.__next__ = followed
+        self._entered.callback(setattr, kind, "__next__", plain)
 
     def _backward_begins(self, losses: Any) -> None:
         self._backwards += 1

@@ -8,16 +8,14 @@ from __future__ import annotations
 import gc
 import runpy
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from surefoot.errors import RunError
 from surefoot.records.finding import Findings
-from surefoot.records.tally import Account, Tally
+from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
 
@@ -88,68 +86,66 @@ def watch_script(
     Its first steps are booked and checked. After that it runs as fast as ever, unless `check_all` keeps the checks
     looking to the end.
     """
+    if not Path(script).is_file():
+        raise RunError(f"no script {script}")
+    return watch_call(lambda: _run(script, args), name=script, steps=steps, check_all=check_all, allow=allow)
+
+
+def watch_call(
+    run: Callable[[], object],
+    *,
+    name: str,
+    steps: int | None = None,
+    check_all: bool = False,
+    allow: Iterable[str] = (),
+) -> Watched:
+    """Calls something that trains, and watches it, as `watch_script` does a script."""
     from surefoot.checks import run_checks
     from surefoot.checks.witness import Witness
     from surefoot.meters.books import Books
-    from surefoot.meters.clock import ClockMeter
     from surefoot.meters.collectives import CollectivesMeter
+    from surefoot.meters.pace import Pace
     from surefoot.meters.syncs import SyncsMeter
     from surefoot.phases import Listener
 
-    class Counter(Listener):
-        """Counts updates; once the books are closed it times them."""
+    class Turns(Listener):
+        """Looks less closely as the steps go by, and ends the script after the last."""
 
-        updates = 0
         counted = Tally()
-        clock: ClockMeter | None = None
-
-        def __init__(self) -> None:
-            self.moments: list[float] = []
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-            self.updates += 1
-            if self.updates <= BOOKED_STEPS:
+            if pace.updates <= BOOKED_STEPS:
                 self.counted = Tally.of(account for meter in beside for account in meter.accounts())
-            if self.updates == BOOKED_STEPS:
-                self.clock = ClockMeter(books.phases)
-                books.phases.listeners.append(self.clock)
-            if self.updates >= BOOKED_STEPS:
-                self.moments.append(perf_counter())
-            if self.updates == CHECKED_STEPS and not check_all:
+            if pace.updates == CHECKED_STEPS and not check_all:
                 books.phases.listeners = [each for each in books.phases.listeners if each is not witness]
                 books.phases.only_models()
-            if steps is not None and self.updates >= steps:
+            if steps is not None and pace.updates >= steps:
                 raise _EnoughSteps
 
-        def mean_clock(self) -> Tally:
-            spent = [] if self.clock is None else self.clock.accounts()
-            timed = max(1, len(self.moments) - 1)
-            return Tally.of(Account(each.name, each.amount / timed, each.unit) for each in spent)
-
-    if not Path(script).is_file():
-        raise RunError(f"no script {script}")
     books = Books(most_steps=BOOKED_STEPS)
     beside = (SyncsMeter(books.phases), CollectivesMeter(books.phases))
-    books.beside(*beside)
-    counter = Counter()
+    pace, turns = Pace(books.phases, skipped=BOOKED_STEPS), Turns()
     witness = Witness(books.phases)
+    books.beside(*beside)
     books.phases.listeners.append(witness)
     with books:
-        books.phases.listeners.append(counter)
-        _run(script, args)
+        books.phases.listeners += [pace, turns]
+        with suppress(_EnoughSteps):
+            run()
     witness.optimizers += _live_optimizers()
     models = tuple(books.phases.models)
     return Watched(
-        script=script,
-        steps=counter.updates,
+        script=name,
+        steps=pace.updates,
         models=tuple(type(model).__name__ for model in models),
         parameters=sum(each.numel() for model in models for each in model.parameters()),
         first=books.steps[0] if books.steps else None,
         steady=books.steps[-1] if books.steps else None,
-        findings=run_checks(witness.evidence(), recipe=script, allow=allow),
-        counted=counter.counted,
-        step_seconds=tuple(later - earlier for earlier, later in pairwise(counter.moments)),
-        clock=counter.mean_clock(),
+        findings=run_checks(witness.evidence(), recipe=name, allow=allow),
+        counted=turns.counted,
+        step_seconds=tuple(pace.step_seconds),
+        data_seconds=pace.mean_data_seconds(),
+        clock=pace.mean(),
     )
 
 
@@ -163,8 +159,6 @@ def _run(script: str, args: Sequence[str]) -> None:
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
         runpy.run_path(script, run_name="__main__")
-    except _EnoughSteps:
-        pass
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
             raise

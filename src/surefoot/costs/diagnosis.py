@@ -117,22 +117,22 @@ def _reducing(signs: Signs) -> Weighed:
 
 def _asking(signs: Signs) -> Weighed:
     """Places that ask for a value in each micro-batch; what is asked once per step is cheap."""
+    times: dict[str, float] = {}
     for account in signs.counted.accounts:
-        kind, _, rest = account.name.partition("/")
-        phase, _, where = rest.partition("/")
-        often = account.amount >= max(2, signs.micro_batches)
-        if kind == "syncs" and where != OWN and often and phase != "evaluate":
-            yield (
-                0.05 + account.amount * 1e-6,
-                Finding(
-                    "value-asked-in-every-micro-batch",
-                    "warning",
-                    f"a tensor is asked for its value {counted(int(account.amount), 'time')} in a step, in {phase}",
-                    where,
-                    "each .item() waits until the device has done all that was queued; it then idles",
-                    "keep a running sum as a tensor, and ask for its value once in a while",
-                ),
+        kind, *rest = account.name.split("/", 2)
+        if kind == "syncs" and rest[0] != "evaluate" and rest[1] != OWN:
+            times[rest[1]] = times.get(rest[1], 0) + account.amount
+    for where, often in times.items():
+        if often >= max(2, signs.micro_batches):
+            finding = Finding(
+                "value-asked-in-every-micro-batch",
+                "warning",
+                f"a tensor is asked for its value {counted(int(often), 'time')} in a step",
+                where,
+                "each .item() waits until the device has done all that was queued; it then idles",
+                "keep a running sum as a tensor, and ask for its value once in a while",
             )
+            yield 0.05 + often * 1e-6, finding
 
 
 def _breaking(signs: Signs) -> Weighed:

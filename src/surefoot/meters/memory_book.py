@@ -19,11 +19,13 @@ MOMENTS = 100
 class Booking:
     """One storage: its bytes, its account, the module and operator that made it, and for which tensor."""
 
-    __slots__ = ("account", "born", "live", "module", "number", "operator", "size", "tensor")
+    __slots__ = ("account", "born", "live", "module", "number", "operator", "outlived", "size", "tensor")
 
     def __init__(self, size: int, account: str, module: str, operator: str, tensor: str, born: Segment) -> None:
         self.size, self.account, self.module, self.operator = size, account, module, operator
         self.tensor, self.born, self.live, self.number = tensor, born, True, 0
+        self.outlived = 0
+        """How many steps after its own it has outlived."""
 
 
 class MemoryBook:
@@ -123,12 +125,17 @@ class MemoryBook:
         return [*(Account(name, amount, "bytes") for name, amount in amounts.items()), *kept]
 
     def _outlived(self) -> list[Booking]:
-        """What an earlier step's forward or loss made and this step has not let go of."""
-        return [
-            each
-            for each in self._carried
-            if each.live and each.born.name in ("forward", "loss") and each.account in ("activations", "temporary")
-        ]
+        """What the forwards or losses of several earlier steps made, by one operator, and nobody has let go of.
+
+        What only one step made is a cache, such as a mask that the first forward keeps for all others.
+        """
+        found: dict[tuple[str, str], list[Booking]] = defaultdict(list)
+        for each in self._carried:
+            each.outlived += 1
+            if each.live and each.born.name in ("forward", "loss") and each.account in ("activations", "temporary"):
+                found[each.born.name, each.operator].append(each)
+        growing = (kept for kept in found.values() if len({each.outlived for each in kept}) > 1)
+        return [each for kept in growing for each in kept]
 
     def _replay(self) -> list[Booking]:
         """Finds the peak of the step and of each phase, and returns what was live at the step's."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from surefoot.records.plan import Plan
     from surefoot.records.profile import Profile
     from surefoot.records.run import Run
+    from surefoot.records.watched import Watched
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] | None = None) -> str:
@@ -63,6 +64,18 @@ def profile_table(profile: Profile) -> str:
         ["MFU", "none" if profile.mfu is None else f"{profile.mfu:.1%}"],
     ]
     return html_table([profile.recipe, f"measured on {profile.device}"], rows)
+
+
+def watched_table(watched: Watched) -> str:
+    """What was seen of a loop, on a few lines."""
+    rows = [["steps", count_text(watched.steps)], ["parameters", count_text(watched.parameters)]]
+    if watched.steady is not None:
+        rows.append(["memory at the peak", bytes_text(watched.steady.peak.peak_bytes)])
+        rows.append(["FLOPs per step", flops_text(watched.steady.tally.total("flops"))])
+    if watched.step_seconds:
+        rows.append(["step", seconds_text(sum(watched.step_seconds) / len(watched.step_seconds))])
+    rows += [[f"{each.severity}: {each.check}", f"{each.seen}; {each.remedy}"] for each in watched.findings.findings]
+    return html_table([watched.script, ", ".join(watched.models)], rows)
 
 
 def run_table(run: Run) -> str:

@@ -48,7 +48,7 @@ class Timeline:
 class Usage:
     """One step. The `memory/` accounts are those live at the peak, so they add up to `peak.peak_bytes`.
 
-    `kept/` counts tensors that a forward or loss made and that outlived the whole step after it: a list that grows.
+    `kept/` counts tensors that forwards or losses of several earlier steps made and that still live: a list that grows.
     """
 
     tally: Tally = Tally()

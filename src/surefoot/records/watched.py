@@ -30,7 +30,15 @@ class Watched:
     findings: Findings
     counted: Tally = Tally()
     step_seconds: tuple[float, ...] = ()
+    data_seconds: float | None = None
+    """What a step waited for its loaders; None where no `DataLoader` was seen."""
     clock: Tally = Tally()
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from surefoot.records.html import watched_table
+
+        return watched_table(self)
 
 
 def write_watched(folder: Path, watched: Watched) -> None:

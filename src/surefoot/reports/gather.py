@@ -101,7 +101,7 @@ def signs_of(profile: Profile) -> Signs:
         data_seconds=profile.waiting * profile.mean_step_seconds,
         micro_batches=profile.micro_batches,
         counted=profile.counted,
-        kept=profile.steady.tally,
+        kept=profile.counted,
         graph_breaks=profile.graph_breaks,
         recompilations=profile.recompilations,
     )
@@ -114,7 +114,7 @@ def signs_of_watched(watched: Watched) -> Signs:
     return Signs(
         where=watched.script,
         step_seconds=seconds,
-        data_seconds=watched.clock.total("seconds/load"),
+        data_seconds=watched.data_seconds or 0.0,
         micro_batches=max(1, backwards),
         counted=watched.counted,
         kept=watched.steady.tally if watched.steady is not None else Signs("").kept,

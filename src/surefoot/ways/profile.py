@@ -38,7 +38,7 @@ TRACED_STEPS = 2
 
 
 def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -> Profile:
-    """Two steps under all meters, one under torch's own allocator, `timed_steps` under the clock alone, two traced.
+    """Three steps under all meters, one under torch's own allocator, `timed_steps` under the clock alone, two traced.
 
     One after the other, so that none disturbs the other. A compiled step has no operators to meter: under the meters
     the step runs as it was written, and is compiled for the allocator, the clock and the trace. `trace` names a file
@@ -127,7 +127,7 @@ class _Timed:
 
 
 def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage], Tally]:
-    """A step that was taken twice under all meters, what it used, and what else the second one did."""
+    """A step that was taken under all meters, what the first two used, and what else the second one did."""
     with Books() as books:
         more = [SyncsMeter(books.phases), MovedMeter(books.phases), CollectivesMeter(books.phases)]
         books.beside(*more)
@@ -139,7 +139,10 @@ def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage
             meter.accounts()
         step(books.seen(data.step()))
         counted = Tally.of(account for meter in more for account in meter.accounts())
-    return step, books.steps, counted
+        step(books.seen(data.step()))  # what two steps leave behind is a list that grows
+    first, steady, third = books.steps
+    kept_tensors = Tally(tuple(each for each in third.tally.accounts if each.name.startswith("kept/")))
+    return step, [first, steady], counted + kept_tensors
 
 
 def _breaks(run: Callable[[], object]) -> tuple[str, ...]:
