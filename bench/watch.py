@@ -43,7 +43,8 @@ def main() -> None:
     found = {script: measured(script, rounds, steps) for script in scripts}
     for script, each in found.items():
         same = "losses identical" if each["identical"] else "LOSSES DIFFER"
-        print(f"{script:14s} {each['ratio']:.3f} of bare in steady steps, {each['booked']:.1f} while booked, {same}")
+        prices = f"{each['ratio']:.3f} of bare, {each['booked']:.2f} while booked, {each['checked']:.2f} while checked"
+        print(f"{script:14s} {prices}; {same}")
     if asked.out is not None:
         write_record(asked.out, {"rounds": rounds, "steps": steps, "scripts": found})
     identical = sum(each["identical"] for each in found.values())
@@ -53,14 +54,16 @@ def main() -> None:
 
 def measured(script: str, rounds: int, steps: int) -> dict[str, Any]:
     """One script in turns, bare and watched."""
-    ratios, booked, identical = [], [], True
+    ratios, booked, checked, identical = [], [], [], True
     for number in range(rounds):
         order = ("bare", "watched") if number % 2 else ("watched", "bare")
         runs = {kind: _run(script, steps, watched=kind == "watched") for kind in order}
         identical &= runs["bare"]["losses"] == runs["watched"]["losses"]
         ratios.append(_steady(runs["watched"]) / _steady(runs["bare"]))
-        booked.append(max(_seconds(runs["watched"])[:3]) / _steady(runs["bare"]))
-    return {"ratio": median(ratios), "ratios": ratios, "booked": median(booked), "identical": identical}
+        booked.append(median(_seconds(runs["watched"])[:3]) / _steady(runs["bare"]))
+        checked.append(median(_seconds(runs["watched"])[3:10]) / _steady(runs["bare"]))
+    prices = {"ratio": median(ratios), "booked": median(booked), "checked": median(checked)}
+    return {**prices, "ratios": ratios, "identical": identical}
 
 
 def _seconds(run: dict[str, Any]) -> list[float]:
