@@ -19,7 +19,14 @@ from surefoot.records.run import Run, write_run
 from surefoot.records.tally import Account, Tally
 from surefoot.records.token_ledger import SourceTokens, TokenLedger
 from surefoot.records.usage import Peak, Timeline, Usage
-from surefoot.reports.figures import curve_figures, memory_tree, roofline_figure, time_tree, timeline_figure
+from surefoot.reports.figures import (
+    curve_figures,
+    memory_tree,
+    operator_figure,
+    roofline_figure,
+    time_tree,
+    timeline_figure,
+)
 from surefoot.reports.gather import POINTS, report_of, thinned
 from surefoot.reports.page import page, write_page
 from tests.reports.test_text import log_row
@@ -97,6 +104,13 @@ def test_figures_are_those_of_the_records(run_folder):
     points = roofline_figure(sheet)["data"][1]
     assert points["x"] == pytest.approx([80, 4])
     assert points["y"] == pytest.approx([8e9 / 0.6, 4e9 / 0.3])
+
+
+def test_operators_that_begin_alike_are_told_apart(run_folder):
+    sheet = report_of(run_folder("a", steps=3)).sheets[0]
+    long = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    bars = operator_figure(replace(sheet, operators={long: 2.0, f"{long}_backward": 1.0}))["data"][0]
+    assert len(set(bars["y"])) == 2
 
 
 def test_thinning_keeps_spikes_and_both_ends():

@@ -180,7 +180,7 @@ def operator_figure(sheet: Sheet, most: int = 12) -> Figure | None:
     bar = {
         "type": "bar",
         "orientation": "h",
-        "y": [name if len(name) <= 34 else f"{name[:32]}…" for name in names][::-1],
+        "y": [_short(name) for name in names][::-1],
         "x": list(shown.values())[::-1],
         "text": [seconds_text(amount) for amount in shown.values()][::-1],
         "customdata": names[::-1],
@@ -190,6 +190,11 @@ def operator_figure(sheet: Sheet, most: int = 12) -> Figure | None:
     }
     axes = {"xaxis": {"title": {"text": "seconds of a step"}}, "yaxis": {"automargin": True}}
     return {"data": [bar], "layout": axes | {"showlegend": False}}
+
+
+def _short(name: str) -> str:
+    """A long name without its middle: the ends tell operators apart."""
+    return name if len(name) <= 36 else f"{name[:16]}…{name[-18:]}"
 
 
 def roofline_figure(sheet: Sheet) -> Figure | None:

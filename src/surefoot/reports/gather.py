@@ -150,7 +150,7 @@ def _facts(
 
 def _profile_facts(profile: Profile) -> dict[str, str]:
     seconds, flops = profile.mean_step_seconds, profile.steady.tally.total("flops")
-    mfu = "none: no datasheet for this device" if profile.mfu is None else f"{profile.mfu:.1%}"
+    mfu = "no datasheet" if profile.mfu is None else f"{profile.mfu:.1%}"
     return {
         "parameters": count_text(profile.parameters),
         "profiled step": seconds_text(seconds),

@@ -75,7 +75,7 @@ def _body(report: Report, charts: _Charts) -> Iterator[str]:
     if curves:
         yield "<h2>Course</h2>" + _pairs(charts.place(figure, name.capitalize()) for name, figure in curves.items())
     for sheet in report.sheets:
-        of = f" of {sheet.name}" if len(report.sheets) > 1 else ""
+        of = f": {sheet.name}" if len(report.sheets) > 1 else ""
         yield from _sheet(sheet, of, charts)
 
 
@@ -152,7 +152,7 @@ def _facts(sheets: Sequence[Sheet]) -> str:
         return _facts_of(sheets[0].facts)
     names = list(dict.fromkeys(name for sheet in sheets for name in sheet.facts))
     rows = [[name, *(sheet.facts.get(name, "") for sheet in sheets)] for name in names]
-    return html_table(["", *(sheet.name for sheet in sheets)], rows)
+    return html_table(["", *(sheet.name for sheet in sheets)], rows, numbers=())
 
 
 def _facts_of(facts: dict[str, str]) -> str:
