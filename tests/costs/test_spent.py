@@ -47,6 +47,17 @@ def test_every_moment_is_booked_once_to_the_innermost_operator_and_module():
     }
 
 
+def test_what_the_model_itself_does_is_outside_modules_in_backward_too():
+    events = [
+        mark(STEP, 0, 30),
+        mark(PHASE + "0", 0),
+        mark(MODULE, 0, 10),
+        event("aten::add", 0, 10, **{"Sequence number": 3, "Fwd thread id": 0}),
+        event("AddBackward0", 10, 30, **{"Sequence number": 3, "Fwd thread id": 1}),
+    ]
+    assert set(spent(events, {"0": "all"}).under("time/all")) == {OUTSIDE}
+
+
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 200), st.booleans()), max_size=40))
 def test_whatever_ran_a_step_adds_up_to_itself(spans):
     events = [mark(STEP, 0, 1000), mark(PHASE + "0", 0)]

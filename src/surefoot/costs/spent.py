@@ -76,7 +76,7 @@ class _Sweep:
     def _frame(self, event: Mapping[str, Any], outer: _Frame) -> _Frame:
         name, end = event["name"], min(event["ts"] + event["dur"], outer.end)
         if name.startswith(MODULE):
-            return _Frame(end, name.removeprefix(MODULE) or OUTSIDE, PYTHON)
+            return _Frame(end, _module(event), PYTHON)
         if event["cat"] != "cpu_op":
             return _Frame(end, outer.module, outer.operator)
         module = outer.module
@@ -102,10 +102,15 @@ def _makers(events: Iterable[Mapping[str, Any]]) -> dict[int, str]:
         while running and running[-1][0] <= event["ts"]:
             running.pop()
         if event["name"].startswith(MODULE):
-            running.append((event["ts"] + event["dur"], event["name"].removeprefix(MODULE)))
+            running.append((event["ts"] + event["dur"], _module(event)))
         elif "Sequence number" in event["args"] and not _is_backward(event):
             makers[event["args"]["Sequence number"]] = running[-1][1] if running else OUTSIDE
     return makers
+
+
+def _module(event: Mapping[str, Any]) -> str:
+    """The model itself is no module inside it."""
+    return event["name"].removeprefix(MODULE) or OUTSIDE
 
 
 def _is_backward(event: Mapping[str, Any]) -> bool:

@@ -55,6 +55,18 @@ def read_trace(file: Path) -> list[dict[str, Any]]:
     return events
 
 
+def name_phases(file: Path, phases: Mapping[str, str]) -> None:
+    """Writes the names of phases and modules into a trace that people are to look at."""
+    trace = json.loads(file.read_text(encoding="utf-8"))
+    for event in trace["traceEvents"]:
+        name = event.get("name", "")
+        if name.startswith(PHASE):
+            event["name"] = f"phase: {phases[name.removeprefix(PHASE)]}"
+        elif name.startswith(MODULE):
+            event["name"] = name.removeprefix(MODULE) or "model"
+    file.write_text(json.dumps(trace), encoding="utf-8")
+
+
 def _activities() -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
 

@@ -18,7 +18,7 @@ from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
 from surefoot.meters.collectives import CollectivesMeter
-from surefoot.meters.kineto import read_trace, traced
+from surefoot.meters.kineto import name_phases, read_trace, traced
 from surefoot.meters.moved import MovedMeter
 from surefoot.meters.syncs import SyncsMeter
 from surefoot.phases import Phases
@@ -62,6 +62,8 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
         file = Path(trace or Path(folder) / "trace.json")
         phases = traced(lambda: step(data.step()), step.model, file, times=TRACED_STEPS, inside=_told_apart(step))
         seen = spent(read_trace(file), phases)
+        if trace is not None:
+            name_phases(file, phases)
         parameters = step.parameter_count
     return Profile(
         recipe=recipe.name,
