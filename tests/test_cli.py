@@ -52,7 +52,8 @@ def test_the_whole_way_in_json_and_in_text(tmp_path):
     exported = json.loads(surefoot("export", "run", "--json", cwd=tmp_path).stdout)
     assert exported["program_difference"] <= exported["tolerance"]
     report = json.loads(surefoot("report", "run", "--json", cwd=tmp_path).stdout)
-    assert len(report["log"]) == 6
+    assert len(report["logs"][0]) == 6
+    assert report["report"]["sheets"][0]["went_as_planned"] is True
     text = surefoot("report", "run", cwd=tmp_path).stdout
     assert "finished after 6 steps" in text
     assert "the Python standard library's own sources" in text

@@ -23,3 +23,8 @@ def test_training_costs_little_more_than_a_loop_written_by_hand():
     result = {name: float(value) for name, value in (word.split("=") for word in said.split()[1:])}
     assert result["surefoot_over_bare_cpu"] > 0.85, said
     assert result["save_stall_over_clone"] < 3, said
+
+
+def test_a_watched_script_computes_the_same_losses():
+    said = last_line("watch.py", "--scripts", "plain", "--rounds", "1", "--steps", "20")
+    assert said.endswith("scripts=1 identical_losses=1")

@@ -63,3 +63,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext surefoot` in a notebook: a cell that begins with `%%watch` is watched."""
+    from surefoot.notebook import register
+
+    register(shell)

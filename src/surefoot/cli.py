@@ -19,6 +19,8 @@ from surefoot.records.codec import to_json
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
     from surefoot.records.finding import Findings
+    from surefoot.records.plan import Plan
+    from surefoot.records.run import Run
 
 RESUMABLE = 75
 """The exit code of a run that was asked to stop, saved, and can go on: EX_TEMPFAIL of sysexits.h."""
@@ -219,6 +221,7 @@ def train(
     audit: Annotated[
         bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
     ] = False,
+    plan: Annotated[bool, typer.Option(help="plan the step first, so that the run has a ledger")] = True,
     log: Annotated[
         list[str] | None,
         typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
@@ -240,6 +243,7 @@ def train(
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
+    planned = _planned(loaded) if plan and _rank() == 0 else None
     console = Console(stderr=json, quiet=_rank() > 0)
     with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
@@ -248,36 +252,97 @@ def train(
             writers(*told)
 
         path = str(run) if run else None
-        record = way(loaded, path=path, resume=resume, accept_change=accept_change, tell=tell)
+        record = way(loaded, path=path, resume=resume, accept_change=accept_change, plan=planned, tell=tell)
+    _keep_token_ledger(loaded, record)
     _show(record, run_text, json=json)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
+
+
+def _planned(recipe: Recipe) -> Plan | None:
+    """The plan, or none and why: a run does not depend on its prediction."""
+    from surefoot.ways.plan import plan as way
+
+    try:
+        return way(recipe)
+    except Exception as error:
+        Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
+        return None
+
+
+def _keep_token_ledger(recipe: Recipe, run: Run) -> None:
+    """What became of every token, where the data is a corpus of tokens."""
+    from surefoot.data.ledger import TokenData, token_ledger
+    from surefoot.records.files import write_whole
+
+    data = recipe.data()
+    if isinstance(data, TokenData):
+        samples = run.tokens // recipe.tokens_per_sample
+        write_whole(Path(run.path) / "tokens.json", to_json(token_ledger(data, samples, seed=recipe.seed)) + "\n")
 
 
 @app.command()
 def profile(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
-    steps: Annotated[int, typer.Option(min=1, help="how many steps to time")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="how many steps to time; with --against, rounds (at least 6)")] = 5,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="keep the profile in this run directory, for a report")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="keep the trace, for Perfetto or chrome://tracing")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """A few real steps under all meters, and the ledger: predicted beside measured.
+    """A few real steps under all meters: where time and memory went, and the ledger against the plan.
 
-    Example: `surefoot profile gpt precision=bf16-mixed`
+    With `--against`, both sides are timed in turns, and the difference is given with its confidence interval. Examples:
+    `surefoot profile gpt precision=bf16-mixed`, `surefoot profile gpt compile=whole --against compile=off`
     """
     loaded = _load(recipe, knobs)
-    from surefoot.records.ledger import Ledger
+    if against is not None:
+        _compare(loaded, recipe, knobs, against, steps, json=json)
+        return
+    from surefoot.costs.ledgers import ledger_of
+    from surefoot.records.plan import read_plan, write_plan
+    from surefoot.records.profile import write_profile
     from surefoot.reports.text import profile_text
     from surefoot.ways.plan import plan as plan_way
     from surefoot.ways.profile import profile as way
 
-    predicted, record = plan_way(loaded), way(loaded, timed_steps=steps)
-    ledger = Ledger.of(predicted.tally, record.tally)
+    predicted, record = plan_way(loaded), way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
+    if run is not None:
+        if read_plan(run) is None:
+            write_plan(run, predicted)
+        write_profile(run, record)
+    ledger = ledger_of(predicted, record)
     _show(
         {"plan": predicted, "profile": record, "ledger": ledger},
         lambda _: profile_text(record, ledger),
         json=json,
     )
+
+
+def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str, rounds: int, *, json: bool) -> None:
+    """The recipe against a run's, or against itself with other knobs."""
+    from surefoot.reports.text import comparison_text
+    from surefoot.ways.profile import compare as way
+
+    if Path(against).is_dir():
+        from surefoot.load import make_recipe
+        from surefoot.records.profile import read_profile
+        from surefoot.records.run import read_run
+
+        kept = read_profile(Path(against)) or read_run(against)
+        other = make_recipe(kept.target, kept.knobs)
+    else:
+        others = {word.partition("=")[0]: word for word in (*(knobs or ()), *against.split())}
+        other = _load(target, list(others.values()))
+    _show(way(other, loaded, rounds=max(rounds, 15)), comparison_text, json=json)
 
 
 @app.command()
@@ -309,34 +374,65 @@ def watch(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a training script, left as it is")],
     args: Annotated[list[str] | None, typer.Argument(metavar="-- ARGS", help="arguments of the script")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="stop the script after this many updates")] = None,
+    check_all: Annotated[
+        bool, typer.Option("--check-all", help="check every step, not the first hundred; costs a few percent of the time")
+    ] = False,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="keep what was seen in this directory, for a report")
+    ] = None,
     allow: AllowOption = None,
     sarif: SarifOption = None,
     json: JsonOption = False,
 ) -> None:
     """Runs a script of your own, unchanged, and books and checks its training loop.
 
-    Exits with 1 if anything found is an error. Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
+    The first three updates are booked, operator by operator; the rest only by the clock. Exits with 1 if anything
+    found is an error. Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
     """
     from surefoot.reports.text import watched_text
     from surefoot.watch import watch_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
-        record = watch_script(str(script), args or (), steps=steps, allow=allow or ())
+        record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or ())
     _keep_sarif(record.findings, sarif)
+    if run is not None:
+        from surefoot.records.watched import write_watched
+
+        write_watched(run, record)
     _show(record, watched_text, json=json)
     raise typer.Exit(1 if record.findings.errors else 0)
 
 
 @app.command()
-def report(run: RunArgument, json: JsonOption = False) -> None:
-    """What a run has done so far: its settings, its loss, its speed."""
-    from surefoot.records.run import read_run
-    from surefoot.reports.text import run_text
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="run directories, of train, profile --run or watch --run")
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="write one self-contained page; needs no network")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """What runs have done: did it go as planned, what to change first, and every figure behind it.
 
-    record = read_run(run)
-    tokens = record.token_ledger.totals(record.parameters) if record.token_ledger else None
-    everything = {"run": record, "tokens": tokens, "log": record.rows(), "events": record.happened()}
-    _show(everything, lambda _: run_text(record), json=json)
+    Several runs are compared in one page. Example: `surefoot report runs/first runs/second --html report.html`
+    """
+    from surefoot.records.run import read_run
+    from surefoot.reports.gather import report_of
+    from surefoot.reports.text import report_text
+
+    record = report_of(*runs)
+    read = [read_run(run) for run in runs if (run / "run.json").exists()]
+    if html is not None:
+        from surefoot.reports.page import write_page
+
+        write_page(record, html)
+    if json:
+        print(to_json({"report": record, "runs": read, "logs": [each.rows() for each in read]}))
+        return
+    Console().print(report_text(record, read))
+    if html is not None:
+        Console().print(f"written: {html}", style="dim")
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -50,6 +51,7 @@ class Listener:
     def module_called(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
     def model_returned(self, model: torch.nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None: ...
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+    def batch_fetched(self, seconds: float) -> None: ...
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
     def rng_saved(self, state: torch.Tensor) -> None: ...
@@ -69,26 +71,33 @@ class Phases:
         self._calls: list[tuple[torch.nn.Module, bool]] = []
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
-        self._entered = ExitStack()
+        self._entered, self._calls_heard = ExitStack(), ExitStack()
         self.is_deaf = False
 
     def __enter__(self) -> Self:
-        hooks = [
-            register_module_forward_pre_hook(self._call_begins),
-            register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True),
-            register_optimizer_step_pre_hook(self._update_begins),
-            register_optimizer_step_post_hook(self._update_ends),
-        ]
-        for hook in hooks:
-            self._entered.callback(hook.remove)
+        self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
+        follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
+        self._calls_heard.callback(follow.remove)
+        self._entered.push(self._calls_heard)
+        self._entered.callback(register_optimizer_step_pre_hook(self._update_begins).remove)
+        self._entered.callback(register_optimizer_step_post_hook(self._update_ends).remove)
         self._follow_backward()
         self._follow_random_state()
+        self._follow_loaders()
         if self._given is not None:
             self.find(self._given)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+
+    def only_models(self) -> None:
+        """From now on hears only calls of the models found so far: phases stay known, modules inside do not."""
+        self._calls_heard.close()
+        for model in self.models:
+            self._calls_heard.callback(model.register_forward_pre_hook(self._call_begins).remove)
+            follow = model.register_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
+            self._calls_heard.callback(follow.remove)
 
     def now(self) -> Segment:
         """The segment that is running."""
@@ -206,6 +215,24 @@ class Phases:
         torch.get_rng_state = followed
         self._entered.callback(setattr, torch, "get_rng_state", plain)
 
+    def _follow_loaders(self) -> None:
+        """A `DataLoader` is asked for its next batch; how long it takes is how long the loop waits."""
+        kind = torch.utils.data.dataloader._BaseDataLoaderIter
+        plain = kind.__next__
+
+        @functools.wraps(plain)
+        def followed(batches: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return plain(batches)
+            finally:
+                lasted = time.perf_counter() - began
+                for listener in self.listeners:
+                    listener.batch_fetched(lasted)
+
+        kind.__next__ = followed
+        self._entered.callback(setattr, kind, "__next__", plain)
+
     def _backward_begins(self, losses: Any) -> None:
         self._backwards += 1
         if self._backwards > 1:  # reentrant recomputation runs a backward inside the backward
@@ -318,6 +345,12 @@ def told(*, wait_seconds: float) -> list[dict[str, Any]]:
                 return []
             others.append(json.loads(store.get(f"surefoot/{rank}")))
     return others
+
+
+def innermost_mode() -> Any:
+    """The dispatch mode that was entered last; None if there is none."""
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return modes[-1] if modes else None
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
+import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -63,6 +66,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
         settings=settings_of(recipe),
         source_digest=source_digest(source),
         layout=layout,
+        environment=_environment(),
     )
     if source is not None:
         shutil.copyfile(source, run.source)
@@ -130,9 +134,20 @@ def source_digest(source: Path | None) -> str:
     return hashlib.sha256(ast.dump(ast.parse(source.read_text(encoding="utf-8"))).encode()).hexdigest()
 
 
+def _environment() -> dict[str, str]:
+    """What numbers and speed may depend on."""
+    packages = {name: version(name) for name in ("surefoot", "torch", "numpy")}
+    machine = {"python": platform.python_version(), "system": platform.platform(), "cores": str(os.cpu_count())}
+    return {**machine, **packages, "cuda": str(torch.version.cuda or "none")}
+
+
 def _foreign(folder: Path) -> Iterator[Path]:
     """What surefoot does not leave behind when it is killed before its first file is whole."""
-    return (path for path in folder.iterdir() if path.name not in ("lock", ".run.json.part", "recipe.py"))
+    return (
+        path
+        for path in folder.iterdir()
+        if path.name not in ("lock", ".run.json.part", "recipe.py", "plan.json", "profile.json")
+    )
 
 
 def _fresh(folder: Path) -> Path:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BOOKED_STEPS = 3
 """How many steps of a script are booked; after that its operators are no longer looked at."""
+CHECKED_STEPS = 100
+"""How many steps of a script the checks look at, unless they are to look at all; after that only the clock runs."""
 
 
 class Seen:
@@ -71,38 +73,79 @@ def watch(
 
 
 def watch_script(
-    script: str, args: Sequence[str] = (), *, steps: int | None = None, allow: Iterable[str] = ()
+    script: str,
+    args: Sequence[str] = (),
+    *,
+    steps: int | None = None,
+    check_all: bool = False,
+    allow: Iterable[str] = (),
 ) -> Watched:
-    """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given."""
+    """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given.
+
+    Its first steps are booked and checked. After that it runs as fast as ever, unless `check_all` keeps the checks
+    looking to the end.
+    """
+    if not Path(script).is_file():
+        raise RunError(f"no script {script}")
+    return watch_call(lambda: _run(script, args), name=script, steps=steps, check_all=check_all, allow=allow)
+
+
+def watch_call(
+    run: Callable[[], object],
+    *,
+    name: str,
+    steps: int | None = None,
+    check_all: bool = False,
+    allow: Iterable[str] = (),
+) -> Watched:
+    """Calls something that trains, and watches it, as `watch_script` does a script."""
     from surefoot.checks import run_checks
     from surefoot.meters.books import Books
+    from surefoot.meters.collectives import CollectivesMeter
+    from surefoot.meters.pace import Pace
+    from surefoot.meters.syncs import SyncsMeter
     from surefoot.phases import Listener
     from surefoot.witness.witness import Witness
 
-    class Counter(Listener):
-        updates = 0
+    class Turns(Listener):
+        """Looks less closely as the steps go by, and ends the script after the last."""
+
+        counted = Tally()
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-            self.updates += 1
-            if steps is not None and self.updates >= steps:
+            if pace.updates <= BOOKED_STEPS:
+                self.counted = Tally.of(account for meter in beside for account in meter.accounts())
+            if pace.updates == CHECKED_STEPS and not check_all:
+                looking.close()
+                books.phases.listeners = [each for each in books.phases.listeners if each is not witness]
+                books.phases.only_models()
+            if steps is not None and pace.updates >= steps:
                 raise _EnoughSteps
 
-    if not Path(script).is_file():
-        raise RunError(f"no script {script}")
-    books, counter = Books(most_steps=BOOKED_STEPS), Counter()
+    books = Books(most_steps=BOOKED_STEPS)
+    beside = (SyncsMeter(books.phases), CollectivesMeter(books.phases))
+    pace, turns = Pace(books.phases, skipped=BOOKED_STEPS), Turns()
     witness = Witness(books.phases)
-    with books, witness:
-        books.phases.listeners.append(counter)
-        witness.scene.ended = _run(script, args)
+    books.beside(*beside)
+    with ExitStack() as looking, books:
+        looking.enter_context(witness)
+        books.phases.listeners += [pace, turns]
+        with suppress(_EnoughSteps):
+            run()
+            witness.scene.ended = True
     models = tuple(books.phases.models)
     return Watched(
-        script=script,
-        steps=counter.updates,
+        script=name,
+        steps=pace.updates,
         models=tuple(type(model).__name__ for model in models),
         parameters=sum(each.numel() for model in models for each in model.parameters()),
         first=books.steps[0] if books.steps else None,
         steady=books.steps[-1] if books.steps else None,
-        findings=run_checks(witness.evidence(), recipe=script, allow=allow),
+        findings=run_checks(witness.evidence(), recipe=name, allow=allow),
+        counted=turns.counted,
+        step_seconds=tuple(pace.step_seconds),
+        data_seconds=pace.mean_data_seconds(),
+        clock=pace.mean(),
     )
 
 
@@ -110,18 +153,15 @@ class _EnoughSteps(BaseException):
     """Ends a script from inside its optimizer; no `except Exception` of the script catches it."""
 
 
-def _run(script: str, args: Sequence[str]) -> bool:
-    """Whether the script ran to its end."""
+def _run(script: str, args: Sequence[str]) -> None:
+    """Runs a script to its end, as if it were started by itself."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
         runpy.run_path(script, run_name="__main__")
-    except _EnoughSteps:
-        return False
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
             raise
     finally:
         sys.argv, sys.path[:] = argv, path
-    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -253,3 +254,9 @@ def _start_fake_ranks(ranks: int) -> None:
 def fake_world(*, ranks: int = 1) -> FakeWorld:
     """`with surefoot.fake_world(ranks=256):` your own loop runs inside and allocates nothing."""
     return FakeWorld(ranks=ranks)
+
+
+def graphs_compiled() -> int:
+    """How many graphs torch.compile has made in this process so far."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return 0 if dynamo is None else int(dynamo.utils.counters["stats"]["unique_graphs"])

@@ -84,7 +84,13 @@ def test_plan_on_a_gpu(golden):
 
 def test_profile(golden):
     clock = Tally.of([Account("seconds/forward", 0.346, "seconds"), Account("seconds/backward", 0.715, "seconds")])
-    profile = Profile("gpt", KNOBS, "cpu", 3_281_408, FIRST, STEADY, 3, (1.0, 1.1, 1.2), clock)
+    profile = Profile(
+        "gpt", KNOBS, "cpu", 3_281_408, FIRST, STEADY, 3, (1.0, 1.1, 1.2), clock, data_seconds=(0.2, 0.2, 0.2),
+        counted=Tally.of([Account("syncs/loss/gpt.py:90", 4, "times"), Account("moved/forward/head", 10**9, "bytes")]),
+        traced=Tally.of([Account("time/forward/head/aten::mm", 0.8, "seconds"),
+                         Account("time/load/(outside modules)/python", 0.3, "seconds")]),
+        traced_over_timed=1.05, micro_batches=4,
+    )  # fmt: skip
     measured = profile.tally + Tally.of([Account("memory/temporary", 512, "bytes")])
     golden("profile.txt", as_text(profile_text(profile, Ledger.of(STEADY.tally, measured))))
 

@@ -139,3 +139,16 @@ def test_words_and_booleans(small_recipe):
 def test_a_model_without_blocks_is_refused(small_recipe):
     with World() as world, pytest.raises(RecipeError, match="compile='whole' needs none"):
         Step(small_recipe("fashion", "compile=blocks"), world)
+
+
+def test_graphs_that_are_compiled_are_counted():
+    """`unique_graphs` of torch's own counters: a new shape is a new graph."""
+    from surefoot.world import graphs_compiled
+
+    compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+    before = graphs_compiled()
+    compiled(torch.ones(3))
+    compiled(torch.ones(3))
+    assert graphs_compiled() == before + 1
+    compiled(torch.ones(5))
+    assert graphs_compiled() == before + 2, "torch counts compiled graphs elsewhere now"

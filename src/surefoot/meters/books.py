@@ -48,16 +48,22 @@ class Books(Listener):
         self.work = WorkMeter(self.phases, journal, times)
         self.meters: list[Meter] = [self.memory, self.flops, self.tokens, *([self.work] if work else [])]
         self._operators = Operators(self.meters)
-        self._entered = ExitStack()
+        self._entered, self._looking = ExitStack(), ExitStack()
+
+    def beside(self, *meters: Meter) -> None:
+        """Further meters, told of everything; their accounts are no part of a step's usage: ask them."""
+        self._operators.meters += meters
+        self.phases.listeners += meters
 
     def __enter__(self) -> Self:
         self.phases.listeners += [*self.meters, self]
         self._entered.enter_context(self.phases)
-        self._entered.enter_context(linear_as_ever(self._operators))
-        self._entered.enter_context(self._operators)
+        self._looking.enter_context(linear_as_ever(self._operators))
+        self._looking.enter_context(self._operators)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._looking.close()
         self._entered.close()
         self._forget(*self.meters, self)
 
@@ -77,7 +83,8 @@ class Books(Listener):
             return Usage()
         works = self.work.works()
         tally = Tally.of(account for meter in self.meters for account in meter.accounts())
-        return Usage(tally, self.memory.book.peak, self.memory.book.phase_peaks, self.memory.book.largest, works)
+        book = self.memory.book
+        return Usage(tally, book.peak, book.phase_peaks, book.largest, works, book.timeline)
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         if self._operators.paused:
@@ -85,4 +92,6 @@ class Books(Listener):
         self.steps.append(self.close())
         if self.most_steps is not None and len(self.steps) >= self.most_steps:
             self._operators.paused = True
-            self._forget(*self.meters)
+            self._forget(*self._operators.meters)
+            if self._operators.is_innermost():
+                self._looking.close()  # from here on, operators run as if nobody had ever looked

@@ -8,20 +8,24 @@ from collections.abc import Callable
 
 from surefoot.phases import Segment
 from surefoot.records.tally import Account
-from surefoot.records.usage import Holding, Peak
+from surefoot.records.usage import Holding, Peak, Timeline
 
 HOLDINGS = 5
 """How many of the largest storages at the peak are kept by name."""
+MOMENTS = 100
+"""How many moments of a step a timeline has at most."""
 
 
 class Booking:
     """One storage: its bytes, its account, the module and operator that made it, and for which tensor."""
 
-    __slots__ = ("account", "born", "live", "module", "number", "operator", "size", "tensor")
+    __slots__ = ("account", "born", "live", "module", "number", "operator", "outlived", "size", "tensor")
 
     def __init__(self, size: int, account: str, module: str, operator: str, tensor: str, born: Segment) -> None:
         self.size, self.account, self.module, self.operator = size, account, module, operator
         self.tensor, self.born, self.live, self.number = tensor, born, True, 0
+        self.outlived = 0
+        """How many steps after its own it has outlived."""
 
 
 class MemoryBook:
@@ -37,6 +41,7 @@ class MemoryBook:
         self.peak = Peak()
         self.largest: tuple[Holding, ...] = ()
         self.phase_peaks: dict[str, Peak] = {}
+        self.timeline = Timeline()
         self._segment = segment
         self._live: dict[Booking, None] = {}
         self._carried: list[Booking] = []
@@ -113,16 +118,31 @@ class MemoryBook:
         for booking in live_at_peak:
             amounts[f"memory/{booking.account}/{booking.module}".rstrip("/")] += booking.size
         self.largest = tuple(map(_holding, sorted(live_at_peak, key=lambda booking: -booking.size)[:HOLDINGS]))
+        kept = [Account(f"kept/{each.born.name}/{each.operator}", 1, "tensors") for each in self._outlived()]
         self._carried = self.live()
         self._events.clear()
         self._unsettled = [booking for booking in self._unsettled if booking.live]
-        return [Account(name, amount, "bytes") for name, amount in amounts.items()]
+        return [*(Account(name, amount, "bytes") for name, amount in amounts.items()), *kept]
+
+    def _outlived(self) -> list[Booking]:
+        """What the forwards or losses of several earlier steps made, by one operator, and nobody has let go of.
+
+        What only one step made is a cache, such as a mask that the first forward keeps for all others.
+        """
+        found: dict[tuple[str, str], list[Booking]] = defaultdict(list)
+        for each in self._carried:
+            each.outlived += 1
+            if each.live and each.born.name in ("forward", "loss") and each.account in ("activations", "temporary"):
+                found[each.born.name, each.operator].append(each)
+        growing = (kept for kept in found.values() if len({each.outlived for each in kept}) > 1)
+        return [each for kept in growing for each in kept]
 
     def _replay(self) -> list[Booking]:
         """Finds the peak of the step and of each phase, and returns what was live at the step's."""
         present, running = set(self._carried), None
         live = highest = sum(booking.size for booking in self._carried)
         at, self.phase_peaks = -1, {}
+        levels: dict[int, int] = {}
         for index, (booking, segment, operator) in enumerate(self._events):
             if segment is not running:
                 running = segment
@@ -135,28 +155,57 @@ class MemoryBook:
                 continue
             present.add(booking)
             live += booking.size
+            levels[index] = live
             self._raise_peak(Peak(live, segment.name, booking.module, operator))
             if live > highest:
                 highest, at = live, index
         self.peak = max(self.phase_peaks.values(), key=lambda peak: peak.peak_bytes, default=Peak(live))
-        return self._live_after(at)
+        return self._live_after(at, _moments(levels, at))
 
     def _raise_peak(self, peak: Peak) -> None:
         before = self.phase_peaks.get(peak.phase)
         if before is None or peak.peak_bytes > before.peak_bytes:
             self.phase_peaks[peak.phase] = peak
 
-    def _live_after(self, index: int) -> list[Booking]:
-        """What was live after an event: an event of a storage not yet present is its birth, else its end."""
-        present = dict.fromkeys(self._carried)
-        for booking, _, _ in self._events[: index + 1]:
-            if booking is None:
-                continue
-            if booking in present:
+    def _live_after(self, index: int, moments: list[int]) -> list[Booking]:
+        """What was live after an event; the timeline is written down on the way."""
+        present, found = dict.fromkeys(self._carried), list(self._carried)
+        amounts: dict[str, int] = defaultdict(int)
+        for booking in present:
+            amounts[booking.account] += booking.size
+        wanted, snapshots = set(moments), []
+        for number, (booking, segment, _) in enumerate(self._events):
+            if booking is not None and booking in present:  # an event of a storage already present is its end
                 del present[booking]
-            else:
+                amounts[booking.account] -= booking.size
+            elif booking is not None:
                 present[booking] = None
-        return list(present)
+                amounts[booking.account] += booking.size
+            if number in wanted:
+                snapshots.append((segment.name, dict(amounts)))
+            if number == index:
+                found = list(present)
+        self.timeline = _timeline(snapshots, moments.index(index) if index in wanted else 0)
+        return found
+
+
+def _moments(levels: dict[int, int], at: int) -> list[int]:
+    """The events to show: of births, the highest of each of `MOMENTS` stretches; where the peak is, the peak.
+
+    Not of ends: what is freed at once is freed in any order.
+    """
+    highest: dict[int, int] = {}
+    for number, (index, level) in enumerate(levels.items()):
+        stretch = number * MOMENTS // len(levels)
+        if level > levels[highest.setdefault(stretch, index)] or index == at:
+            highest[stretch] = index
+    return list(highest.values())
+
+
+def _timeline(snapshots: list[tuple[str, dict[str, int]]], peak: int) -> Timeline:
+    names = sorted({name for _, amounts in snapshots for name, amount in amounts.items() if amount})
+    accounts = {name: tuple(amounts.get(name, 0) for _, amounts in snapshots) for name in names}
+    return Timeline(tuple(phase for phase, _ in snapshots), accounts, peak)
 
 
 def _holding(booking: Booking) -> Holding:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from surefoot.phases import Listener
+from surefoot.phases import Listener, innermost_mode
 from surefoot.records.tally import Account
 
 aten = torch.ops.aten
@@ -35,6 +35,10 @@ class Operators(TorchDispatchMode):
         self.meters = list(meters)
         self.paused = False
         self.in_linear = False
+
+    def is_innermost(self) -> bool:
+        """Whether no other mode was entered after this one, so that it can be left."""
+        return innermost_mode() is self
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is ASKS_DEVICE:

@@ -9,7 +9,7 @@ from surefoot.records.codec import from_json, to_json
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened: `kind` is such as `resumed`, `saved`, `save-failed`, `skipped`, `spike`, `slow-step`."""
+    """One thing that happened: `kind` is such as `resumed`, `saved`, `save-failed`, `skipped`, `spike`, `slowing`."""
 
     step: int
     kind: str

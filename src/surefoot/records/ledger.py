@@ -1,9 +1,10 @@
 """The ledger: predicted beside measured, and the difference, account by account."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surefoot.records.tally import Account, Tally
+from surefoot.records.units import amount_text
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,10 @@ class Entry:
     predicted: int | float | None
     measured: int | float | None
     tolerance: float = 0.0
+    attribution: str = ""
+    """Where a difference beyond the tolerance comes from: module, operator, phase."""
+    cause: str = ""
+    """Why, where it is known."""
 
     @property
     def difference(self) -> int | float | None:
@@ -53,6 +58,16 @@ class Ledger:
         names = sorted({*left, *right})
         return cls(tuple(_entry(name, left.get(name), right.get(name), allowed) for name in names))
 
+    def explained(self, predicted: Tally, measured: Tally) -> "Ledger":
+        """The same, with the deeper accounts that make up each difference beyond its tolerance."""
+        return Ledger(tuple(_attributed(entry, predicted, measured) for entry in self.entries))
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from surefoot.records.html import ledger_table
+
+        return ledger_table(self)
+
     @property
     def disagreements(self) -> tuple[Entry, ...]:
         """The entries whose difference is beyond their tolerance."""
@@ -69,3 +84,14 @@ def _entry(name: str, left: Account | None, right: Account | None, allowed: Mapp
         0.0,
     )
     return Entry(name, unit, left.amount if left else None, right.amount if right else None, tolerance)
+
+
+def _attributed(entry: Entry, predicted: Tally, measured: Tally) -> Entry:
+    if entry.agrees is not False or entry.attribution:
+        return entry
+    sides = [{each.name: each.amount for each in tally.accounts} for tally in (predicted, measured)]
+    below = {name for side in sides for name in side if name.startswith(f"{entry.account}/")}
+    differences = {name: sides[1].get(name, 0) - sides[0].get(name, 0) for name in below}
+    most = sorted((name for name in below if differences[name]), key=lambda name: -abs(differences[name]))
+    told = [f"{name[len(entry.account) + 1 :]} {amount_text(differences[name], entry.unit)}" for name in most[:2]]
+    return replace(entry, attribution=", ".join(told))

@@ -38,6 +38,8 @@ class LogRow:
     data_seconds: float
     attempt: int = 0
     evaluation_loss: float | None = None
+    memory_bytes: int | None = None
+    """What the process holds after the step: on a GPU in tensors, elsewhere in all."""
 
     def differs_from(self, first: "LogRow") -> list[str]:
         """What came out differently when the step was taken again: name, first value, second value."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from surefoot.records.codec import from_json, to_json
+from surefoot.records.files import write_whole
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
+
+FILE = "plan.json"
+"""Where a run directory keeps its plan."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,12 @@ class Plan:
     """What was settled for this model, and why: the blocks that are recomputed, the optimizer's groups."""
     blocks: str = ""
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from surefoot.records.html import plan_table
+
+        return plan_table(self)
+
     @property
     def live_bytes(self) -> int:
         """The highest peak of building the model, of the first and of a steady step."""
@@ -83,3 +95,15 @@ class Plan:
     def tally(self) -> Tally:
         """Everything predicted of one steady step. The booked peak is the prediction of the allocator's."""
         return self.steady.tally + Tally((Account("allocated/peak", self.steady.peak.peak_bytes, "bytes"),))
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Keeps a plan in a run directory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / FILE, to_json(plan) + "\n")
+
+
+def read_plan(folder: Path) -> Plan | None:
+    """The plan in a run directory, if there is one."""
+    file = folder / FILE
+    return from_json(Plan, file.read_text(encoding="utf-8")) if file.exists() else None

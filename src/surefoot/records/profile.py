@@ -1,14 +1,26 @@
 """The profile: what a few real steps of a recipe took."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
 
+from surefoot.records.codec import from_json, to_json
+from surefoot.records.files import write_whole
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
+
+FILE = "profile.json"
+"""Where a run directory keeps its profile."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A first and a steady step under the meters, then `timed_steps` steps under the clock alone."""
+    """A first and a steady step under the meters, `timed_steps` under the clock alone, then a few under a tracer.
+
+    `counted` is what else it did: `syncs`, `moved` bytes, `collectives`, and tensors `kept` from step to step.
+    `traced` is where the time went, `time/PHASE/MODULE/OPERATOR`: shares are the tracer's, seconds the clock's, phase
+    by phase, so that what tracing costs is not booked to any module. `traced_over_timed` says what it cost.
+    """
 
     recipe: str
     knobs: dict[str, str | int | float | bool | None]
@@ -23,6 +35,24 @@ class Profile:
     """The peak of a steady step as torch's own allocator saw it, where it could be counted."""
     graph_breaks: tuple[str, ...] = ()
     """Where a compiled model fell back to Python, and why."""
+    recompilations: int = 0
+    """Graphs that were compiled after the first step."""
+    data_seconds: tuple[float, ...] = ()
+    """Of each timed step, what it waited for its micro-batches."""
+    counted: Tally = Tally()
+    traced: Tally = Tally()
+    traced_over_timed: float | None = None
+    micro_batches: int = 1
+    peak_flops: float | None = None
+    """The device's dense peak, where there is a datasheet."""
+    target: str = ""
+    about: str = ""
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from surefoot.records.html import profile_table
+
+        return profile_table(self)
 
     @property
     def tally(self) -> Tally:
@@ -30,3 +60,35 @@ class Profile:
         seen = self.allocated_peak_bytes
         allocated = Tally() if seen is None else Tally((Account("allocated/peak", seen, "bytes"),))
         return self.steady.tally + self.clock + allocated
+
+    @property
+    def mean_step_seconds(self) -> float:
+        """Of the timed steps."""
+        return fmean(self.step_seconds)
+
+    @property
+    def waiting(self) -> float:
+        """The share of a step that is spent waiting for data."""
+        return sum(self.data_seconds) / sum(self.step_seconds) if self.data_seconds else 0.0
+
+    @property
+    def model_flops(self) -> float:
+        """What the model needs for one step, without what is recomputed."""
+        return self.steady.tally.total("flops") - self.steady.tally.total("flops/recompute")
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs / seconds / dense peak; None for a device without a datasheet."""
+        return None if self.peak_flops is None else self.model_flops / self.mean_step_seconds / self.peak_flops
+
+
+def write_profile(folder: Path, profile: Profile) -> None:
+    """Keeps a profile in a run directory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / FILE, to_json(profile) + "\n")
+
+
+def read_profile(folder: Path) -> Profile | None:
+    """The profile in a run directory, if there is one."""
+    file = folder / FILE
+    return from_json(Profile, file.read_text(encoding="utf-8")) if file.exists() else None

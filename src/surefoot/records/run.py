@@ -26,6 +26,8 @@ class Run:
     `layout` is how its ranks hold the model; a run may go on in another.
     `passed_over` numbers the steps' worth of data left out by rewinds.
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
+    `save_seconds` is what training stood still for its `saves`; they are written behind its back. `environment` is
+    what the run began in.
     """
 
     path: str
@@ -60,6 +62,15 @@ class Run:
     step_flops: float | None = None
     peak_flops: float | None = None
     token_ledger: TokenLedger | None = None
+    saves: int = 0
+    save_seconds: float = 0.0
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from surefoot.records.html import run_table
+
+        return run_table(self)
 
     @property
     def log(self) -> Path:
@@ -90,6 +101,12 @@ class Run:
     def source(self) -> Path:
         """A copy of the file that holds the recipe."""
         return Path(self.path) / "recipe.py"
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Of the newest checkpoint, on disk; 0 if there is none."""
+        found = sorted(self.checkpoints.glob("step-*")) if self.checkpoints.exists() else []
+        return sum(file.stat().st_size for file in found[-1].rglob("*") if file.is_file()) if found else 0
 
     def rows(self) -> list[LogRow]:
         """The log, one row for each step, oldest first."""

@@ -30,8 +30,27 @@ class Holding:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """Live bytes over one step, at no more than `MOMENTS` moments, one of which is the peak.
+
+    Moments follow each other as storages come and go, not as the clock does. Of a crowd of moments the one with the
+    most bytes is kept, so that no peak is thinned away.
+    """
+
+    phases: tuple[str, ...] = ()
+    """The phase at each moment."""
+    accounts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of every account, its bytes at each moment; they add up to all that was live."""
+    peak: int = 0
+    """At which moment the step had its peak."""
+
+
+@dataclass(frozen=True)
 class Usage:
-    """One step. The `memory/` accounts are those live at the peak, so they add up to `peak.peak_bytes`."""
+    """One step. The `memory/` accounts are those live at the peak, so they add up to `peak.peak_bytes`.
+
+    `kept/` counts tensors that forwards or losses of several earlier steps made and that still live: a list that grows.
+    """
 
     tally: Tally = Tally()
     peak: Peak = Peak()
@@ -39,3 +58,5 @@ class Usage:
     largest: tuple[Holding, ...] = ()
     work: tuple[Work, ...] = ()
     """Every operator, where they were booked."""
+    timeline: Timeline = field(default=Timeline(), compare=False)
+    """A picture of the step; two steps are the same without it."""

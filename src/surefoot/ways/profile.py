@@ -1,53 +1,69 @@
 """profile: what a few real steps of a recipe take, by the same meters as the plan."""
 
 import gc
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from surefoot.costs.compare import compared
+from surefoot.costs.spent import OUTSIDE, spent
 from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
+from surefoot.meters.collectives import CollectivesMeter
+from surefoot.meters.kineto import name_phases, read_trace, traced
+from surefoot.meters.moved import MovedMeter
+from surefoot.meters.syncs import SyncsMeter
 from surefoot.phases import Phases
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
+from surefoot.records.comparison import Comparison
 from surefoot.records.profile import Profile
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
-from surefoot.world import World
+from surefoot.techniques.recompute import blocks_of
+from surefoot.utilisation import peak_flops
+from surefoot.world import World, graphs_compiled
+
+TRACED_STEPS = 2
 
 
-def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
-    """Two steps under all meters, one under torch's own allocator, then `timed_steps` under the clock alone.
+def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -> Profile:
+    """Three steps under all meters, one under torch's own allocator, `timed_steps` under the clock alone, two traced.
 
     One after the other, so that none disturbs the other. A compiled step has no operators to meter: under the meters
-    the step runs as it was written, and is compiled for the allocator and the clock.
+    the step runs as it was written, and is compiled for the allocator, the clock and the trace. `trace` names a file
+    for the trace, which Perfetto and Chrome read.
     """
     world = World()
-    batches = batches_of(recipe)
-
-    def loaded() -> Iterator[Any]:
-        return (world.take(batches) for _ in range(recipe.micro_batches()))
-
+    data = _Data(recipe, world)
     breaks: tuple[str, ...] = ()
-    with kept(), world:
+    with kept(), world, tempfile.TemporaryDirectory() as folder:
         with _counted_allocator(world) as counted:
-            step, (first, steady) = _booked(replace(recipe, compile="off"), world, loaded)
+            step, (first, steady), beside = _booked(replace(recipe, compile="off"), world, data)
             if recipe.compile != "off":
                 del step
                 gc.collect()
                 step = Step(recipe, world)
-                breaks = _breaks(lambda: step.evaluate(loaded()))
-                step(loaded())  # compiles
-            allocated_peak_bytes = counted(lambda: step(loaded()))
-        step_seconds, spent = _timed(lambda: step(loaded()), step.model, timed_steps)
+                breaks = _breaks(lambda: step.evaluate(data.step()))
+                step(data.step())  # compiles
+            graphs = graphs_compiled()
+            allocated_peak_bytes = counted(lambda: step(data.step()))
+        timed = _timed(lambda: step(data.step()), step.model, timed_steps, data)
+        file = Path(trace or Path(folder) / "trace.json")
+        phases = traced(lambda: step(data.step()), step.model, file, times=TRACED_STEPS, inside=_told_apart(step))
+        seen = spent(read_trace(file), phases)
+        if trace is not None:
+            name_phases(file, phases)
         parameters = step.parameter_count
     return Profile(
         recipe=recipe.name,
@@ -57,44 +73,145 @@ def profile(recipe: Recipe, *, timed_steps: int = 5) -> Profile:
         first=first,
         steady=steady,
         timed_steps=timed_steps,
-        step_seconds=tuple(step_seconds),
-        clock=Tally.of(Account(each.name, each.amount / timed_steps, each.unit) for each in spent),
+        step_seconds=timed.step_seconds,
+        clock=timed.clock,
         allocated_peak_bytes=allocated_peak_bytes,
         graph_breaks=breaks,
+        recompilations=graphs_compiled() - graphs,
+        data_seconds=timed.data_seconds,
+        counted=beside,
+        traced=_by_the_clock(seen, timed.clock),
+        traced_over_timed=seen.total("time") / TRACED_STEPS / timed.clock.total("seconds"),
+        micro_batches=recipe.micro_batches(),
+        peak_flops=peak_flops(world.device, recipe.precision),
+        target=recipe.target,
+        about=recipe.about,
     )
 
 
-def _booked(recipe: Recipe, world: World, loaded: Callable[[], Iterator[Any]]) -> tuple[Step, list[Usage]]:
-    """A step that was taken twice under all meters, and what it used."""
+def compare(before: Recipe, after: Recipe, *, rounds: int = 15) -> Comparison:
+    """One step of each in turns, after one of each that is not counted; which goes first alternates."""
+    world = World()
+    with kept(), world:
+        sides = []
+        for recipe in (before, after):
+            data, step = _Data(recipe, world), Step(recipe, world)
+            step(data.step())
+            sides.append((step, data))
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for number in range(rounds):
+            for side in (0, 1) if number % 2 else (1, 0):
+                step, data = sides[side]
+                seconds[side].append(_lasting(lambda step=step, data=data: step(data.step())))  # type: ignore[misc]
+    return compared(_named(before, after), _named(after, before), *seconds)
+
+
+class _Data:
+    """The micro-batches of one step after the other, and how long they were waited for."""
+
+    def __init__(self, recipe: Recipe, world: World) -> None:
+        self.recipe, self.world, self.batches = recipe, world, batches_of(recipe)
+        self.seconds = 0.0
+
+    def step(self) -> Iterator[Any]:
+        for _ in range(self.recipe.micro_batches()):
+            began = time.perf_counter()
+            batch = self.world.take(self.batches)
+            self.seconds += time.perf_counter() - began
+            yield batch
+
+
+@dataclass(frozen=True)
+class _Timed:
+    step_seconds: tuple[float, ...]
+    data_seconds: tuple[float, ...]
+    clock: Tally
+
+
+def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage], Tally]:
+    """A step that was taken under all meters, what the first two used, and what else the second one did."""
     with Books() as books:
+        more = [SyncsMeter(books.phases), MovedMeter(books.phases), CollectivesMeter(books.phases)]
+        books.beside(*more)
         step = Step(recipe, world)
         books.close()
         books.phases.find(step.model)
-        step(books.seen(loaded()))
-        step(books.seen(loaded()))
-    return step, books.steps
+        step(books.seen(data.step()))
+        for meter in more:
+            meter.accounts()
+        step(books.seen(data.step()))
+        counted = Tally.of(account for meter in more for account in meter.accounts())
+        step(books.seen(data.step()))  # what two steps leave behind is a list that grows
+    first, steady, third = books.steps
+    kept_tensors = Tally(tuple(each for each in third.tally.accounts if each.name.startswith("kept/")))
+    return step, [first, steady], counted + kept_tensors
 
 
 def _breaks(run: Callable[[], object]) -> tuple[str, ...]:
     return tuple(f"{each.where}: {each.reason}" for each in graph_breaks(run))
 
 
-def _timed(step: Callable[[], object], model: torch.nn.Module, times: int) -> tuple[list[float], list[Account]]:
-    """The seconds of each step, and of all of them by phase."""
-    step_seconds = []
+def _timed(step: Callable[[], object], model: torch.nn.Module, times: int, data: _Data) -> _Timed:
+    """The seconds of each step, its wait for data, and the mean by phase."""
+    steps, waits = [], []
     with Phases(model) as phases:
         clock = ClockMeter(phases)
         phases.listeners.append(clock)
         for _ in range(times):
-            began = time.perf_counter()
-            step()
-            step_seconds.append(time.perf_counter() - began)
-        return step_seconds, clock.accounts()
+            data.seconds = 0.0
+            steps.append(_lasting(step))
+            waits.append(data.seconds)
+        spent_by_phase = clock.accounts()
+    mean = Tally.of(Account(each.name, each.amount / times, each.unit) for each in spent_by_phase)
+    return _Timed(tuple(steps), tuple(waits), mean)
+
+
+def _lasting(step: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    step()
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+    return time.perf_counter() - began
+
+
+def _told_apart(step: Step) -> dict[torch.nn.Module, str]:
+    """The modules that a trace can tell apart: a compiled one runs as one, whatever is inside it."""
+    if step.recipe.compile == "whole":
+        inside = ("",)
+    elif step.recipe.compile == "blocks":
+        inside = tuple(f"{name}." for name, _ in blocks_of(step.model))
+    else:
+        inside = ()
+    names = {module: name for name, module in step.model.named_modules() if not (name and name.startswith(inside))}
+    return names
+
+
+def _by_the_clock(seen: Tally, clock: Tally) -> Tally:
+    """What the trace shows, at the pace of the steps that were not traced. What it did not show has no module."""
+    paced = []
+    for phase, seconds in clock.under("seconds").items():
+        total = seen.total(f"time/{phase}")
+        below = [each for each in seen.accounts if each.name.startswith(f"time/{phase}/")]
+        paced += [Account(each.name, each.amount / total * seconds, "seconds") for each in below]
+        if not below:
+            paced.append(Account(f"time/{phase}/{OUTSIDE}/python", seconds, "seconds"))
+    return Tally.of(paced)
+
+
+def _named(recipe: Recipe, other: Recipe) -> str:
+    """A recipe by the knobs in which it differs from another."""
+    own = {**recipe.knobs, "compile": recipe.compile, "precision": recipe.precision, "recompute": recipe.recompute}
+    others = {**other.knobs, "compile": other.compile, "precision": other.precision, "recompute": other.recompute}
+    differing = [f"{name}={value}" for name, value in own.items() if others.get(name) != value]
+    return " ".join([recipe.name, *differing])
 
 
 @contextmanager
 def _counted_allocator(world: World) -> Iterator[Callable[[Callable[[], object]], int | None]]:
     """A function that gives the peak of a call, over all that was allocated in this context."""
+    if world.device.type == "cuda":
+        yield _cuda_peak
+        return
     if world.device.type != "cpu" or not allocator.available():
         yield lambda run: None
         return
@@ -111,3 +228,9 @@ def _counted_allocator(world: World) -> Iterator[Callable[[Callable[[], object]]
         yield peak
     finally:
         allocator.uninstall()
+
+
+def _cuda_peak(run: Callable[[], object]) -> int:
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    return torch.cuda.max_memory_allocated()

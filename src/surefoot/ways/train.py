@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,16 +23,19 @@ from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.ledger import ledger_of_run
 from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, ReplicaError, RunError
 from surefoot.guards.beats import Beats
+from surefoot.guards.drift import Drift
 from surefoot.guards.fingerprint import Fingerprints
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
 from surefoot.guards.stragglers import Stragglers
 from surefoot.guards.watchdog import Watchdog
+from surefoot.meters.held import held_bytes
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
+from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, Status
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
@@ -57,9 +61,12 @@ def train(
     path: str | None = None,
     resume: Literal["auto", "never"] = "auto",
     accept_change: bool = False,
+    plan: Plan | None = None,
     tell: Tell | None = None,
 ) -> Run:
     """Trains to `max_steps` or `max_tokens` and returns the run. `tell` hears of every step.
+
+    A `plan` is kept beside the run, so that its ledger has two sides.
 
     A directory that holds an unfinished run of the same recipe is gone on with, on any number of ranks. SIGTERM and
     SIGINT, to any rank, end the run after the step under way, saved, with the status `interrupted`.
@@ -85,6 +92,8 @@ def train(
 
     with ExitStack() as held, world, StopRequests() as stop, kept():
         run = world.from_first(opened)
+        if plan is not None and world.rank == 0:
+            write_plan(Path(run.path), plan)
         return run if run.status == "finished" else _Training(recipe, run, world, every, stop, tell).whole()
 
 
@@ -189,7 +198,7 @@ class _Training:
         self.replayed = {
             row.step: row for row in rows if row.step > self.step.number and row.attempt == self.run.attempt
         }
-        self.spikes = Spikes(row.loss for row in taken)
+        self.spikes, self.drift = Spikes(row.loss for row in taken), Drift()
         self.run = replace(
             self.run.before_its_steps().after(taken),
             parameters=self.step.parameter_count,
@@ -235,6 +244,8 @@ class _Training:
                 if self.recipe.rewind and self._rewind(row.step):
                     continue
             self.run = self.run.after([row])
+            for kind, text in self.drift.see(row):
+                self._tell_of(kind, text)
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
             self._report()
@@ -299,6 +310,7 @@ class _Training:
             seconds=told.seconds,
             data_seconds=told.data_seconds,
             attempt=self.run.attempt,
+            memory_bytes=held_bytes(self.step.device),
         )
 
     def _told(self, seconds: float) -> Told:
@@ -395,12 +407,13 @@ class _Training:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
         self._compare_replicas()
         self.scribe.sync()
-        self.saved = self._progress()
+        self.saved, began = self._progress(), time.perf_counter()
         try:
             self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
         except CheckpointError as error:
             self._tell_of("save-failed", str(error))
-        self.run = replace(self.run, failures=0)
+        stood_still = self.run.save_seconds + time.perf_counter() - began
+        self.run = replace(self.run, failures=0, saves=self.run.saves + 1, save_seconds=stood_still)
         self.scribe.write(self.run)
 
     def _give_up(self, error: BaseException) -> None:

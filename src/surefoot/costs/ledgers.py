@@ -1,0 +1,101 @@
+"""The ledger of a run: what was planned beside what its profile and its training measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surefoot.records.ledger import Entry, Ledger
+from surefoot.records.plan import Plan
+from surefoot.records.profile import Profile
+from surefoot.records.run import Run
+from surefoot.records.tally import Account, Tally
+from surefoot.records.usage import Peak
+
+TOLERANCES = {"allocated": 0.02, "step": 0.10, "seconds": 0.10, "checkpoint/seconds": 0.25}
+"""The share of a prediction by which a measurement may differ; memory, FLOPs and tokens are exact."""
+BESIDE_STATE = 2**20
+"""Bytes that a checkpoint may hold beside the state: generators, names, hashes."""
+
+
+def ledger_of(plan: Plan | None, profile: Profile | None = None, run: Run | None = None) -> Ledger:
+    """Memory by account and phase, FLOPs, seconds, tokens and checkpoints. A side that is not known is left open."""
+    predicted = Tally() if plan is None else plan.tally
+    if plan is not None and run is not None:
+        predicted = predicted + _planned_run(plan)
+    measured = Tally()
+    if profile is not None:
+        measured = profile.tally + Tally((Account("step/seconds", profile.mean_step_seconds, "seconds"),))
+    if run is not None:
+        measured = measured + _taken(run, beside=profile)
+    beside = 0.0 if plan is None or not plan.state_bytes else BESIDE_STATE / plan.state_bytes
+    tolerances = {**TOLERANCES, "checkpoint/bytes": beside}
+    ledger = Ledger.of(predicted, measured, tolerances=tolerances).explained(predicted, measured)
+    peaks = _peaks(plan, profile) if plan is not None and profile is not None else ()
+    return Ledger((*(_caused(entry, plan, profile, run) for entry in ledger.entries), *peaks))
+
+
+def _planned_run(plan: Plan) -> Tally:
+    """What the plan says of all steps together."""
+    booked = [Account("checkpoint/bytes", plan.state_bytes, "bytes")]
+    if plan.steps is not None:
+        booked += [
+            Account("run/steps", plan.steps, "steps"),
+            Account("run/tokens", plan.steps * plan.tokens_per_step, "tokens"),
+        ]
+    return Tally.of(booked)
+
+
+def _taken(run: Run, *, beside: Profile | None) -> Tally:
+    """What a run has measured; where a profile has booked a step, memory is left to it."""
+    booked = [Account("run/steps", run.steps, "steps"), Account("run/tokens", run.tokens, "tokens")]
+    if run.steps:
+        booked.append(Account("run/step seconds", run.seconds / run.steps, "seconds"))
+    if run.saves:
+        booked.append(Account("checkpoint/seconds", run.save_seconds / run.saves, "seconds"))
+    if run.checkpoint_bytes:
+        booked.append(Account("checkpoint/bytes", run.checkpoint_bytes, "bytes"))
+    if beside is None:
+        held = {name: amount for name, amount in run.memory_bytes.items() if name != "gradients" and amount}
+        booked += [Account(f"memory/{name}", amount, "bytes") for name, amount in held.items()]
+    return Tally.of(booked)
+
+
+def _peaks(plan: Plan, profile: Profile) -> list[Entry]:
+    """The peak of each phase; where they differ, at which operators they were."""
+    entries = []
+    for phase, planned in plan.steady.phase_peaks.items():
+        seen = profile.steady.phase_peaks.get(phase)
+        entry = Entry(f"peak/{phase}", "bytes", planned.peak_bytes, None if seen is None else seen.peak_bytes)
+        if seen is not None and entry.agrees is False:
+            entry = replace(entry, attribution=f"planned {_moment(planned)}; measured {_moment(seen)}")
+        entries.append(entry)
+    return entries
+
+
+def _moment(peak: Peak) -> str:
+    return f"in {peak.module or 'the step'} after {peak.operator or 'nothing'}"
+
+
+def _caused(entry: Entry, plan: Plan | None, profile: Profile | None, run: Run | None) -> Entry:
+    """The entry with its cause, where it differs and the cause is known."""
+    if entry.agrees is not False:
+        return entry
+    if entry.account == "allocated/peak" and profile is not None and plan is not None:
+        return _allocator(entry, plan, profile)
+    if entry.account in ("run/steps", "run/tokens") and run is not None and run.status != "finished":
+        return replace(
+            entry, attribution=f"after step {run.steps}", cause=f"the run is {run.status}. {run.reason}".strip()
+        )
+    if entry.account == "checkpoint/bytes":
+        return replace(entry, attribution="files of the newest checkpoint")
+    return entry
+
+
+def _allocator(entry: Entry, plan: Plan, profile: Profile) -> Entry:
+    """The allocator saw another peak than was booked."""
+    booked = profile.steady.peak
+    where = f"{booked.phase} of {booked.module or 'the step'}, after {booked.operator}"
+    if profile.knobs.get("compile") not in (None, "off", False):
+        return replace(entry, attribution=where, cause="compiled code keeps and fuses other tensors than were written")
+    missing = [note for note in plan.assumptions if "workspace" in note]
+    return replace(entry, attribution=where, cause="; ".join(missing) or "kernels took what no operator returned")

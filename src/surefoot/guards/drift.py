@@ -1,0 +1,66 @@
+"""Drift: alarms when a run slowly leaves what it was: memory that creeps, steps that slow, data that starves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from surefoot.records.log import LogRow
+from surefoot.records.units import bytes_text, seconds_text
+
+WINDOW = 50
+"""Steps that are judged together, so that one slow step is none."""
+CREEPING, GROWN = 4, 0.02
+"""So many windows, each higher than the one before, that have grown by this share in all."""
+SLOWER, STARVING = 1.25, 0.2
+"""How many times the best window's step, and which share of a window spent waiting for data."""
+
+
+class Drift:
+    """Call `see` after every step; it gives the kind and text of what has begun, once until it has ended."""
+
+    def __init__(self) -> None:
+        self._rows: list[LogRow] = []
+        self._memory: list[float] = []
+        self._best: float | None = None
+        self._told: set[str] = set()
+
+    def see(self, row: LogRow) -> Iterator[tuple[str, str]]:
+        """What this step shows, at the end of a window."""
+        self._rows.append(row)
+        if len(self._rows) < WINDOW:
+            return
+        window, self._rows = self._rows, []
+        for kind, text in (
+            ("memory-creeping", self._creeping(window)),
+            ("slowing", self._slowing(window)),
+            ("starving", self._starving(window)),
+        ):
+            if text and kind not in self._told:
+                yield kind, text
+            (self._told.add if text else self._told.discard)(kind)
+
+    def _creeping(self, window: list[LogRow]) -> str:
+        held = [row.memory_bytes for row in window if row.memory_bytes is not None]
+        if not held:
+            return ""
+        self._memory = [*self._memory[-CREEPING:], median(held)]
+        grown = self._memory[-1] - self._memory[0]
+        rising = all(later > earlier for earlier, later in zip(self._memory, self._memory[1:], strict=False))
+        if len(self._memory) <= CREEPING or not rising or grown < GROWN * self._memory[0]:
+            return ""
+        each = grown / CREEPING / WINDOW
+        grew = f"memory has grown in each of {CREEPING} x {WINDOW} steps"
+        return f"{grew}, by {bytes_text(each)} a step, to {bytes_text(held[-1])}"
+
+    def _slowing(self, window: list[LogRow]) -> str:
+        seconds = median(row.seconds for row in window)
+        self._best = seconds if self._best is None else min(seconds, self._best)
+        if seconds < SLOWER * self._best:
+            return ""
+        times = f"{seconds / self._best:.2f} times the {seconds_text(self._best)}"
+        return f"a step takes {seconds_text(seconds)}, {times} that it took"
+
+    def _starving(self, window: list[LogRow]) -> str:
+        share = sum(row.data_seconds for row in window) / max(1e-12, sum(row.seconds for row in window))
+        return f"{share:.0%} of the last {WINDOW} steps was spent waiting for data" if share >= STARVING else ""

@@ -1,0 +1,50 @@
+"""Pace: the seconds of each step of somebody's loop, by phase, and what it waited for its loaders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from surefoot.meters.clock import ClockMeter
+from surefoot.phases import Listener, Phases
+from surefoot.records.tally import Account, Tally
+
+
+class Pace(Listener):
+    """Counts updates; times those after the first `skipped`, from the end of one update to the end of the next."""
+
+    def __init__(self, phases: Phases, *, skipped: int, now: Callable[[], float] = time.perf_counter) -> None:
+        self.phases, self.skipped, self.now = phases, skipped, now
+        self.updates = 0
+        self.step_seconds: list[float] = []
+        self.data_seconds: float | None = None
+        """Of all timed steps; None where no loader was seen."""
+        self._clock = ClockMeter(phases, now=now)
+        self._spent: list[Account] = []
+        self._last = 0.0
+
+    def batch_fetched(self, seconds: float) -> None:
+        if self.updates >= self.skipped:
+            self.data_seconds = (self.data_seconds or 0.0) + seconds
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self.updates += 1
+        moment = self.now()
+        if self.updates == self.skipped:
+            self._clock = ClockMeter(self.phases, now=self.now)
+            self.phases.listeners.append(self._clock)
+        elif self.updates > self.skipped:
+            self.step_seconds.append(moment - self._last)
+            self._spent += self._clock.accounts()
+        self._last = moment
+
+    def mean(self) -> Tally:
+        """Seconds of a step by phase."""
+        timed = max(1, len(self.step_seconds))
+        return Tally.of(Account(each.name, each.amount / timed, each.unit) for each in self._spent)
+
+    def mean_data_seconds(self) -> float | None:
+        """What a step waited for its loaders."""
+        return None if self.data_seconds is None else self.data_seconds / max(1, len(self.step_seconds))

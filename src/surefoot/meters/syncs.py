@@ -1,0 +1,51 @@
+"""Syncs: where the host asks a tensor for its value, and so waits for the device to have computed it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from surefoot.meters.meter import Meter
+from surefoot.phases import Phases, Segment, caller
+from surefoot.records.tally import Account
+
+aten = torch.ops.aten
+ASKING = {aten._local_scalar_dense, aten.item, aten.equal, aten.is_nonzero, aten.nonzero, aten.masked_select}
+"""`.item()`, `float()`, `if tensor:`, `torch.equal`, and results whose size depends on values."""
+OWN = "surefoot"
+"""The place of what the trainer itself asks: whether the loss is finite."""
+
+
+class SyncsMeter(Meter):
+    """Books `syncs/PHASE/FILE:LINE`, a count. On a CPU there is nothing to wait for, and the places are the same."""
+
+    def __init__(self, phases: Phases) -> None:
+        self.phases = phases
+        self._counted: Counter[tuple[Segment, str]] = Counter()
+        self._in_optimizer = False
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        self._in_optimizer = True  # it reads counters that it keeps on the host
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._in_optimizer = False
+
+    def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if func.overloadpacket in ASKING and not self._in_optimizer and _on_the_device(args[0]):
+            self._counted[self.phases.now(), Path(caller()).name or OWN] += 1
+
+    def accounts(self) -> list[Account]:
+        booked = [
+            Account(f"syncs/{each.name}/{where}", times, "times") for (each, where), times in self._counted.items()
+        ]
+        self._counted.clear()
+        return booked
+
+
+def _on_the_device(tensor: torch.Tensor) -> bool:
+    """Whether its value would have to be waited for; on a machine without an accelerator, as if it had one."""
+    device = torch.accelerator.current_accelerator()
+    return device is None or tensor.device.type == device.type

@@ -1,0 +1,114 @@
+"""Records as HTML tables, for pages and notebooks; they need no chart library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from surefoot.records.units import amount_text, bytes_text, count_text, flops_text, seconds_text
+
+if TYPE_CHECKING:
+    from surefoot.records.ledger import Entry, Ledger
+    from surefoot.records.plan import Plan
+    from surefoot.records.profile import Profile
+    from surefoot.records.run import Run
+    from surefoot.records.watched import Watched
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] | None = None) -> str:
+    """A table; all columns but the first hold numbers, unless `numbers` says which."""
+    right = range(1, len(columns)) if numbers is None else numbers
+    sides = ['class="number"' if index in right else "" for index in range(len(columns))]
+    head = "".join(f"<th {side}>{escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td {side}>{escape(cell)}</td>" for side, cell in zip(sides, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def ledger_table(ledger: Ledger) -> str:
+    """Account, predicted, measured, difference, and where a difference comes from."""
+    if not ledger.entries:
+        return ""
+    rows = "".join(_ledger_row(entry) for entry in ledger.entries)
+    head = '<th>account</th><th class="number">predicted</th><th class="number">measured</th>'
+    return (
+        f'<div class="wide"><table><thead><tr>{head}<th class="number">difference</th><th>where from</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def plan_table(plan: Plan) -> str:
+    """What a plan says, on a few lines."""
+    memory = sorted(plan.steady.tally.under("memory").items(), key=lambda item: -item[1])
+    rows = [
+        ["parameters", count_text(plan.parameters)],
+        ["memory at the peak", bytes_text(plan.steady.peak.peak_bytes)],
+        *([f"of it {name}", bytes_text(amount)] for name, amount in memory),
+        ["FLOPs per step", flops_text(plan.steady.tally.total("flops"))],
+        ["tokens per step", count_text(plan.tokens_per_step)],
+    ]
+    return html_table([plan.recipe, "planned"], rows)
+
+
+def profile_table(profile: Profile) -> str:
+    """What a profile measured, on a few lines."""
+    rows = [
+        ["step", seconds_text(profile.mean_step_seconds)],
+        *([f"of it {name}", seconds_text(amount)] for name, amount in profile.clock.under("seconds").items()),
+        ["waiting for data", f"{profile.waiting:.1%}"],
+        ["memory at the peak", bytes_text(profile.steady.peak.peak_bytes)],
+        ["FLOPs per step", flops_text(profile.steady.tally.total("flops"))],
+        ["MFU", "none" if profile.mfu is None else f"{profile.mfu:.1%}"],
+    ]
+    return html_table([profile.recipe, f"measured on {profile.device}"], rows)
+
+
+def watched_table(watched: Watched) -> str:
+    """What was seen of a loop, on a few lines."""
+    rows = [["steps", count_text(watched.steps)], ["parameters", count_text(watched.parameters)]]
+    if watched.steady is not None:
+        rows.append(["memory at the peak", bytes_text(watched.steady.peak.peak_bytes)])
+        rows.append(["FLOPs per step", flops_text(watched.steady.tally.total("flops"))])
+    if watched.step_seconds:
+        rows.append(["step", seconds_text(sum(watched.step_seconds) / len(watched.step_seconds))])
+    rows += [[f"{each.severity}: {each.check}", f"{each.seen}; {each.remedy}"] for each in watched.findings.findings]
+    return html_table([watched.script, ", ".join(watched.models)], rows)
+
+
+def run_table(run: Run) -> str:
+    """What a run has done, on a few lines."""
+    losses = "-" if run.first_loss is None or run.last_loss is None else f"{run.first_loss:.4f} → {run.last_loss:.4f}"
+    rows = [
+        ["status", run.status],
+        ["steps", count_text(run.steps)],
+        ["loss", losses],
+        ["tokens", count_text(run.tokens)],
+        ["seconds", seconds_text(run.seconds)],
+        ["kept in", run.path],
+    ]
+    return html_table([run.recipe, ""], rows)
+
+
+def difference_text(entry: Entry) -> str:
+    """The difference in its unit and as a share, or why there is none."""
+    if entry.difference is None:
+        return "not predicted" if entry.predicted is None else "not measured"
+    if entry.difference == 0:
+        return "0"
+    share = f" ({entry.difference / entry.predicted:+.2%})" if entry.predicted else ""
+    return f"{'+' if entry.difference > 0 else '-'}{amount_text(abs(entry.difference), entry.unit)}{share}"
+
+
+def _ledger_row(entry: Entry) -> str:
+    left, right = (
+        "-" if amount is None else amount_text(amount, entry.unit) for amount in (entry.predicted, entry.measured)
+    )
+    kind = {True: "same", False: "off", None: "dim"}[entry.agrees]
+    why = "; ".join(part for part in (entry.attribution, entry.cause) if part)
+    return (
+        f'<tr><td>{escape(entry.account)}</td><td class="number">{left}</td><td class="number">{right}</td>'
+        f'<td class="number {kind}">{escape(difference_text(entry))}</td><td>{escape(why)}</td></tr>'
+    )

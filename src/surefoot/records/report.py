@@ -1,0 +1,84 @@
+"""The report: every figure that a page about some runs shows."""
+
+from dataclasses import dataclass, field
+
+from surefoot.records.event import Event
+from surefoot.records.finding import Finding, Findings
+from surefoot.records.ledger import Ledger
+from surefoot.records.token_ledger import TokenLedger
+from surefoot.records.usage import Peak, Timeline
+
+
+@dataclass(frozen=True)
+class ModuleShare:
+    """What one module takes of a step, without the modules inside it."""
+
+    module: str
+    memory_bytes: int
+    flops: float
+    moved_bytes: float
+    seconds: float
+    bound: str = ""
+    """`compute` or `memory`, whichever holds it up; empty where it is not known."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The two ceilings of a roofline, and who says so."""
+
+    flops_per_second: float
+    bytes_per_second: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One figure over the steps of a run, thinned where there are very many."""
+
+    name: str
+    unit: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One run, profile or watched script."""
+
+    name: str
+    path: str
+    headline: str
+    """Whether it went as planned, in one sentence."""
+    went_as_planned: bool | None
+    """None where there is no plan."""
+    first: Finding | None
+    """What to change first."""
+    facts: dict[str, str]
+    curves: tuple[Curve, ...] = ()
+    timeline: Timeline | None = None
+    timeline_of: str = ""
+    """Whether the timeline was measured or planned."""
+    peak: Peak | None = None
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    modules: tuple[ModuleShare, ...] = ()
+    operators: dict[str, float] = field(default_factory=dict)
+    ceiling: Ceiling | None = None
+    ledger: Ledger = Ledger()
+    findings: Findings | None = None
+    tokens: TokenLedger | None = None
+    cost: dict[str, str] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    knobs: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+    """The recipe's file."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One or more runs in one page; `answer` is its first sentence."""
+
+    answer: str
+    sheets: tuple[Sheet, ...]
+    made_by: str

@@ -1,0 +1,263 @@
+"""The charts of a report, as plain data for plotly.js: traces and layouts without colours of a theme."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from surefoot.records.report import ModuleShare, Sheet
+from surefoot.records.units import bytes_text, flops_text, seconds_text
+
+Figure = dict[str, Any]
+ACCOUNTS = {
+    "parameters": "#4477aa",
+    "optimizer": "#66aadd",
+    "buffers": "#99bbcc",
+    "gradients": "#aa7744",
+    "inputs": "#88aa66",
+    "activations": "#ee8844",
+    "temporary": "#cc5566",
+    "workspace": "#9966aa",
+}
+"""From what stays at the bottom to what comes and goes on top, and the colour of each."""
+COLOURS = ("#3b7dd8", "#e4812b", "#3a9d5d", "#b45ac8", "#c8463c", "#7d7d3c")
+"""Of runs, in their order."""
+
+
+def curve_figures(sheets: Sequence[Sheet]) -> dict[str, Figure]:
+    """One figure for each curve that any run has, all runs in it."""
+    names = list(dict.fromkeys(curve.name for sheet in sheets for curve in sheet.curves))
+    return {name: _curve_figure(name, sheets) for name in names if name != "held-out loss"}
+
+
+def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
+    traces: list[dict[str, Any]] = []
+    unit = ""
+    for colour, sheet in zip(COLOURS * len(sheets), sheets, strict=False):
+        for curve in sheet.curves:
+            if curve.name == name or (name == "loss" and curve.name == "held-out loss"):
+                held_out, unit = curve.name != name, curve.unit
+                label = sheet.name + (" held-out" if held_out else "")
+                traces.append(
+                    {
+                        "type": "scatter",
+                        "mode": "lines+markers" if held_out or len(curve.steps) < 3 else "lines",
+                        "name": label,
+                        "x": curve.steps,
+                        "y": curve.values,
+                        "line": {"color": colour, "width": 1.4, **({"dash": "dot"} if held_out else {})},
+                    }
+                )
+    axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero" if name not in ("loss",) else "normal"}
+    if unit == "bytes":
+        axis |= _byte_ticks(max(max(trace["y"]) for trace in traces))
+    if unit == "share":
+        axis |= {"tickformat": ".0%", "title": {"text": ""}}
+    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": axis, "showlegend": len(traces) > 1}
+    return {"data": traces, "layout": layout}
+
+
+def timeline_figure(sheet: Sheet) -> Figure | None:
+    """Live bytes over one step, stacked by account, with its phases and its peak."""
+    timeline = sheet.timeline
+    if timeline is None or not timeline.phases:
+        return None
+    known = [name for name in ACCOUNTS if name in timeline.accounts]
+    names = [*known, *(name for name in timeline.accounts if name not in ACCOUNTS)]
+    totals = [sum(amounts) for amounts in zip(*timeline.accounts.values(), strict=True)]
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "stackgroup": "live",
+            "line": {"width": 0, "shape": "hv", "color": ACCOUNTS.get(name, "#888888")},
+            "fillcolor": ACCOUNTS.get(name, "#888888"),
+            "y": timeline.accounts[name],
+            "text": [bytes_text(amount) for amount in timeline.accounts[name]],
+            "hovertemplate": "%{text}<extra>" + name + "</extra>",
+        }
+        for name in names
+    ]
+    where = sheet.peak.phase if sheet.peak else ""
+    moment = f" in {sheet.peak.module}" if sheet.peak and sheet.peak.module else ""
+    peak = {
+        "x": timeline.peak,
+        "y": totals[timeline.peak],
+        "text": f"peak {bytes_text(totals[timeline.peak])}<br>{where}{moment}",
+        "ax": 45 if timeline.peak < len(totals) / 2 else -45,
+        "ay": -28,
+        "showarrow": True,
+        "xanchor": "left" if timeline.peak < len(totals) / 2 else "right",
+    }
+    shapes, names_of_phases = _bands(timeline.phases)
+    layout = {
+        "xaxis": {"title": {"text": "as storages come and go"}, "showticklabels": False, "range": [0, len(totals) - 1]},
+        "yaxis": {"range": [0, 1.25 * max(totals)], **_byte_ticks(max(totals))},
+        "shapes": shapes,
+        "annotations": [peak, *names_of_phases],
+        "hovermode": "x unified",
+        "legend": {"traceorder": "reversed"},
+    }
+    return {"data": traces, "layout": layout}
+
+
+def _bands(phases: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    """Every other phase on a shade, the wide ones named."""
+    shapes, named, begin = [], [], 0
+    for number, (phase, moments) in enumerate(groupby(phases)):
+        end = begin + len(list(moments))
+        if number % 2:
+            shapes.append(
+                {"type": "rect", "xref": "x", "yref": "paper", "x0": begin, "x1": end, "y0": 0, "y1": 1,
+                 "fillcolor": "#808080", "opacity": 0.08, "line": {"width": 0}, "layer": "below"}
+            )  # fmt: skip
+        if end - begin >= len(phases) / 12:
+            named.append(
+                {"x": (begin + end) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "text": phase,
+                 "showarrow": False, "font": {"size": 11}}
+            )  # fmt: skip
+        begin = end
+    return shapes, named
+
+
+def tree_figure(
+    modules: Sequence[ModuleShare], amount: Callable[[ModuleShare], float], text: Callable[[float], str]
+) -> Figure:
+    """Modules inside modules, each as large as what it takes with all inside it."""
+    own = {each.module: amount(each) for each in modules if amount(each) > 0}
+    ids = {""}
+    for name in own:
+        parts = name.split(".") if not name.startswith("(") else [name]
+        ids |= {".".join(parts[: depth + 1]) for depth in range(len(parts))}
+    order = sorted(ids)
+    whole = {
+        node: sum(value for name, value in own.items() if not node or name == node or name.startswith(f"{node}."))
+        for node in order
+    }
+    labels = [node.rpartition(".")[2] if node and not node.startswith("(") else node or "step" for node in order]
+    parents = [None if not node else node.rpartition(".")[0] if not node.startswith("(") else "" for node in order]
+    trace = {
+        "type": "treemap",
+        "ids": [node or "step" for node in order],
+        "labels": labels,
+        "parents": ["" if parent is None else parent or "step" for parent in parents],
+        "values": [whole[node] for node in order],
+        "text": [text(whole[node]) for node in order],
+        "branchvalues": "total",
+        "textinfo": "label+text",
+        "hovertemplate": "%{id}<br>%{text}<br>%{percentRoot:.1%} of the step<extra></extra>",
+        "maxdepth": 4,
+        "tiling": {"pad": 1},
+        "pathbar": {"visible": True},
+    }
+    return {"data": [trace], "layout": {"margin": {"l": 0, "r": 0, "t": 24, "b": 0}}}
+
+
+def memory_tree(sheet: Sheet) -> Figure | None:
+    """Memory at the peak by module."""
+    if not sheet.modules:
+        return None
+    return tree_figure(sheet.modules, lambda each: float(each.memory_bytes), bytes_text)
+
+
+def time_tree(sheet: Sheet) -> Figure | None:
+    """Seconds of a step by module."""
+    return tree_figure(sheet.modules, lambda each: each.seconds, seconds_text) if sheet.modules else None
+
+
+def operator_figure(sheet: Sheet, most: int = 12) -> Figure | None:
+    """The operators that take the most time."""
+    if not sheet.operators:
+        return None
+    shown = dict(list(sheet.operators.items())[:most])
+    rest = sum(sheet.operators.values()) - sum(shown.values())
+    if rest > 0:
+        shown[f"{len(sheet.operators) - len(shown)} more"] = rest
+    names = [name.removeprefix("aten::") for name in shown]
+    bar = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [_short(name) for name in names][::-1],
+        "x": list(shown.values())[::-1],
+        "text": [seconds_text(amount) for amount in shown.values()][::-1],
+        "customdata": names[::-1],
+        "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
+        "marker": {"color": COLOURS[0]},
+        "textposition": "auto",
+    }
+    axes = {"xaxis": {"title": {"text": "seconds of a step"}}, "yaxis": {"automargin": True}}
+    return {"data": [bar], "layout": axes | {"showlegend": False}}
+
+
+def _short(name: str) -> str:
+    """A long name without its middle: the ends tell operators apart."""
+    return name if len(name) <= 36 else f"{name[:16]}…{name[-18:]}"
+
+
+def roofline_figure(sheet: Sheet) -> Figure | None:
+    """Modules by what they compute for each byte, under the two ceilings; alike blocks are one point."""
+    groups: dict[str, list[ModuleShare]] = {}
+    for share in sheet.modules:
+        if share.flops and share.moved_bytes and share.seconds:
+            groups.setdefault(re.sub(r"(?<![^.])\d+(?=\.|$)", "*", share.module), []).append(share)
+    if not groups or sheet.ceiling is None:
+        return None
+    points = {name: tuple(sum(getattr(each, of) for each in found) for of in ("flops", "moved_bytes", "seconds"))
+              for name, found in groups.items()}  # fmt: skip
+    longest = max(seconds for _, _, seconds in points.values())
+    ridge = sheet.ceiling.flops_per_second / sheet.ceiling.bytes_per_second
+    intensities = [flops / moved for flops, moved, _ in points.values()]
+    low, high = min(*intensities, ridge) / 3, max(*intensities, ridge) * 3
+    roof = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "ceiling",
+        "x": [low, ridge, high],
+        "y": [low * sheet.ceiling.bytes_per_second, sheet.ceiling.flops_per_second, sheet.ceiling.flops_per_second],
+        "line": {"color": "#888888", "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+    modules = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": "modules",
+        "x": intensities,
+        "y": [flops / seconds for flops, _, seconds in points.values()],
+        "text": [name if len(points) <= 10 else "" for name in points],
+        "customdata": [
+            f"{name}<br>{flops_text(flops)}, {bytes_text(moved)} moved, {seconds_text(seconds)}"
+            for name, (flops, moved, seconds) in points.items()
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "textposition": "bottom center",
+        "marker": {
+            "size": [8 + 22 * (seconds / longest) ** 0.5 for _, _, seconds in points.values()],
+            "color": [COLOURS[0] if each >= ridge else COLOURS[1] for each in intensities],
+            "opacity": 0.8,
+        },
+    }
+    axes = {
+        "xaxis": {"type": "log", "dtick": 1, "title": {"text": "FLOP per byte moved"}},
+        "yaxis": {"type": "log", "dtick": 1, "title": {"text": "FLOP/s"}},
+        "showlegend": False,
+    }
+    return {"data": [roof, modules], "layout": axes}
+
+
+def _byte_ticks(highest: float) -> dict[str, Any]:
+    """Ticks at round numbers of the unit in which one would say the highest."""
+    unit = 1
+    while unit * 1024 <= highest:
+        unit *= 1024
+    step = next(
+        each * unit for each in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if highest / unit / each <= 6
+    )
+    ticks = [number * step for number in range(int(highest / step) + 2)]
+    return {
+        "tickvals": ticks,
+        "ticktext": [bytes_text(tick).replace(".00 ", " ") for tick in ticks],
+        "title": {"text": ""},
+    }

@@ -1,0 +1,259 @@
+"""Gathers everything that is known of some run directories into one report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from surefoot.costs.diagnosis import Signs, diagnose, first_of
+from surefoot.costs.ledgers import ledger_of
+from surefoot.costs.shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
+from surefoot.errors import RunError
+from surefoot.records.codec import from_json
+from surefoot.records.finding import Finding, Findings
+from surefoot.records.ledger import Ledger
+from surefoot.records.log import LogRow
+from surefoot.records.plan import Plan, read_plan
+from surefoot.records.profile import Profile, read_profile
+from surefoot.records.report import Ceiling, Curve, Report, Sheet
+from surefoot.records.run import Run, read_run
+from surefoot.records.token_ledger import TokenLedger
+from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
+from surefoot.records.watched import Watched, read_watched
+
+POINTS = 2000
+"""How many points of a curve are kept; of a crowd its lowest and its highest, so that no spike is lost."""
+
+
+def report_of(*folders: Path, ceilings: Ceilings | None = None) -> Report:
+    """One sheet for each directory. `ceilings` are the device's, where somebody knows them."""
+    sheets = tuple(_sheet(folder, ceilings) for folder in folders)
+    return Report(
+        answer=" ".join(sheet.headline for sheet in sheets),
+        sheets=sheets,
+        made_by=f"surefoot {version('surefoot')}",
+    )
+
+
+def _sheet(folder: Path, ceilings: Ceilings | None) -> Sheet:
+    run = read_run(folder) if (folder / "run.json").exists() else None
+    plan, profile, watched = read_plan(folder), read_profile(folder), read_watched(folder)
+    if run is None and plan is None and profile is None and watched is None:
+        raise RunError(f"{folder} is not a run: it holds no run.json, plan.json, profile.json or watched.json")
+    rows = tuple(run.rows()) if run is not None else ()
+    ledger = ledger_of(plan, profile, run)
+    findings = _findings(folder, run, profile, watched, rows)
+    sheet = Sheet(
+        name=folder.name or str(folder),
+        path=str(folder),
+        headline="",
+        went_as_planned=_went(ledger, run),
+        first=first_of(findings.findings),
+        facts=_facts(run, plan, profile, watched, rows),
+        curves=_curves(rows),
+        ledger=ledger,
+        findings=findings,
+        tokens=_tokens(folder),
+        events=tuple(run.happened()) if run is not None else (),
+    )
+    sheet = _with_usage(sheet, plan, profile, watched)
+    sheet = _with_profile(sheet, profile, ceilings)
+    sheet = _with_recipe(sheet, run, plan, profile)
+    return replace(sheet, headline=_headline(sheet, run))
+
+
+def _findings(
+    folder: Path, run: Run | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...]
+) -> Findings:
+    """What was found by checks, then what the records themselves show."""
+    found: list[Finding] = []
+    checks: tuple[str, ...] = ()
+    if run is not None and run.findings.exists():
+        stopped = from_json(Findings, run.findings.read_text(encoding="utf-8"))
+        found, checks = [*stopped.findings], stopped.checks
+    if watched is not None:
+        found, checks = [*found, *watched.findings.findings], (*checks, *watched.findings.checks)
+    for signs in _signs(folder, run, profile, watched, rows):
+        seen = {each.check for each in found}
+        found += [each for each in diagnose(signs) if each.check not in seen]
+    return Findings(recipe=str(folder), checks=checks, findings=tuple(found))
+
+
+def _signs(
+    folder: Path, run: Run | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...]
+) -> list[Signs]:
+    found = []
+    if profile is not None:
+        found.append(signs_of(profile))
+    if watched is not None:
+        found.append(signs_of_watched(watched))
+    if run is not None and rows:
+        found.append(Signs(where=run.recipe, rows=rows))
+    return found
+
+
+def signs_of(profile: Profile) -> Signs:
+    """What a profile shows."""
+    return Signs(
+        where=profile.recipe,
+        step_seconds=profile.mean_step_seconds,
+        data_seconds=profile.waiting * profile.mean_step_seconds,
+        micro_batches=profile.micro_batches,
+        counted=profile.counted,
+        kept=profile.counted,
+        graph_breaks=profile.graph_breaks,
+        recompilations=profile.recompilations,
+    )
+
+
+def signs_of_watched(watched: Watched) -> Signs:
+    """What watching a script has shown."""
+    seconds = sum(watched.step_seconds) / len(watched.step_seconds) if watched.step_seconds else 0.0
+    backwards = int(watched.counted.total("backwards/all"))
+    return Signs(
+        where=watched.script,
+        step_seconds=seconds,
+        data_seconds=watched.data_seconds or 0.0,
+        micro_batches=max(1, backwards),
+        counted=watched.counted,
+        kept=watched.steady.tally if watched.steady is not None else Signs("").kept,
+    )
+
+
+def _facts(
+    run: Run | None, plan: Plan | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...]
+) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    if run is not None:
+        facts["status"] = f"{run.status} after {counted(run.steps, 'step')}"
+        if run.first_loss is not None and run.last_loss is not None:
+            facts["loss"] = f"{run.first_loss:.4f} → {run.last_loss:.4f}"
+        if run.evaluation_loss is not None:
+            facts["held-out loss"] = f"{run.evaluation_loss:.4f}"
+        facts["tokens"] = count_text(run.tokens)
+        facts["time in steps"] = seconds_text(run.seconds)
+        if run.seconds:
+            facts["speed"] = f"{run.tokens / run.seconds:,.0f} tokens/s"
+            facts["waiting for data"] = f"{sum(row.data_seconds for row in rows) / run.seconds:.1%}"
+        facts["parameters"] = count_text(run.parameters)
+    if watched is not None:
+        facts |= {"steps": count_text(watched.steps), "parameters": count_text(watched.parameters)}
+        if watched.step_seconds:
+            facts["step"] = seconds_text(sum(watched.step_seconds) / len(watched.step_seconds))
+    if profile is not None:
+        facts |= _profile_facts(profile)
+    elif plan is not None:
+        facts["planned peak"] = bytes_text(plan.steady.peak.peak_bytes)
+    return facts
+
+
+def _profile_facts(profile: Profile) -> dict[str, str]:
+    seconds, flops = profile.mean_step_seconds, profile.steady.tally.total("flops")
+    mfu = "no datasheet" if profile.mfu is None else f"{profile.mfu:.1%}"
+    return {
+        "parameters": count_text(profile.parameters),
+        "profiled step": seconds_text(seconds),
+        "memory peak": bytes_text(profile.steady.peak.peak_bytes),
+        "FLOPs of a step": flops_text(flops),
+        "FLOP/s": flops_text(flops / seconds),
+        "MFU": mfu,
+        "waiting in profile": f"{profile.waiting:.1%}",
+    }
+
+
+def _with_usage(sheet: Sheet, plan: Plan | None, profile: Profile | None, watched: Watched | None) -> Sheet:
+    """Memory over one step: measured where it was, else planned."""
+    if profile is not None:
+        usage, of = profile.steady, "measured"
+    elif watched is not None and watched.steady is not None:
+        usage, of = watched.steady, "measured"
+    elif plan is not None:
+        usage, of = plan.steady, "planned"
+    else:
+        return sheet
+    return replace(sheet, timeline=usage.timeline, timeline_of=of, peak=usage.peak)
+
+
+def _with_profile(sheet: Sheet, profile: Profile | None, ceilings: Ceilings | None) -> Sheet:
+    if profile is None:
+        return sheet
+    shares = module_shares(profile)
+    roof = ceilings or seen_ceilings(shares)
+    return replace(
+        sheet,
+        phase_seconds=dict(profile.traced.under("time")),
+        modules=tuple(replace(each, bound=bound(each, roof)) for each in shares),
+        operators=operator_seconds(profile),
+        ceiling=None if roof is None else Ceiling(roof.flops_per_second, roof.bytes_per_second, roof.source),
+    )
+
+
+def _with_recipe(sheet: Sheet, run: Run | None, plan: Plan | None, profile: Profile | None) -> Sheet:
+    of = next((each for each in (run, profile, plan) if each is not None), None)
+    if of is None:
+        return sheet
+    source = run.source.read_text(encoding="utf-8") if run is not None and run.source.exists() else ""
+    environment = {} if run is None else {"device": run.device, **run.environment, "threads": str(run.threads)}
+    settings = {} if run is None else run.settings
+    return replace(sheet, knobs=of.knobs, settings=settings, environment=environment, source=source)
+
+
+def _headline(sheet: Sheet, run: Run | None) -> str:
+    """Did it go as planned, in one sentence."""
+    off = sheet.ledger.disagreements
+    compared = [entry for entry in sheet.ledger.entries if entry.agrees is not None]
+    if run is not None and run.status == "failed":
+        why = f": {run.reason.splitlines()[0]}" if run.reason else ""
+        said = f"{sheet.name} failed after {counted(run.steps, 'step')}{why}"
+    elif not compared:
+        said = f"{sheet.name} has no plan to be held against"
+    elif off:
+        worst = max(off, key=lambda entry: abs((entry.difference or 0) / (entry.predicted or 1)))
+        said = f"{sheet.name} left its plan in {len(off)} of {len(compared)} accounts, most in {worst.account}"
+    else:
+        said = f"{sheet.name} went as planned in all {len(compared)} accounts"
+    return f"{said.rstrip('. ')}."
+
+
+def _went(ledger: Ledger, run: Run | None) -> bool | None:
+    if run is not None and run.status == "failed":
+        return False
+    compared = [entry for entry in ledger.entries if entry.agrees is not None]
+    return not ledger.disagreements if compared else None
+
+
+def _tokens(folder: Path) -> TokenLedger | None:
+    file = folder / "tokens.json"
+    return from_json(TokenLedger, file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def _curves(rows: tuple[LogRow, ...]) -> tuple[Curve, ...]:
+    if not rows:
+        return ()
+    figures = {
+        ("loss", ""): [(row.step, row.loss) for row in rows],
+        ("held-out loss", ""): [(row.step, row.evaluation_loss) for row in rows if row.evaluation_loss is not None],
+        ("gradient norm", ""): [(row.step, row.grad_norm) for row in rows],
+        ("learning rate", ""): [(row.step, row.lr) for row in rows],
+        ("throughput", "tokens/s"): [(row.step, row.tokens / row.seconds) for row in rows if row.seconds],
+        ("waiting for data", "share"): [(row.step, row.data_seconds / row.seconds) for row in rows if row.seconds],
+        ("memory held", "bytes"): [(row.step, float(row.memory_bytes)) for row in rows if row.memory_bytes],
+    }
+    return tuple(
+        Curve(name, unit, *map(tuple, zip(*thinned(points), strict=True)))
+        for (name, unit), points in figures.items()
+        if points
+    )
+
+
+def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
+    """At most `most` of many points: the lowest and the highest of each stretch, the first and the last."""
+    if len(points) <= most:
+        return points
+    stretches = most // 2 - 1
+    kept = {0, len(points) - 1}
+    for number in range(stretches):
+        begin, end = (len(points) * each // stretches for each in (number, number + 1))
+        kept |= {pick(range(begin, end), key=lambda index: points[index][1]) for pick in (min, max)}
+    return [points[index] for index in sorted(kept)]

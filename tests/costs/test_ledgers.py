@@ -1,0 +1,61 @@
+"""The ledger of a run: two sides, and where a difference comes from."""
+
+from dataclasses import replace
+
+from surefoot.costs.ledgers import ledger_of
+from surefoot.records.plan import Plan
+from surefoot.records.profile import Profile
+from surefoot.records.run import Run
+from surefoot.records.tally import Account, Tally
+from surefoot.records.usage import Peak, Usage
+
+MIB = 2**20
+PEAK = Peak(16 * MIB, "backward", "head", "aten.mm.default")
+USAGE = Usage(
+    Tally.of([Account("memory/activations/a", 10 * MIB, "bytes"), Account("memory/activations/b", 6 * MIB, "bytes")]),
+    PEAK,
+    {"backward": PEAK},
+)
+PLAN = Plan("gpt", "", {}, 10, 100, 1, 5, steady=USAGE, state_bytes=32 * MIB)
+PROFILE = Profile("gpt", {}, "cpu", 10, USAGE, USAGE, 1, (1.0,), Tally(), allocated_peak_bytes=16 * MIB)
+
+
+def entry(ledger, account: str):
+    return next(each for each in ledger.entries if each.account == account)
+
+
+def test_what_agrees_needs_no_words():
+    ledger = ledger_of(PLAN, PROFILE)
+    assert ledger.disagreements == ()
+    assert entry(ledger, "peak/backward").agrees
+    assert entry(ledger, "step/seconds").predicted is None
+
+
+def test_a_difference_names_the_module_that_makes_it():
+    more = Usage(USAGE.tally + Tally.of([Account("memory/activations/b", MIB, "bytes")]), PEAK, {"backward": PEAK})
+    off = entry(ledger_of(PLAN, replace(PROFILE, steady=more)), "memory/activations")
+    assert (off.agrees, off.attribution) == (False, "b 1.00 MiB")
+
+
+def test_another_peak_of_a_phase_names_both_operators():
+    moved = Usage(USAGE.tally, PEAK, {"backward": Peak(17 * MIB, "backward", "body", "aten.gelu.default")})
+    off = entry(ledger_of(PLAN, replace(PROFILE, steady=moved)), "peak/backward")
+    assert off.attribution == "planned in head after aten.mm.default; measured in body after aten.gelu.default"
+
+
+def test_the_allocator_may_differ_by_two_percent_and_no_more():
+    near = ledger_of(PLAN, replace(PROFILE, allocated_peak_bytes=round(16.3 * MIB)))
+    assert near.disagreements == ()
+    noted = replace(PLAN, assumptions=("no workspace inside 3 kernels too large to try",))
+    off = entry(ledger_of(noted, replace(PROFILE, allocated_peak_bytes=17 * MIB)), "allocated/peak")
+    assert off.attribution == "backward of head, after aten.mm.default"
+    assert off.cause == "no workspace inside 3 kernels too large to try"
+
+
+def test_a_run_that_stopped_early_says_so(tmp_path):
+    run = Run(str(tmp_path), "gpt", "", "gpt", {}, "interrupted", 10, "cpu", "2.13", steps=3, tokens=300, seconds=6.0)
+    ledger = ledger_of(PLAN, run=replace(run, reason="stopped by SIGTERM after step 3"))
+    off = entry(ledger, "run/tokens")
+    assert (off.predicted, off.measured, off.attribution) == (500, 300, "after step 3")
+    assert off.cause == "the run is interrupted. stopped by SIGTERM after step 3"
+    assert entry(ledger, "run/step seconds").measured == 2.0

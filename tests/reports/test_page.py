@@ -1,0 +1,191 @@
+"""The report as a page: its figures are those of the records, and a browser shows it without asking anybody."""
+
+import json
+import math
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from surefoot.records.codec import to_json
+from surefoot.records.event import Event, append_event
+from surefoot.records.log import append_row
+from surefoot.records.plan import Plan, write_plan
+from surefoot.records.profile import Profile, write_profile
+from surefoot.records.run import Run, write_run
+from surefoot.records.tally import Account, Tally
+from surefoot.records.token_ledger import SourceTokens, TokenLedger
+from surefoot.records.usage import Peak, Timeline, Usage
+from surefoot.reports.figures import (
+    curve_figures,
+    memory_tree,
+    operator_figure,
+    roofline_figure,
+    time_tree,
+    timeline_figure,
+)
+from surefoot.reports.gather import POINTS, report_of, thinned
+from surefoot.reports.page import page, write_page
+from tests.reports.test_text import log_row
+
+MIB = 2**20
+CHROMIUM = shutil.which("chromium")
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+TIMELINE = Timeline(
+    ("forward", "forward", "loss", "backward", "update"),
+    {"parameters": (4 * MIB,) * 5, "activations": (MIB, 3 * MIB, 4 * MIB, 2 * MIB, 0)},
+    2,
+)
+MEMORY = [Account("memory/parameters/layers.0", 4 * MIB, "bytes"), Account("memory/activations/head", 4 * MIB, "bytes")]
+FLOPS = [Account("flops/forward/layers.0", 8e9, "FLOP"), Account("flops/backward/head", 4e9, "FLOP")]
+STEADY = Usage(
+    Tally.of([*MEMORY, *FLOPS]), Peak(8 * MIB, "loss", "head"), {"loss": Peak(8 * MIB, "loss")}, timeline=TIMELINE
+)
+PROFILE = Profile(
+    "gpt", {"layers": 2}, "cpu", 1_000, STEADY, STEADY, 2, (1.0, 1.0),
+    Tally.of([Account("seconds/forward", 1.0, "seconds")]),
+    allocated_peak_bytes=8 * MIB, data_seconds=(0.3, 0.3),
+    counted=Tally.of([Account("moved/forward/layers.0", 1e8, "bytes"), Account("moved/backward/head", 1e9, "bytes")]),
+    traced=Tally.of([
+        Account("time/forward/layers.0/aten::mm", 0.6, "seconds"),
+        Account("time/backward/head/aten::add", 0.3, "seconds"),
+        Account("time/load/(outside modules)/python", 0.1, "seconds"),
+    ]),
+)  # fmt: skip
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path):
+    """`run_folder("a", steps=100)`: a run directory with all that a report can show."""
+
+    def make(name: str, *, steps: int) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        run = Run(
+            str(folder), "gpt", "the next byte", "gpt", {"layers": 2, "lr": 0.001}, "finished", 1_000, "cpu", "2.13.0",
+            steps=steps, tokens=8192 * steps, seconds=0.9 * steps, first_loss=5.0, last_loss=2.0,
+            environment={"python": "3.11"},
+        )  # fmt: skip
+        write_run(run)
+        with run.log.open("w") as file:
+            for step in range(1, steps + 1):
+                loss = 2 + 3 * math.exp(-step / 100) + 0.2 * math.sin(step) + (7.0 if step == steps // 3 else 0.0)
+                append_row(file, replace(log_row(step, loss=loss), memory_bytes=10**9))
+        append_event(run.events, Event(40, "resumed", "start 2, from <step> 40", "2026-11-15 02:03:04"))
+        write_plan(folder, Plan("gpt", "", {}, 1_000, 8192, 1, steps, steady=STEADY))
+        write_profile(folder, PROFILE)
+        tokens = TokenLedger((SourceTokens("web", 10**6, 900_000, 1_000, 100, 50),), padding=77)
+        (folder / "tokens.json").write_text(to_json(tokens))
+        run.source.write_text("def gpt(): ...  # </script><b>not markup</b>\n")
+        return folder
+
+    return make
+
+
+def test_figures_are_those_of_the_records(run_folder):
+    folder = run_folder("a", steps=100)
+    sheet = report_of(folder).sheets[0]
+    assert sheet.went_as_planned is True
+    assert sheet.first.check == "waiting-for-data"
+    curves = curve_figures([sheet])
+    assert curves["loss"]["data"][0]["y"][0] == pytest.approx(5 - 3 + 3 * math.exp(-0.01) + 0.2 * math.sin(1))
+    assert curves["throughput"]["data"][0]["y"][0] == pytest.approx(8192 / 0.9)
+    stacked = timeline_figure(sheet)
+    assert [sum(at) for at in zip(*(trace["y"] for trace in stacked["data"]), strict=True)][2] == 8 * MIB
+    assert stacked["layout"]["annotations"][0]["text"] == "peak 8.00 MiB<br>loss in head"
+    memory, time = memory_tree(sheet)["data"][0], time_tree(sheet)["data"][0]
+    assert dict(zip(memory["ids"], memory["values"], strict=True)) == {
+        "step": 8 * MIB, "head": 4 * MIB, "layers": 4 * MIB, "layers.0": 4 * MIB,
+    }  # fmt: skip
+    assert dict(zip(time["ids"], time["values"], strict=True))["step"] == pytest.approx(1.0)
+    points = roofline_figure(sheet)["data"][1]
+    assert points["x"] == pytest.approx([80, 4])
+    assert points["y"] == pytest.approx([8e9 / 0.6, 4e9 / 0.3])
+
+
+def test_operators_that_begin_alike_are_told_apart(run_folder):
+    sheet = report_of(run_folder("a", steps=3)).sheets[0]
+    long = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    bars = operator_figure(replace(sheet, operators={long: 2.0, f"{long}_backward": 1.0}))["data"][0]
+    assert len(set(bars["y"])) == 2
+
+
+def test_thinning_keeps_spikes_and_both_ends():
+    points = [(step, 100.0 if step == 7_777 else 1.0 / step) for step in range(1, 10_001)]
+    kept = thinned(points)
+    assert len(kept) <= POINTS
+    assert (7_777, 100.0) in kept
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert thinned(points[:10]) == points[:10]
+
+
+def test_what_stands_in_a_record_is_text_and_no_markup(run_folder):
+    written = page(report_of(run_folder("a", steps=5)))
+    assert "<b>not markup</b>" not in written
+    assert "from &lt;step&gt; 40" in written
+
+
+def test_every_figure_of_a_page_is_in_the_record(run_folder):
+    """The page is made from the report alone, and the report is what --json prints."""
+    report = report_of(run_folder("a", steps=50))
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page(report), re.DOTALL)[1])
+    recorded = set(_numbers(json.loads(to_json(report))))
+    for sheet in report.sheets:
+        for curve in sheet.curves:
+            assert set(curve.values) <= recorded
+    shown = [trace["y"] for figure in figures.values() for trace in figure["data"] if trace["type"] == "scatter"]
+    assert set(_numbers(shown[:3])) <= recorded
+    assert f"{report.sheets[0].facts['speed']}" in page(report)
+
+
+def _numbers(plain):
+    if isinstance(plain, dict):
+        plain = list(plain.values())
+    if isinstance(plain, list):
+        for each in plain:
+            yield from _numbers(each)
+    elif isinstance(plain, int | float):
+        yield plain
+
+
+def browse(file: Path, folder: Path) -> tuple[str, list[str], list[str]]:
+    """What Chromium makes of a page: its elements, what it complains about, and what it asks the network for."""
+    net = folder / "net.json"
+    quiet = ("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-sync")
+    done = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", *quiet, f"--user-data-dir={folder / 'profile'}",
+         f"--log-net-log={net}", "--enable-logging=stderr", "--virtual-time-budget=20000", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    of_the_page = [line for line in net.read_text(errors="replace").splitlines() if "site=file://" in line]
+    return done.stdout, complaints, re.findall(r'"url":"(https?://[^"]+)"', "".join(of_the_page))
+
+
+@in_a_browser
+def test_a_run_of_ten_thousand_steps_opens_offline(run_folder, tmp_path):
+    file = tmp_path / "report.html"
+    report = report_of(run_folder("first", steps=10_000), run_folder("second", steps=300))
+    write_page(report, file)
+    assert file.stat().st_size < 6e6
+    shown, complaints, asked = browse(file, tmp_path)
+    assert complaints == []
+    assert asked == []
+    assert "first went as planned in all" in shown
+    assert "Change first: raise workers" in shown
+    assert shown.count('class="main-svg"') >= 2 * 10
+    assert "peak 8.00 MiB" in re.search(r'class="annotation-text".*', shown, re.DOTALL)[0]
+    assert "layers" in re.search(r'class="treemaplayer".*', shown, re.DOTALL)[0]
+
+
+@in_a_browser
+def test_the_browser_would_notice(tmp_path):
+    """A page that throws, and one that asks for something, are both seen."""
+    file = tmp_path / "bad.html"
+    file.write_text("<script>throw new Error('broken')</script><img src='http://127.0.0.1:9/x.png'>")
+    _, complaints, asked = browse(file, tmp_path)
+    assert any("broken" in line for line in complaints)
+    assert asked == ["http://127.0.0.1:9/x.png"]
