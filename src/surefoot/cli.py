@@ -27,8 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
-        "RECIPE is a built-in name (regression, cruncher, sentiment, fashion, gpt), file.py, file.py:function or "
-        "package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`"
+        "RECIPE is a built-in name (regression, cruncher, sentiment, fashion, gpt, llama), file.py, file.py:function "
+        "or package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`"
     ),
 )
 
