@@ -22,6 +22,7 @@ from typing import Any, Self
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 class Segment:
@@ -43,6 +44,7 @@ class Listener:
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
     def rng_saved(self, state: torch.Tensor) -> None: ...
+    def resized(self, storage: torch.UntypedStorage) -> None: ...
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None: ...
 
@@ -59,6 +61,7 @@ class Phases:
         self._calls: list[tuple[torch.nn.Module, bool]] = []
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
+        self._shards_seen = False
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
@@ -72,6 +75,7 @@ class Phases:
             self._entered.callback(hook.remove)
         self._follow_backward()
         self._follow_random_state()
+        self._follow_resizes()
         if self._given is not None:
             self.find(self._given)
         return self
@@ -166,6 +170,38 @@ class Phases:
 
         torch.get_rng_state = followed
         self._entered.callback(setattr, torch, "get_rng_state", plain)
+
+    def _follow_resizes(self) -> None:
+        """FSDP takes and gives back the memory of a storage while tensors go on referring to it."""
+        plain = torch.UntypedStorage.resize_
+
+        @functools.wraps(plain)
+        def followed(storage: torch.UntypedStorage, size: int) -> Any:
+            resized = plain(storage, size)
+            for listener in self.listeners:
+                listener.resized(storage)
+            return resized
+
+        torch.UntypedStorage.resize_ = followed
+        self._entered.callback(setattr, torch.UntypedStorage, "resize_", plain)
+
+    def shards_seen(self) -> None:
+        """A sharded tensor is at work. What DTensor runs on whole shapes, to know those of results, is no work."""
+        if self._shards_seen:
+            return
+        from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+        self._shards_seen = True
+        plain = ShardingPropagator._propagate_tensor_meta_non_cached
+
+        @functools.wraps(plain)
+        def unseen(*args: Any) -> Any:
+            with _disable_current_modes():
+                return plain(*args)
+
+        ShardingPropagator._propagate_tensor_meta_non_cached = unseen
+        self._entered.callback(setattr, ShardingPropagator, "_propagate_tensor_meta_non_cached", plain)
+        self._entered.callback(setattr, self, "_shards_seen", False)
 
     def _backward_begins(self, losses: Any) -> None:
         self._backwards += 1

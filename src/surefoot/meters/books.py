@@ -42,7 +42,7 @@ class Books(Listener):
         self.flops = FlopsMeter(self.phases, journal)
         self.tokens = TokensMeter(self.phases, journal)
         self.meters: list[Meter] = [self.memory, self.flops, self.tokens]
-        self._operators = Operators(self.meters)
+        self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen)
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
