@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from surefoot.trees import map_tensors
 class World:
     """Real tensors on the machine's own device. Enter it, build in it, take batches in it."""
 
+    rank = 0
     ranks = 1
     compiles = True
     """Whether a recipe's `compile` holds here: where a step is only looked at, it runs as it was written."""
@@ -35,6 +37,10 @@ class World:
     def __init__(self) -> None:
         self.device = torch.accelerator.current_accelerator() or torch.device("cpu")
         self.assumptions: dict[str, int] = {}
+        self.raised: Callable[[], bool] = lambda: False
+        """Whether this rank has something to say to all; asked once per step."""
+        self.heard: torch.Tensor | bool = False
+        """Whether any rank had, in the last step."""
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
@@ -42,6 +48,15 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+
+    def sum(self, *numbers: torch.Tensor | float) -> tuple[torch.Tensor, ...]:
+        """The sums of a few numbers over all ranks, in float64; and with them, whether a rank has raised its flag."""
+        listed = [torch.as_tensor(each, dtype=torch.float64, device=self.device) for each in numbers]
+        totals = torch.stack([*listed, torch.full_like(listed[0], self.raised())])
+        dist.all_reduce(totals)
+        *summed, heard = totals.unbind()
+        self.heard = heard > 0
+        return tuple(summed)
 
     def fit(self, recipe: Recipe) -> Recipe:
         """The recipe as it runs here."""
@@ -58,6 +73,24 @@ class World:
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device)
+
+
+class RealWorld(World):
+    """Real tensors on every rank that torchrun started: this process is one of them, or alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        if self.ranks > 1 and self.device.type != "cpu":
+            torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
+            self.device = torch.device(self.device.type, torch.accelerator.current_device_index())
+
+    def __enter__(self) -> Self:
+        if self.ranks > 1 and not dist.is_initialized():
+            dist.init_process_group(dist.get_default_backend_for_device(self.device))
+            self._entered.callback(dist.destroy_process_group)
+        return self
 
 
 class TinyWorld(World):

@@ -54,8 +54,8 @@ class Batches(Iterator[Any]):
         self._numbered = iter(())
 
 
-def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False) -> Batches:
-    """The micro-batches of a recipe's data from one step on.
+def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank: int = 0, ranks: int = 1) -> Batches:
+    """The micro-batches of a recipe's data from one step on; of `ranks` that share them, those of one rank.
 
     With `ahead`, they are made ready before they are asked for: by the recipe's worker processes, or by one
     thread where the data set says that it draws no random numbers.
@@ -64,7 +64,9 @@ def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False) -> B
         recipe.data(),
         size=recipe.micro_batch_size,
         seed=recipe.seed,
-        first=first_step * recipe.micro_batches(),
+        first=first_step * recipe.micro_batches(ranks),
+        rank=rank,
+        ranks=ranks,
         collate=recipe.collate,
         workers=recipe.workers if ahead else 0,
         ahead=ahead,

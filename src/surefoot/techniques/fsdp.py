@@ -1,0 +1,97 @@
+"""FSDP: parameters, gradients and optimizer state cut over ranks, and gathered block by block when they are needed.
+
+With replicas (`dp_replicate` above 1), gradients are reduced over shards first and over replicas then: hybrid sharding.
+
+| `precision`  | gathered and computed in | gradients reduced in | kept in  | the model's result |
+|--------------|--------------------------|----------------------|----------|--------------------|
+| `32-true`    | float32                  | float32              | float32  | as it is           |
+| `bf16-mixed` | bfloat16                 | float32              | float32  | float32            |
+| `16-mixed`   | float16                  | float32              | float32  | float32            |
+| `bf16-true`  | bfloat16                 | bfloat16             | bfloat16 | as it is           |
+
+There is no autocast here: a block is computed in the format in which it is gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from surefoot.errors import RecipeError
+from surefoot.recipe import Precision, Recipe
+from surefoot.techniques.mesh import Layout
+from surefoot.techniques.recompute import blocks_of
+
+_GATHERED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which modules were sharded on their own, and why these."""
+
+    layout: Layout
+    names: tuple[str, ...]
+    reason: str
+
+    def explain(self) -> list[str]:
+        """One sentence: what is gathered together."""
+        over = f"{self.layout.dp_shard} ranks" + (
+            f", {self.layout.dp_replicate} times" * (self.layout.dp_replicate > 1)
+        )
+        if not self.names:
+            return [f"{self.layout}: fsdp cuts the model over {over} and gathers it as one, since {self.reason}"]
+        which = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
+        return [
+            f"{self.layout}: fsdp cuts the model over {over} and gathers {len(self.names)} blocks ({which}) "
+            f"one by one, the rest as one; {self.reason}"
+        ]
+
+
+def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
+    """Shards the blocks of a model, then what is left of it, over the data dimensions of a mesh."""
+    names, reason = _chosen(model, recipe)
+    over = mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"]
+    again = {} if recipe.reshard_after_forward is None else {"reshard_after_forward": recipe.reshard_after_forward}
+    for name in names:
+        fully_shard(model.get_submodule(name), mesh=over, mp_policy=policy(recipe.precision), **again)
+    fully_shard(model, mesh=over, mp_policy=policy(recipe.precision, root=True), **again)
+    return Sharding(layout, names, reason)
+
+
+def policy(precision: Precision, *, root: bool = False) -> MixedPrecisionPolicy:
+    """In which formats parameters are gathered and gradients reduced; the root gives its result to the loss."""
+    if precision not in _GATHERED:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=_GATHERED[precision], reduce_dtype=torch.float32, output_dtype=torch.float32 if root else None
+    )
+
+
+@contextmanager
+def syncing(model: FSDPModule, wanted: bool) -> Iterator[None]:
+    """A context in which backward reduces gradients over ranks, or only adds them up here."""
+    model.set_requires_gradient_sync(wanted)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
+def _chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
+    """The names of the modules that are sharded on their own, and the reason for the choice."""
+    if recipe.shard_blocks is None:
+        found = tuple(name for name, _ in blocks_of(model))
+        kind = type(model).__name__
+        return found, f"they are the repeated modules of {kind}" if found else f"{kind} has no repeated modules"
+    names = {module: name for name, module in model.named_modules()}
+    wanted = list(recipe.shard_blocks(model))
+    for module in wanted:
+        if module not in names:
+            raise RecipeError(f"shard_blocks names a {type(module).__name__} that is no part of the model")
+    return tuple(names[module] for module in wanted), "the recipe's shard_blocks names them"
