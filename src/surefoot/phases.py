@@ -130,7 +130,7 @@ class Phases:
     def _forward_begins(self, model: torch.nn.Module) -> None:
         if self.segment.name == "between":
             self.segment.name = "load"
-        if model not in self.names:
+        if model not in self.names and not self._wraps_known(model):
             self.find(model)
         self._forwards += 1
         for listener in self.listeners:
@@ -245,6 +245,13 @@ class Phases:
         for listener in self.listeners:
             listener.model_found(model, prefix)
 
+    def _wraps_known(self, model: torch.nn.Module) -> bool:
+        """Is a model that is called only the dress of a known one, as DDP is? Then it bears that one's name."""
+        if not any(child in self.models for child in model.children()):
+            return False
+        self.models[model] = self.names[model] = ""
+        return True
+
     def _name(self, module: torch.nn.Module) -> str:
         return self.names.get(module, f"({type(module).__name__})")
 
@@ -266,6 +273,19 @@ def caller() -> str:
         if name.split(".")[0] not in ("torch", "surefoot", "contextlib", "functools"):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
+    return ""
+
+
+def group_of(operands: Any) -> str:
+    """The group of ranks that a collective is for: the dimension of a mesh, or `all`; by its operands."""
+    for operand in reversed(operands):
+        group = None
+        if isinstance(operand, str):  # of a functional collective it is the last
+            group = torch.distributed.distributed_c10d._resolve_process_group(operand)
+        elif isinstance(operand, torch.ScriptObject) and operand._type().name() == "ProcessGroup":
+            group = torch.distributed.ProcessGroup.unbox(operand)
+        if group is not None:
+            return "all" if group.group_desc == "default_pg" else group.group_desc.removeprefix("mesh_")
     return ""
 
 

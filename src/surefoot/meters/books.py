@@ -14,6 +14,7 @@ from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
 from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
+from surefoot.meters.traffic import TrafficMeter
 from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
@@ -41,13 +42,15 @@ class Books(Listener):
         self.memory = MemoryMeter(self.phases, kernels or Kernels(), journal)
         self.flops = FlopsMeter(self.phases, journal)
         self.tokens = TokensMeter(self.phases, journal)
-        self.meters: list[Meter] = [self.memory, self.flops, self.tokens]
+        self.traffic = TrafficMeter(self.phases, self.flops, journal)
+        self.meters: list[Meter] = [self.memory, self.flops, self.traffic, self.tokens]
         self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen)
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
         self.phases.listeners += [*self.meters, self]
         self._entered.enter_context(self.phases)
+        self._entered.enter_context(self.traffic.streams)
         self._entered.enter_context(linear_as_ever(self._operators))
         self._entered.enter_context(self._operators)
         return self

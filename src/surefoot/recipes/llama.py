@@ -129,7 +129,7 @@ def next_token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Ten
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), targets.numel()
 
 
-def tensor_plan() -> dict[str, Any]:
+def tensor_plan(model: nn.Module) -> dict[str, Any]:
     """Which part of each weight a rank of a tensor-parallel group holds, and how activations pass between them.
 
     Between products the sequence is cut, so that norms and residuals are not computed on every rank anew.
@@ -194,5 +194,6 @@ def llama(
         precision="32-true" if small else "bf16-mixed",
         recompute="none" if small else "full",
         decay="matrices",
+        tensor_plan=tensor_plan,
         about=about,
     )

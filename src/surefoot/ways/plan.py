@@ -7,10 +7,9 @@ from torch.nn import Embedding
 
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.costs.unroll import Irregular
-from surefoot.gpu.target import CONTEXT_BYTES, Gpu, gpu
+from surefoot.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
-from surefoot.repeats import find_repeats
 from surefoot.reuse import FEWEST, run_few
 from surefoot.trace import Trace, Tracing
 
@@ -18,19 +17,23 @@ from surefoot.trace import Trace, Tracing
 def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True) -> Plan:
     """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like.
 
-    `on` names the GPU that the step is planned for, such as `h100-sxm`; without it, the plan is for this machine's CPU.
+    `on` names what the step is planned for: `h100-sxm`, or `8xh100-sxm` for one of 8 ranks, or `4xcpu`; without it,
+    the plan is for this machine's CPU.
     Of many alike blocks only a few are run, where that can be proved to give the same; `reuse=False` runs them all.
     """
-    target = None if on is None else gpu(on)
+    ranks, target = targets(on or CPU)
     data = recipe.data()
-    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, reuse)
+    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, ranks, reuse)
+    tokens = recipe.global_batch_tokens or traced.step.layout.data_ranks * recipe.tokens_per_step
     return Plan(
         recipe=recipe.name,
         about=recipe.about,
         knobs=dict(recipe.knobs),
         parameters=traced.step.parameter_count,
-        tokens_per_step=recipe.tokens_per_step,
-        micro_batches=recipe.micro_batches(),
+        ranks=ranks,
+        layout=str(traced.step.layout) if ranks > 1 else "",
+        tokens_per_step=tokens,
+        micro_batches=traced.step.micro_batches,
         steps=recipe.steps(),
         first=traced.first,
         steady=traced.steady,
@@ -41,23 +44,23 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True) -> Plan:
         allocated_bytes=traced.allocated_bytes,
         reserved_bytes=traced.reserved_bytes,
         fit=None if target is None else _fit(target, traced.reserved_bytes),
-        flops_per_token=_flops_per_token(recipe, traced),
+        flops_per_token=_flops_per_token(traced, tokens),
         blocks=traced.blocks,
         assumptions=(
             *(target.policies if target else ()),
             *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
             *_missing(traced),
         ),
-        choices=(*traced.step.choices(), *_compiled(recipe)),
+        choices=(*traced.choices, *_compiled(recipe)),
     )
 
 
-def _traced(recipe: Recipe, target: Gpu | None, reuse: bool) -> Trace:
+def _traced(recipe: Recipe, target: Gpu | None, ranks: int, reuse: bool) -> Trace:
     """From a few blocks where the model has many that are alike and this can be proved to be enough, else in full."""
     blocks = ""
-    with Tracing(recipe, target) as tracing:
-        made = tracing.build()
-        repeats = find_repeats(made.step.model, fewest=FEWEST) if reuse else None
+    with Tracing(recipe, target, ranks=ranks) as tracing:
+        made = tracing.build(fewest=FEWEST if reuse else None)
+        repeats = tracing.repeats
         if not repeats:
             tracing.run(made)
             return made
@@ -66,7 +69,7 @@ def _traced(recipe: Recipe, target: Gpu | None, reuse: bool) -> Trace:
             return made
         except Irregular as why:
             blocks = f"{repeats} all run: {why}"
-    with Tracing(recipe, target) as tracing:
+    with Tracing(recipe, target, ranks=ranks) as tracing:
         made = tracing.build()
         tracing.run(made)
         return dataclasses.replace(made, blocks=blocks)
@@ -85,14 +88,18 @@ def _missing(traced: Trace) -> Iterator[str]:
         yield f"no workspace inside {traced.too_large} kernels too large to try"
 
 
-def _flops_per_token(recipe: Recipe, traced: Trace) -> dict[str, float]:
-    """This plan's own count, and the conventions; those that need attention only where attention was seen."""
+def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
+    """This plan's own count, and the conventions; those that need attention only where attention was seen.
+
+    What one rank counts is the part of its tensor-parallel group that all others of it have too.
+    """
     tally, attention, modules = traced.steady.tally, traced.attention, traced.step.model.modules()
-    counted = (tally.total("flops") - tally.total("flops/recompute")) / recipe.tokens_per_step
+    layout = traced.step.layout
+    counted = layout.ranks * (tally.total("flops") - tally.total("flops/recompute")) / tokens_per_step
     shape = {
         "parameters": traced.step.parameter_count,
         "embedding": max((each.weight.numel() for each in modules if isinstance(each, Embedding)), default=0),
-        "attention_width": sum(width for width, _ in attention) // recipe.micro_batches(),
+        "attention_width": layout.tp * sum(width for width, _ in attention) // traced.step.micro_batches,
         "context": max((keys for _, keys in attention), default=0),
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
