@@ -78,7 +78,10 @@ def plan(
         Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
     ] = None,
     on: Annotated[
-        str | None, typer.Option("--on", metavar="GPU", help="plan for this GPU, such as h100-sxm; no GPU is needed")
+        str | None,
+        typer.Option(
+            "--on", metavar="GPUS", help="plan for h100-sxm, for one of 8xh100-sxm, or of 4xcpu; none is needed"
+        ),
     ] = None,
     reuse: Annotated[
         bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
