@@ -92,7 +92,7 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
         (("plan", "gpt", "width=100", "heads=3"), "width=100 does not divide into heads=3"),
         (
             ("train", "nothing"),
-            "no recipe 'nothing'; built in: cruncher, fashion, gpt, hf, regression, sentiment",
+            "no recipe 'nothing'; built in: cruncher, fashion, gpt, hf, llama, regression, sentiment",
         ),
         (("report", "nowhere"), "nowhere is not a run"),
         (("export", "nowhere"), "nowhere is not a run"),
@@ -100,7 +100,7 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
         (("check", "gpt", "--allow", "nothing"), "no check is called 'nothing'"),
         (("plan", "fashion", "folder=nowhere"), "dataset-fashion-mnist"),
         (("plan", "gpt", "--on", "h100x"), "no datasheet for 'h100x'; known: a10"),
-        (("plan", "gpt", "--on", "8xh100-sxm"), "plan one GPU with --on h100-sxm"),
+        (("plan", "gpt", "dp_shard=3", "--on", "8xh100-sxm"), "does not make 8 rank(s)"),
     ],
 )
 def test_what_is_refused_is_one_message_and_no_traceback(words, message):

@@ -32,8 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
-        "RECIPE is a built-in name (regression, cruncher, sentiment, fashion, gpt), file.py, file.py:function or "
-        "package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`"
+        "RECIPE is a built-in name (regression, cruncher, sentiment, fashion, gpt, llama), file.py, file.py:function "
+        "or package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`"
     ),
 )
 
@@ -87,7 +87,10 @@ def plan(
         Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
     ] = None,
     on: Annotated[
-        str | None, typer.Option("--on", metavar="GPU", help="plan for this GPU, such as h100-sxm; no GPU is needed")
+        str | None,
+        typer.Option(
+            "--on", metavar="GPUS", help="plan for h100-sxm, for one of 8xh100-sxm, or of 4xcpu; none is needed"
+        ),
     ] = None,
     reuse: Annotated[
         bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
@@ -375,7 +378,8 @@ def watch(
     args: Annotated[list[str] | None, typer.Argument(metavar="-- ARGS", help="arguments of the script")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="stop the script after this many updates")] = None,
     check_all: Annotated[
-        bool, typer.Option("--check-all", help="check every step, not the first hundred; costs a few percent of the time")
+        bool,
+        typer.Option("--check-all", help="check every step, not the first hundred; costs a few percent of the time"),
     ] = False,
     run: Annotated[
         Path | None, typer.Option("--run", metavar="DIR", help="keep what was seen in this directory, for a report")

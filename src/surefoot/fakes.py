@@ -58,6 +58,8 @@ class FakeOperators(TorchDispatchMode):
             return self._stand_in(func, tensors[0], error)
         except DynamicOutputShapeException as error:
             return self._selection(func, args, error)
+        if func is torch.ops.c10d.allreduce_.default:
+            return _answered(*out)
         kernel = self.kernels.measured(func, args, kwargs)
         out = out if kernel is None else corrected(out, kernel)
         truth = self._truth(func, args)
@@ -144,6 +146,13 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
 def _device(tensor: torch.Tensor) -> torch.device:
     """Where a tensor is said to be; asked as often as all operators together."""
     return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+
+
+def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor], Any]:
+    """An all-reduce of fake ranks, with its tensors as the answer that DDP waits for; by itself it answers nothing."""
+    done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+    done.set_result(tensors)
+    return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()
 
 
 def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -61,6 +61,8 @@ class Kernels:
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
         """The kernel of a call; None where the fake version is trusted."""
+        if func.namespace in ("c10d", "_c10d_functional"):
+            return _gloo(func.overloadpacket.__name__, args)
         if not _can_differ(func):
             return None
         tensors = list(tensors_in([args, kwargs]))
@@ -97,6 +99,20 @@ def for_real() -> Iterator[None]:
     """A context in which operators run as they are, whatever modes the loop runs in."""
     with _disable_current_modes(), torch.autocast("cpu", enabled=False):
         yield
+
+
+def _gloo(name: str, args: Any) -> Kernel | None:
+    """What gloo takes of torch's memory: it gathers into a copy of the result, and reduces in one of the operand.
+
+    A reduce-scatter is taken for an average, as FSDP asks for: the divisor is a number in two formats.
+    """
+    if name in ("_allgather_base_", "all_gather_into_tensor"):
+        ranks = 1 if name == "_allgather_base_" else args[1]
+        return Kernel((), ranks * args[0].nbytes)
+    if name in ("_reduce_scatter_base_", "reduce_scatter_tensor"):
+        given = args[1 if name == "_reduce_scatter_base_" else 0]
+        return Kernel((), given.nbytes + 8 + given.itemsize)
+    return None
 
 
 def allocated_peak(run: Callable[[], object]) -> int:

@@ -55,6 +55,7 @@ class Listener:
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
     def rng_saved(self, state: torch.Tensor) -> None: ...
+    def resized(self, storage: torch.UntypedStorage) -> None: ...
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None: ...
 
@@ -72,7 +73,7 @@ class Phases:
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
         self._entered, self._calls_heard = ExitStack(), ExitStack()
-        self.is_deaf = False
+        self.is_deaf = self._shards_seen = False
 
     def __enter__(self) -> Self:
         self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
@@ -84,6 +85,7 @@ class Phases:
         self._follow_backward()
         self._follow_random_state()
         self._follow_loaders()
+        self._follow_resizes()
         if self._given is not None:
             self.find(self._given)
         return self
@@ -174,7 +176,7 @@ class Phases:
     def _forward_begins(self, model: torch.nn.Module) -> None:
         if self.segment.name == "between":
             self.segment.name = "load"
-        if model not in self.names:
+        if model not in self.names and not self._wraps_known(model):
             self.find(model)
         self._forwards += 1
         for listener in self.listeners:
@@ -233,6 +235,38 @@ class Phases:
         kind.__next__ = followed
         self._entered.callback(setattr, kind, "__next__", plain)
 
+    def _follow_resizes(self) -> None:
+        """FSDP takes and gives back the memory of a storage while tensors go on referring to it."""
+        plain = torch.UntypedStorage.resize_
+
+        @functools.wraps(plain)
+        def followed(storage: torch.UntypedStorage, size: int) -> Any:
+            resized = plain(storage, size)
+            for listener in self.listeners:
+                listener.resized(storage)
+            return resized
+
+        torch.UntypedStorage.resize_ = followed
+        self._entered.callback(setattr, torch.UntypedStorage, "resize_", plain)
+
+    def shards_seen(self) -> None:
+        """A sharded tensor is at work. What DTensor runs on whole shapes, to know those of results, is no work."""
+        if self._shards_seen:
+            return
+        from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+        self._shards_seen = True
+        plain = ShardingPropagator._propagate_tensor_meta_non_cached
+
+        @functools.wraps(plain)
+        def unseen(*args: Any) -> Any:
+            with _disable_current_modes():
+                return plain(*args)
+
+        ShardingPropagator._propagate_tensor_meta_non_cached = unseen
+        self._entered.callback(setattr, ShardingPropagator, "_propagate_tensor_meta_non_cached", plain)
+        self._entered.callback(setattr, self, "_shards_seen", False)
+
     def _backward_begins(self, losses: Any) -> None:
         self._backwards += 1
         if self._backwards > 1:  # reentrant recomputation runs a backward inside the backward
@@ -274,6 +308,13 @@ class Phases:
             self.names.setdefault(module, (prefix + name).rstrip("."))
         for listener in self.listeners:
             listener.model_found(model, prefix)
+
+    def _wraps_known(self, model: torch.nn.Module) -> bool:
+        """Is a model that is called only the dress of a known one, as DDP is? Then it bears that one's name."""
+        if not any(child in self.models for child in model.children()):
+            return False
+        self.models[model] = self.names[model] = ""
+        return True
 
     def _name(self, module: torch.nn.Module) -> str:
         return self.names.get(module, f"({type(module).__name__})")
@@ -351,6 +392,19 @@ def innermost_mode() -> Any:
     """The dispatch mode that was entered last; None if there is none."""
     modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     return modes[-1] if modes else None
+
+
+def group_of(operands: Any) -> str:
+    """The group of ranks that a collective is for: the dimension of a mesh, or `all`; by its operands."""
+    for operand in reversed(operands):
+        group = None
+        if isinstance(operand, str):  # of a functional collective it is the last
+            group = torch.distributed.distributed_c10d._resolve_process_group(operand)
+        elif isinstance(operand, torch.ScriptObject) and operand._type().name() == "ProcessGroup":
+            group = torch.distributed.ProcessGroup.unbox(operand)
+        if group is not None:
+            return "all" if group.group_desc == "default_pg" else group.group_desc.removeprefix("mesh_")
+    return ""
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:

@@ -72,14 +72,18 @@ class Repeats:
                 return run, int(block[1]), name[len(run.prefix) + block.end() :]
         return None, 0, ""
 
+    def shorten(self, times: int) -> None:
+        """Leaves the first `times` blocks of each run in the model, and no others of it."""
+        for run in self.runs:
+            dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
+            kept = [child for position, child in enumerate(run.container.children()) if position not in dropped]
+            _set_children(run.container, {str(position): child for position, child in enumerate(kept)})
+
     @contextmanager
     def shortened(self, times: int) -> Iterator[None]:
         """The model with the first `times` blocks of each run and without the others of it."""
         whole = [dict(run.container._modules) for run in self.runs]
-        for run, children in zip(self.runs, whole, strict=True):
-            dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
-            kept = [child for position, child in enumerate(children.values()) if position not in dropped]
-            _set_children(run.container, {str(position): child for position, child in enumerate(kept)})
+        self.shorten(times)
         try:
             yield
         finally:

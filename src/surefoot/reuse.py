@@ -8,19 +8,23 @@ follows must begin as a forward of the whole model does, entry by entry: so no b
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from surefoot.costs.unroll import Irregular, unrolled
 from surefoot.meters.books import Books
-from surefoot.meters.journal import Entry, Journal, Noted, post
+from surefoot.meters.journal import Entry, Journal, Noted, filled, post
 from surefoot.records.usage import Usage
-from surefoot.repeats import Repeats
+from surefoot.repeats import Repeats, find_repeats
 from surefoot.step import Step
 from surefoot.trace import Trace, Tracing, load_state, saved_state
+from surefoot.trees import plain
 
 FEW = (3, 4, 5)
 """With how many blocks the model is run."""
@@ -43,6 +47,8 @@ def run_few(tracing: Tracing, repeats: Repeats, made: Trace) -> None:
     _refuse_uneven_groups(made.step, repeats)
     if tracing.recipe.recompute.startswith("budget"):
         raise Irregular("a budget for recomputation is shared out among all of them")
+    if made.step.layout.replicates:
+        raise Irregular("the buckets of ddp hold gradients of several of them")
     reusing = Reusing(tracing, repeats, made)
     runs = [reusing.short_run(times) for times in FEW]
     more = repeats.times - FEW[-1]
@@ -66,15 +72,9 @@ class Reusing:
         self.too_large = set(tracing.kernels.too_large)
         self.storages: dict[tuple[str, ...], Any] = {}
         """The bookings of what was built, by the names that journals have for them."""
-        self._noted: list[tuple[torch.UntypedStorage, Noted]] = []
-        names = _storage_names(made.step.model)
-        for number, (storage, booking) in enumerate(tracing.books.memory.followed()):
-            name = names.get(id(storage))
-            pattern, numbers = ("{}", (number,)) if name is None else repeats.split(name)
-            kind = "built" if name is None else "model"
-            self._noted.append((storage, Noted((kind, pattern), numbers)))
-            self.storages[kind, str(number) if name is None else name] = booking
-        tracing.books.memory.let_go()
+        self._whole = Built(made.step, tracing.books, repeats)
+        for noted, booking in self._whole.booked:
+            self.storages[noted.words[0], filled(noted.words[1], noted.numbers)] = booking
 
     def short_run(self, times: int) -> ShortRun:
         """The stretches after building, with so many blocks. A model may refuse to run with fewer than it has."""
@@ -89,10 +89,9 @@ class Reusing:
         world, kernels, journal = self.tracing.world, self.tracing.kernels, Journal(self.repeats.split)
         before = dict(world.assumptions)
         kernels.too_large.clear()
-        books = self._books(journal, work=self.tracing.work)
-        with self.repeats.shortened(times):
-            step = self._short_step()
-            loaded = self.tracing.loaded(books)
+        with self._short(times) as built:
+            step, books = built.step, self._books(journal, built, work=self.tracing.work)
+            loaded = self.tracing.loaded(books, step)
             with books:
                 step(next(loaded))
                 step(next(loaded))
@@ -102,15 +101,16 @@ class Reusing:
                 books.close()
                 saved = saved_state(step)
                 books.close()
-            self._refuse_costly_load(saved)
+            if times == FEW[-1]:
+                self._refuse_costly_load(saved, times)
         counts = {note: count for note, count in assumed.items() if count}
         return ShortRun(journal.finished(), counts, set(kernels.too_large))
 
     def whole_forward(self) -> list[Entry]:
         """The journal of the first forward of the whole model, and its loss."""
         journal = Journal(self.repeats.split)
-        with self._books(journal, work=self.tracing.work) as books:
-            batches = next(self.tracing.loaded(books))
+        with self._books(journal, self._whole, work=self.tracing.work) as books:
+            batches = next(self.tracing.loaded(books, self.made.step))
             batch = next(batches)  # held until the end, as a step holds it
             kept = self.made.step.loss_of(0, batch)
             entries = journal.finished()
@@ -140,14 +140,38 @@ class Reusing:
                 beside.memory.book.book(copy.size, "inputs", "", "", copy.tensor)
             made.resume = self.tracing.resumed(beside, None)
 
-    def _books(self, journal: Journal, *, work: bool = False) -> Books:
-        """Books that know the whole model and what was built, and write to a journal."""
+    def _books(self, journal: Journal, built: Built, *, work: bool = False) -> Books:
+        """Books that know a model and what was built of it, and write to a journal."""
         books = Books(kernels=self.tracing.kernels, journal=journal, work=work)
-        books.phases.find(self.made.step.model)
-        books.memory.owners.update(self.tracing.books.memory.owners)
-        for storage, noted in self._noted:
+        books.phases.find(built.step.model)
+        books.traffic.know(built.step.mesh)
+        books.memory.owners.update(built.owners)
+        for storage, noted in built.noted:
             books.memory.follow(storage, noted)
         return books
+
+    @contextmanager
+    def _short(self, times: int) -> Iterator[Built]:
+        """A step of the model with so many blocks: the same modules, or where ranks share it, a new and smaller one."""
+        if self.tracing.world.ranks > 1:
+            yield self._built_short(times)
+            return
+        with self.repeats.shortened(times):
+            yield self._whole.of(self._short_step())
+
+    def _built_short(self, times: int) -> Built:
+        """Sharding knows all blocks of a model, so they are left out before it."""
+        recipe = self.tracing.recipe
+
+        def model() -> torch.nn.Module:
+            made = recipe.model()
+            find_repeats(made, fewest=FEWEST).shorten(times)
+            return made
+
+        with Books(kernels=self.tracing.kernels) as books:
+            step = Step(dataclasses.replace(recipe, model=model), self.tracing.world)
+            books.phases.find(step.model)
+        return Built(step, books, self.repeats)
 
     def _short_step(self) -> Step:
         """A step of the shortened model, which recomputes already where it is to.
@@ -156,27 +180,57 @@ class Reusing:
         """
         recipe = dataclasses.replace(self.tracing.recipe, model=lambda: self.made.step.model, recompute="none")
         journal = Journal(self.repeats.split)
-        with self._books(journal):
+        with self._books(journal, self._whole):
             step = Step(recipe, self.tracing.world)
         if journal.entries:
             raise Irregular("making the optimizer allocates")
         return step
 
-    def _refuse_costly_load(self, saved: dict[str, Any]) -> None:
-        step, journal = self._short_step(), Journal(self.repeats.split)
-        with self._books(journal) as books:
+    def _refuse_costly_load(self, saved: dict[str, Any], times: int) -> None:
+        journal = Journal(self.repeats.split)
+        with self._short(times) as built, self._books(journal, built) as books:
             books.memory.see(saved)
             there = len(journal.entries)
-            load_state(step, saved)
+            load_state(built.step, saved)
             if len(journal.entries) > there:
                 raise Irregular("loading a saved state allocates")
+
+
+@dataclasses.dataclass
+class Built:
+    """A step, and what its books had booked when it was built, by the names that journals have for it."""
+
+    step: Step
+    books: dataclasses.InitVar[Books]
+    repeats: dataclasses.InitVar[Repeats]
+    noted: list[tuple[torch.UntypedStorage, Noted]] = dataclasses.field(default_factory=list)
+    booked: list[tuple[Noted, Any]] = dataclasses.field(default_factory=list)
+    owners: dict[torch.Tensor, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self, books: Books, repeats: Repeats) -> None:
+        names, unnamed = _storage_names(self.step.model), itertools.count()
+        for storage, booking in books.memory.followed():
+            name = names.get(id(storage))
+            kind = "built" if name is None else "model"
+            pattern, numbers = ("{}", (next(unnamed),)) if name is None else repeats.split(name)
+            self.noted.append((storage, Noted((kind, pattern), numbers)))
+            self.booked.append((self.noted[-1][1], booking))
+        self.owners.update(books.memory.owners)
+        books.memory.let_go()
+
+    def of(self, step: Step) -> Built:
+        """The same storages, used by another step."""
+        other = copy.copy(self)
+        other.step = step
+        return other
 
 
 def _storage_names(model: torch.nn.Module) -> dict[int, str]:
     """The first name of every parameter and buffer, by the identity of its storage."""
     names: dict[int, str] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        names.setdefault(id(tensor.untyped_storage()), name)
+        for part in plain(tensor):
+            names.setdefault(id(part.untyped_storage()), name)
     return names
 
 

@@ -17,8 +17,9 @@ from surefoot.meters.books import Books
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.usage import Usage
+from surefoot.repeats import Repeats, find_repeats
 from surefoot.step import Step
-from surefoot.trees import map_tensors, tensors_in
+from surefoot.trees import map_tensors, plain, tensors_in
 from surefoot.world import FakeWorld
 
 
@@ -28,6 +29,7 @@ class Trace:
 
     step: Step
     init: Usage
+    choices: tuple[str, ...] = ()
     first: Usage = Usage()
     steady: Usage = Usage()
     evaluate: Usage = Usage()
@@ -49,11 +51,18 @@ class Tracing:
     """Builds a step in a fake world, under the meters, and runs it. Enter it before anything else."""
 
     def __init__(
-        self, recipe: Recipe, gpu: Gpu | None = None, *, work: bool = False, times: CallTimes | None = None
+        self,
+        recipe: Recipe,
+        gpu: Gpu | None = None,
+        *,
+        ranks: int = 1,
+        work: bool = False,
+        times: CallTimes | None = None,
     ) -> None:
         self.recipe, self.work = recipe, work
-        self.world = FakeWorld(density=recipe.density, gpu=gpu)
+        self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.kernels = self.world.kernels
+        self.repeats = Repeats([])
         self.books = Books(kernels=self.kernels, work=work, times=times)
         self._followers = {
             kind: Follower(expandable_segments=kind == "expandable") for kind in ("classic", "expandable")
@@ -68,18 +77,26 @@ class Tracing:
     def __exit__(self, *_: object) -> None:
         self._entered.close()
 
-    def build(self) -> Trace:
-        """The model and the optimizer."""
+    def build(self, *, fewest: int | None = None) -> Trace:
+        """The model and the optimizer; and the runs of at least `fewest` alike blocks, looked for before sharding."""
         self.books.memory.book.followers += self._followers.values()
+
+        def model() -> torch.nn.Module:
+            made = self.recipe.model()
+            if fewest is not None:
+                self.repeats = find_repeats(made, fewest=fewest)
+            return made
+
         with self.books:
-            step = Step(self.recipe, self.world)
-            made = Trace(step, init=self.books.close())
+            step = Step(dataclasses.replace(self.recipe, model=model), self.world)
+            made = Trace(step, init=self.books.close(), choices=step.choices())
             self.books.phases.find(step.model)
+            self.books.traffic.know(step.mesh)
         return made
 
     def run(self, made: Trace) -> None:
         """Two steps, the first of which makes the optimizer's state; an evaluation; and a resume."""
-        books, step, loaded = self.books, made.step, self.loaded(self.books)
+        books, step, loaded = self.books, made.step, self.loaded(self.books, made.step)
         with books:
             step(next(loaded))
             step(next(loaded))
@@ -97,11 +114,11 @@ class Tracing:
             made.resume = self.resumed(beside, saved)
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
 
-    def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
+    def loaded(self, books: Books, step: Step) -> Iterator[Iterator[Any]]:
         """The micro-batches of one step after the other."""
-        batches = batches_of(self.recipe)
+        batches = batches_of(self.recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
         while True:
-            yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches()))
+            yield books.seen(self.world.take(batches) for _ in range(step.micro_batches))
 
     def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
         """What the allocators had in use at most, and have reserved by now; they are told nothing more."""
@@ -126,7 +143,7 @@ def saved_state(step: Step) -> dict[str, Any]:
     copies: dict[int, torch.Tensor] = {}
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
-        return copies.setdefault(id(tensor.untyped_storage()), torch.empty_like(tensor))
+        return copies.setdefault(_identity(tensor), torch.empty_like(tensor))
 
     model = step.model.state_dict()
     model.update(map_tensors(copy, dict(model)))  # in place: it also says which versions its modules have
@@ -139,4 +156,9 @@ def load_state(step: Step, saved: dict[str, Any]) -> None:
 
 
 def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
-    return list({id(tensor.untyped_storage()): tensor for tensor in tensors}.values())
+    """What this rank holds of some tensors, each storage once."""
+    return list({_identity(part): part for tensor in tensors for part in plain(tensor)}.values())
+
+
+def _identity(tensor: torch.Tensor) -> int:
+    return id(next(plain(tensor)).untyped_storage())

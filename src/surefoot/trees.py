@@ -26,6 +26,16 @@ def _collect(items: Iterable[Any], found: list[torch.Tensor]) -> None:
             _collect(item.values(), found)
 
 
+def plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """A tensor itself, or what a wrapper such as DTensor holds of it on this rank."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    for part in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
+        if isinstance(part, torch.Tensor):
+            yield from plain(part)
+
+
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """A tree of the same form with every tensor replaced; what is not a tensor stays."""
     if isinstance(tree, torch.Tensor):

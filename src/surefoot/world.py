@@ -20,7 +20,7 @@ from surefoot.errors import DataError, RecipeError, RunError, WorldError
 from surefoot.fakes import FakeOperators, is_small
 from surefoot.gpu.autocast import autocasting
 from surefoot.gpu.operators import operators
-from surefoot.gpu.target import Gpu
+from surefoot.gpu.target import CPU, Gpu, targets
 from surefoot.gpu.workspaces import GpuKernels
 from surefoot.kernels import Kernels
 from surefoot.recipe import Recipe
@@ -195,6 +195,8 @@ class FakeWorld(World):
         if self.ranks > 1:
             _start_fake_ranks(self.ranks)
             self._entered.callback(dist.destroy_process_group)
+            self._entered.callback(_forget_meshes)
+            self._entered.enter_context(_own_chunk_only())
         if self.gpu is not None:
             self._entered.enter_context(_as_on(self.gpu))
         self._entered.enter_context(self._fake)
@@ -251,12 +253,57 @@ def _start_fake_ranks(ranks: int) -> None:
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
 
 
-def fake_world(*, ranks: int = 1) -> FakeWorld:
-    """`with surefoot.fake_world(ranks=256):` your own loop runs inside and allocates nothing."""
-    return FakeWorld(ranks=ranks)
-
-
 def graphs_compiled() -> int:
     """How many graphs torch.compile has made in this process so far."""
     dynamo = sys.modules.get("torch._dynamo")
     return 0 if dynamo is None else int(dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def _forget_meshes() -> None:
+    """DTensor remembers how operators went on meshes like the next world's, and with which groups of ranks."""
+    from torch.distributed.tensor import _redistribute
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    _clear_sharding_prop_cache()
+    _redistribute._gen_transform_infos.cache_clear()
+    _redistribute.clear_redistribute_planner_cache()
+
+
+@contextmanager
+def _own_chunk_only() -> Iterator[None]:
+    """FSDP cuts each parameter into the shards of all ranks and takes one; here the others are not made.
+
+    Else building a plan would take time in proportion to ranks x parameters.
+    """
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+
+    plain = _fsdp_param._chunk_with_empty
+    _fsdp_param._chunk_with_empty = Chunks
+    try:
+        yield
+    finally:
+        _fsdp_param._chunk_with_empty = plain
+
+
+class Chunks:
+    """What `torch.chunk` makes of a tensor, padded with empty ones to a number; each is made when it is asked for."""
+
+    def __init__(self, tensor: torch.Tensor, count: int, dim: int) -> None:
+        self._tensor, self._count, self._dim = tensor, count, dim
+        self._size = -(-tensor.size(dim) // count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        first = index * self._size
+        length = min(self._size, self._tensor.size(self._dim) - first)
+        return self._tensor.narrow(self._dim, first, length) if length > 0 else self._tensor.new_empty(0)
+
+
+def fake_world(on: str = CPU, *, ranks: int | None = None) -> FakeWorld:
+    """Your own loop runs inside and allocates nothing: on `"256xh100-sxm"`, or on so many `ranks` of this CPU."""
+    count, gpu = targets(on)
+    return FakeWorld(ranks=ranks or count, gpu=gpu)

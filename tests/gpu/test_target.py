@@ -1,10 +1,10 @@
-"""The GPU that a plan is for: by its datasheet's name; many and other makers' are refused."""
+"""The GPU that a plan is for: by its datasheet's name; so many of them."""
 
 import pytest
 
 import surefoot
-from surefoot.errors import UnknownDevice, WorldError
-from surefoot.gpu.target import CONTEXT_BYTES, gpu
+from surefoot.errors import UnknownDevice
+from surefoot.gpu.target import CONTEXT_BYTES, gpu, targets
 from surefoot.hardware import datasheet, known_devices
 from surefoot.records.plan import Fit
 
@@ -18,11 +18,13 @@ def test_every_device_can_be_a_target(name: str):
     assert found.capability >= (7, 0)
 
 
-def test_many_gpus_are_refused_with_what_to_do_instead(small_recipe):
-    with pytest.raises(WorldError, match=r"needs the distributed techniques.*--on h100-sxm"):
-        surefoot.plan(small_recipe("gpt"), on="8xh100-sxm")
-    with pytest.raises(UnknownDevice, match="no datasheet for 'h100x'"):
-        gpu("h100x")
+def test_a_count_stands_before_a_name():
+    assert targets("16384xh100-sxm") == (16384, gpu("h100-sxm"))
+    assert targets("h100-sxm") == (1, gpu("h100-sxm"))
+    assert targets("4xcpu") == (4, None)
+    for wrong in ("h100x", "0xh100-sxm", "x8", "8x8xh100-sxm"):
+        with pytest.raises(UnknownDevice, match="no datasheet for"):
+            targets(wrong)
 
 
 def test_every_policy_is_listed_with_the_plan(small_recipe):

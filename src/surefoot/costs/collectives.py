@@ -7,10 +7,13 @@ of its node's network.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Cluster
+from surefoot.records.step_time import StepTime
+from surefoot.records.tally import Tally
 
 LATENCY_SECONDS = {"node": 5e-6, "network": 15e-6}
 """Of one hop. Assumed."""
@@ -60,3 +63,56 @@ def seconds_of(kind: str, size_bytes: float, cluster: Cluster, group: Group) -> 
     sent = passes * size_bytes * (group.ranks - 1) / group.ranks
     hops = passes * (group.ranks - 1 if group.ranks <= 64 else 2 * group.ranks.bit_length())  # rings, then trees
     return hops * LATENCY_SECONDS[group.scope] / 2 + sent / link_bandwidth(cluster, group)
+
+
+def with_communication(time: StepTime, tally: Tally, cluster: Cluster, sizes: Mapping[str, int]) -> StepTime:
+    """The time of a step on many ranks: what communication adds to it.
+
+    `sizes` are the dimensions of the mesh, the one whose neighbours are nearest first. A collective hides behind what
+    can be computed between its start and its end; together they hide no more than their phase computes.
+    """
+    exposed: dict[str, float] = {}
+    for phase, computed in time.phases.items():
+        flops, hidden_left = tally.total(f"flops/{phase}"), computed
+        for kind, dimension, count, size in _collectives(tally, phase):
+            try:
+                group = _group(cluster, sizes, dimension)
+                seconds = count * seconds_of(kind, size / count, cluster, group)
+            except UnknownDevice as unknown:
+                return replace(time, assumptions=(*time.assumptions, f"no time for communication: {unknown}"))
+            beside = tally.total(f"overlap/{kind}/{dimension}/{phase}")
+            hidden = min(seconds, hidden_left, computed * beside / flops if flops else 0.0)
+            hidden_left -= hidden
+            name = f"{kind} over {dimension}"
+            exposed[name] = exposed.get(name, 0.0) + seconds - hidden
+    waiting = sum(exposed.values())
+    network = cluster.network
+    assumed = f"between nodes {network.name}, {network.bytes_per_second / 1e9:.0f} GB/s a node" if network else ""
+    return replace(
+        time,
+        seconds=time.seconds + waiting,
+        bounds={**time.bounds, "communication": waiting},
+        exposed=exposed,
+        assumptions=(
+            *time.assumptions,
+            f"links reach {LINK_SHARE['node']:.0%} of their bandwidth{'; ' + assumed if assumed else ''}",
+        ),
+    )
+
+
+def _collectives(tally: Tally, phase: str) -> Iterator[tuple[str, str, int, float]]:
+    """Of a phase: kind, dimension, how many, and the bytes of all."""
+    for kind in tally.under("collectives"):
+        for dimension in tally.under(f"collectives/{kind}"):
+            count = int(tally.total(f"collectives/{kind}/{dimension}/{phase}"))
+            if count and kind in PASSES:
+                yield kind, dimension, count, tally.total(f"traffic/{kind}/{dimension}/{phase}")
+
+
+def _group(cluster: Cluster, sizes: Mapping[str, int], dimension: str) -> Group:
+    stride = 1
+    for name, size in sizes.items():
+        if name == dimension:
+            return group_of(cluster, ranks=size, stride=stride)
+        stride *= size
+    return group_of(cluster, ranks=stride)  # all ranks

@@ -9,6 +9,8 @@ from surefoot.errors import WorldError
 from surefoot.hardware import Datasheet, datasheet
 
 MIB = 1 << 20
+CPU = "cpu"
+"""This machine's own processor, as a target: `4xcpu` are four ranks of it."""
 CONTEXT_BYTES = 426 * MIB
 """What a process holds of a GPU before it allocates anything: https://github.com/unslothai/unsloth-zoo/pull/1053
 (torch 2.10, CUDA 13, RTX 6000 Ada). CUDA 11.7 and later load kernels when they are first used; before, all of
@@ -44,14 +46,15 @@ class Gpu:
         )
 
 
+def targets(name: str) -> tuple[int, Gpu | None]:
+    """How many ranks, and the GPU that each of them has: `8xh100-sxm`, or `h100-sxm` for one; `4xcpu` has none."""
+    counted = re.fullmatch(r"([1-9]\d*)x(.+)", name)
+    count, single = (int(counted[1]), counted[2]) if counted else (1, name)
+    return count, None if single == CPU else gpu(single)
+
+
 def gpu(name: str) -> Gpu:
-    """The GPU of a datasheet's name; many of them, and other makers' devices, are refused."""
-    count, _, single = name.partition("x")
-    if count.isdigit() and single:
-        raise WorldError(
-            f"a plan for {name!r} needs the distributed techniques, which are not there yet; "
-            f"plan one GPU with --on {single}"
-        )
+    """The GPU of a datasheet's name; other makers' devices are refused."""
     sheet = datasheet(name)
     if not re.fullmatch(r"\d+\.\d", sheet.compute_capability):
         raise WorldError(f"{name!r} has no CUDA compute capability in its datasheet; only CUDA GPUs can be planned")

@@ -15,6 +15,7 @@ from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
 from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
+from surefoot.meters.traffic import TrafficMeter
 from surefoot.meters.work import WorkMeter
 from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Tally
@@ -45,9 +46,10 @@ class Books(Listener):
         self.memory = MemoryMeter(self.phases, kernels or Kernels(), journal)
         self.flops = FlopsMeter(self.phases, journal)
         self.tokens = TokensMeter(self.phases, journal)
+        self.traffic = TrafficMeter(self.phases, self.flops, journal)
         self.work = WorkMeter(self.phases, journal, times)
-        self.meters: list[Meter] = [self.memory, self.flops, self.tokens, *([self.work] if work else [])]
-        self._operators = Operators(self.meters)
+        self.meters: list[Meter] = [self.memory, self.flops, self.traffic, self.tokens, *([self.work] if work else [])]
+        self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen)
         self._entered, self._looking = ExitStack(), ExitStack()
 
     def beside(self, *meters: Meter) -> None:
@@ -58,6 +60,7 @@ class Books(Listener):
     def __enter__(self) -> Self:
         self.phases.listeners += [*self.meters, self]
         self._entered.enter_context(self.phases)
+        self._entered.enter_context(self.traffic.streams)
         self._looking.enter_context(linear_as_ever(self._operators))
         self._looking.enter_context(self._operators)
         return self

@@ -31,6 +31,8 @@ class FlopsMeter(Meter):
         self.phases, self.book = phases, self if journal is None else journal
         self._counted: dict[tuple[Segment, bool, str], int] = defaultdict(int)
         self._attention: list[tuple[int, ...]] = []
+        self.executed = 0
+        """All that was counted so far, whatever the step."""
         self.attention: tuple[tuple[int, ...], ...] = ()
         """Of every attention in forward: heads x head size, and how many keys."""
 
@@ -42,7 +44,9 @@ class FlopsMeter(Meter):
             if formula is _attention and not place[1]:
                 query, key = args[:2]
                 attention = query.shape[-3] * query.shape[-1], key.shape[-2]
-            self.book.count_flops(*place, formula(out, *args, **kwargs), attention)
+            amount = formula(out, *args, **kwargs)
+            self.executed += amount
+            self.book.count_flops(*place, amount, attention)
 
     def count_flops(
         self, segment: Segment, again: bool, module: str, amount: int, attention: tuple[int, ...] = ()

@@ -1,8 +1,8 @@
 """Journal: what the meters saw, entry by entry, to be posted to the books later, as it was or unrolled.
 
 An entry is words, sizes and numbers. Words say what happened. Sizes (bytes, shapes, FLOPs) seldom depend on how often
-a block is repeated. Numbers do: the block that a module belongs to, and how many storages of the same kind were booked
-since the one that is meant.
+a block is repeated. Numbers do: the block that a module belongs to, how many storages of the same kind were booked
+since the one that is meant, and how much was computed beside a collective.
 """
 
 from __future__ import annotations
@@ -85,6 +85,15 @@ class Journal:
         pattern, block = self._split(module)
         self.entries.append(Entry(("work", again, pattern, operator, number_format), (flops, moved, *shape), block))
 
+    def count_traffic(self, kind: str, dimension: str, phase: Segment, module: str, size: int) -> None:
+        pattern, block = self._split(module)
+        self.entries.append(Entry(("traffic", kind, dimension, phase, pattern), (size,), block))
+
+    def count_overlap(self, kind: str, dimension: str, phase: Segment, amount: int, *, together: bool) -> None:
+        """Of collectives that end together, each began later than the one before: amounts that grow evenly."""
+        words = ("overlap", kind, dimension, phase)
+        self.entries.append(Entry(words, (), (amount,)) if together else Entry(words, (amount,)))
+
     def count_tokens(self, amount: int) -> None:
         self.entries.append(Entry(("tokens",), (amount,)))
 
@@ -105,7 +114,10 @@ class Journal:
 
 
 def _named(entry: Entry) -> Entry:
-    return Entry(("enter", entry.words[1].name)) if entry.words[0] == "enter" else entry
+    """An entry whose segment, if it has one, is told by its name."""
+    if not any(isinstance(word, Segment) for word in entry.words):
+        return entry
+    return entry._replace(words=tuple(word.name if isinstance(word, Segment) else word for word in entry.words))
 
 
 def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator[None]:
@@ -113,34 +125,41 @@ def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator
 
     `storages` are the bookings of what was there before the journal began, by the names it has for them.
     """
-    memory, flops, tokens, work = books.memory.book, books.flops, books.tokens, books.work
+    memory, flops, traffic, tokens = books.memory.book, books.flops, books.traffic, books.tokens
+    work = books.work
     segment, booked = books.phases.segment, defaultdict(list)
     for words, sizes, numbers in entries:
         kind = words[0]
         if kind == "book":
             _, account, pattern, operator, shape = words
-            tensor = _filled(shape, sizes[1:])
-            booked[words].append(memory.book(sizes[0], account, _filled(pattern, numbers), operator, tensor))
+            tensor = filled(shape, sizes[1:])
+            booked[words].append(memory.book(sizes[0], account, filled(pattern, numbers), operator, tensor))
         elif kind == "free":
             memory.free(_storage(words[1:], numbers, booked, storages))
         elif kind == "settle":
             _, account, pattern, *named = words
             block = pattern.count("{}")
             storage = _storage(tuple(named), numbers[block:], booked, storages)
-            memory.settle(storage, account, _filled(pattern, numbers[:block]))
+            memory.settle(storage, account, filled(pattern, numbers[:block]))
         elif kind == "settle_born_in":
             memory.settle_born_in(words[2], words[1])
         elif kind == "workspace":
-            memory.book_workspace(sizes[0], _filled(words[1], numbers), words[2])
+            memory.book_workspace(sizes[0], filled(words[1], numbers), words[2])
         elif kind == "enter":
             segment = Segment(words[1])
             memory.enter(segment)
         elif kind == "flops":
-            flops.count_flops(segment, words[1], _filled(words[2], numbers), sizes[0], sizes[1:])
+            flops.count_flops(segment, words[1], filled(words[2], numbers), sizes[0], sizes[1:])
         elif kind == "work":
             _, again, pattern, operator, number_format = words
-            module = _filled(pattern, numbers)
+            module = filled(pattern, numbers)
             work.count_work(segment, again, module, operator, number_format, sizes[0], sizes[1], sizes[2:])
+        elif kind == "traffic":
+            _, *place, phase, pattern = words
+            traffic.count_traffic(*place, Segment(phase), filled(pattern, numbers), sizes[0])
+        elif kind == "overlap":
+            _, *place, phase = words
+            traffic.count_overlap(*place, Segment(phase), (*sizes, *numbers)[0])
         elif kind == "tokens":
             tokens.count_tokens(sizes[0])
         else:
@@ -150,7 +169,7 @@ def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator
 def _storage(words: tuple[Any, ...], numbers: Numbers, booked: dict[Any, Any], storages: dict[Any, Any]) -> Any:
     if isinstance(words[0], tuple):
         return booked[words[0]][-1 - numbers[0]]
-    return storages[tuple(_filled(word, numbers) for word in words)]
+    return storages[tuple(filled(word, numbers) for word in words)]
 
 
 def _shape(tensor: str) -> tuple[str, Numbers]:
@@ -160,7 +179,8 @@ def _shape(tensor: str) -> tuple[str, Numbers]:
     return f"{dtype}[{', '.join('{}' for _ in found)}]", found
 
 
-def _filled(pattern: str, numbers: Numbers) -> str:
+def filled(pattern: str, numbers: Numbers) -> str:
+    """A pattern with its numbers in place."""
     for number in numbers:
         pattern = pattern.replace("{}", str(number), 1)
     return pattern

@@ -14,6 +14,14 @@ freed. What it is for can become known later, so accounts are settled when the s
 | `temporary`   | is none of these                                                            |
 | `workspace`   | an operator's kernel takes and gives back inside itself                     |
 
+Where parameters are sharded, `parameters`, `gradients` and `optimizer` are this rank's shards, and beside them are
+
+| account                 | a storage that                                                    |
+|-------------------------|-------------------------------------------------------------------|
+| `unsharded-parameters`  | holds a whole parameter, gathered from all ranks                  |
+| `unsharded-gradients`   | is the gradient of a whole parameter, before it is reduced        |
+| `communication`         | a collective reads from or writes to, and is none of these        |
+
 A data set that samples are cut from is no part of the step: what existed before and is only read while
 loading is not booked.
 """
@@ -32,7 +40,7 @@ from surefoot.meters.memory_book import Booking, MemoryBook
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment, sums_gradients
 from surefoot.records.tally import Account
-from surefoot.trees import tensors_in
+from surefoot.trees import plain, tensors_in
 
 
 class MemoryMeter(Meter):
@@ -44,6 +52,8 @@ class MemoryMeter(Meter):
         self.owners: dict[torch.Tensor, str] = {}
         """The module of every parameter."""
         self._bookings: dict[int, Booking | Noted] = {}
+        self._purposes: dict[int, tuple[str, str, str]] = {}
+        """Of every followed storage: account, module and tensor as they were last known."""
         self._weak: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
@@ -59,6 +69,8 @@ class MemoryMeter(Meter):
         for tensor in _stored(out):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
+        if func.namespace in ("fsdp", "c10d"):
+            self._see_communication(func.overloadpacket.__name__, args, kwargs)
         kernel = self.kernels.measured(func, args, kwargs)
         for tensor in kernel.kept if kernel is not None else ():
             self._settle(tensor, "workspace", "")
@@ -66,13 +78,38 @@ class MemoryMeter(Meter):
             self.phases.now()
             self.book.book_workspace(kernel.workspace_bytes, self.phases.module(), str(func))
 
+    def _see_communication(self, name: str, args: Any, kwargs: Any) -> None:
+        """What FSDP gathers and reduces, and the buffers of collectives that write to their operands."""
+        if name == "split_with_sizes_copy":
+            self._settle_temporary(kwargs["out"], "unsharded-parameters")
+        elif name == "chunk_cat":
+            self._settle_temporary(args[0], "unsharded-gradients")
+        self._settle_temporary([args, kwargs], "communication")
+
+    def _settle_temporary(self, tree: Any, account: str) -> None:
+        for tensor in tensors_in(tree):
+            known, module, _ = self._purposes.get(id(tensor.untyped_storage()), ("", "", ""))
+            if known == "temporary":
+                self._settle(tensor, account, module)
+
     def rng_saved(self, state: torch.Tensor) -> None:
         self._book(state, "temporary", "get_rng_state")
 
     def see(self, batch: Any) -> None:
         """Books a batch that was loaded outside the meter's sight."""
         for tensor in tensors_in(batch):
-            self._book(tensor, "inputs", "")
+            for inner in plain(tensor):
+                self._book(inner, "inputs", "")
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        key = id(storage)
+        booking = self._bookings.pop(key, None)
+        if booking is not None:
+            self.book.free(booking)
+        if storage.nbytes():
+            self.phases.now()
+            account, module, tensor = self._purposes.get(key, ("temporary", self.phases.module(), ""))
+            self.follow(storage, self.book.book(storage.nbytes(), account, module, "resize_", tensor))
 
     def followed(self) -> list[tuple[torch.UntypedStorage, Booking | Noted]]:
         """The storages that are booked now, and their bookings."""
@@ -83,11 +120,12 @@ class MemoryMeter(Meter):
         """A storage is booked already; what becomes of it is told to the book under this booking."""
         key = id(storage)
         self._bookings[key] = booking
-        self._weak[key] = weakref.ref(storage, lambda _: self._free(key))
+        self._weak[key] = weakref.ref(storage, lambda _: self._gone(key))
 
     def let_go(self) -> None:
         """Follows no storage any longer; the book stays as it is."""
         self._bookings.clear()
+        self._purposes.clear()
         self._weak.clear()
 
     def model_found(self, model: torch.nn.Module, prefix: str) -> None:
@@ -129,7 +167,12 @@ class MemoryMeter(Meter):
         named = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
         booking = self.book.book(storage.nbytes(), account, module, operator, named)
         self.follow(storage, booking)
+        self._purposes[id(storage)] = account, module, named
         return booking
+
+    def _gone(self, key: int) -> None:
+        self._purposes.pop(key, None)
+        self._free(key)
 
     def _free(self, key: int) -> None:
         self._weak.pop(key, None)
@@ -138,11 +181,14 @@ class MemoryMeter(Meter):
             self.book.free(booking)
 
     def _settle(self, tensor: torch.Tensor, account: str, module: str) -> None:
-        if tensor.layout != torch.strided:
-            return
-        booking = self._book(tensor, account, "")
-        if booking is not None:
-            self.book.settle(booking, account, module)
+        for inner in plain(tensor):
+            if inner.layout != torch.strided:
+                continue
+            booking = self._book(inner, account, "")
+            if booking is not None:
+                self.book.settle(booking, account, module)
+                key = id(inner.untyped_storage())
+                self._purposes[key] = account, module, self._purposes.get(key, ("", "", ""))[2]
 
 
 def _stored(tree: Any) -> Iterator[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,9 +30,10 @@ class Meter(Listener):
 class Operators(TorchDispatchMode):
     """Shows every executed operator to the meters. It changes neither operands nor results."""
 
-    def __init__(self, meters: Sequence[Meter]) -> None:
+    def __init__(self, meters: Sequence[Meter], *, shards_seen: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.meters = list(meters)
+        self.shards_seen = shards_seen
         self.paused = False
         self.in_linear = False
 
@@ -44,6 +45,7 @@ class Operators(TorchDispatchMode):
         if func is ASKS_DEVICE:
             return func(*args)  # half of all calls on fake tensors, and no work
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            self.shards_seen()
             return NotImplemented  # DTensor and its like: their inner operators come by again
         kwargs = kwargs or {}
         out = _add_in_place(*args) if self.in_linear and func is aten.add.Tensor else func(*args, **kwargs)

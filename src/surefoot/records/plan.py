@@ -79,6 +79,9 @@ class Plan:
     choices: tuple[str, ...] = ()
     """What was settled for this model, and why: the blocks that are recomputed, the optimizer's groups."""
     blocks: str = ""
+    ranks: int = 1
+    layout: str = ""
+    """How the ranks are laid out; everything else is of one of them, but for parameters, tokens and the checkpoint."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

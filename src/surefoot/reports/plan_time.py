@@ -43,6 +43,8 @@ def _table(time: StepTime) -> RenderableType:
         table.add_row(phase, seconds_text(seconds), f"{seconds / time.seconds:.0%}")
     for module, seconds in list(_by_size(time.modules))[:MODULES_SHOWN]:
         table.add_row(f"  {module or '(outside modules)'}", seconds_text(seconds), f"{seconds / time.seconds:.0%}")
+    for collective, seconds in _by_size(time.exposed):
+        table.add_row(f"  waiting: {collective}", seconds_text(seconds), f"{seconds / time.seconds:.0%}")
     return table
 
 

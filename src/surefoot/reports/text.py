@@ -50,11 +50,16 @@ def plan_text(plan: Plan) -> RenderableType:
             f"in {counted(plan.micro_batches, 'micro-batch')}"
             + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
+        *([Text(f"one of {plan.ranks:,} ranks: {plan.layout}")] if plan.layout else []),
         _usage_text(plan.first, plan.steady, around=_around(plan)),
+        *_traffic(plan),
         *_conventions(plan),
         *_reserved(plan),
         *step_time_text(plan),
-        Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
+        Text(
+            f"{'of a checkpoint, this rank' if plan.layout else 'a checkpoint'} holds {bytes_text(plan.state_bytes)}; "
+            "staging one takes as much host memory again"
+        ),
         *map(Text, plan.choices),
         *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
@@ -285,6 +290,17 @@ def _conventions(plan: Plan) -> list[RenderableType]:
         told = f"{rule.formula}: {rule.used_by}" if rule else "this plan, without recomputation"
         table.add_row(name, flops_text(amount), told)
     return [Text(), table]
+
+
+def _traffic(plan: Plan) -> list[RenderableType]:
+    """Every collective of a steady step, and what can be computed beside it."""
+    tally = plan.steady.tally
+    table = table_of("collective", "over", "in", "times", "bytes", "beside it")
+    for each in (account for account in tally.accounts if account.name.startswith("collectives/")):
+        _, place = each.name.split("/", 1)
+        size, beside = tally.total(f"traffic/{place}"), tally.total(f"overlap/{place}")
+        table.add_row(*place.split("/"), count_text(each.amount), bytes_text(size), flops_text(beside))
+    return [Text("\ntraffic of one rank", style="bold"), table] if table.row_count else []
 
 
 def _verdict(plan: Plan) -> list[RenderableType]:

@@ -2,7 +2,7 @@
 
 | dimension      | along it                                                  | set by                             |
 |----------------|-----------------------------------------------------------|------------------------------------|
-| `dp_replicate` | the model is kept whole, or as the same shards            | a number, 1 by default             |
+| `dp_replicate` | the model is kept whole, or as the same shards            | a number, or what `dp_shard` leaves |
 | `dp_shard`     | parameters, gradients and optimizer state are cut         | a number, or -1: all that is left  |
 | `tp`           | single layers are cut; all ranks of it see the same data  | a number, and a `tensor_plan`      |
 
@@ -67,16 +67,22 @@ class Layout:
 
 
 def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
-    """The layout of a recipe on so many ranks; `dp_shard=-1` takes what the other dimensions leave."""
-    others = recipe.dp_replicate * recipe.tp
+    """The layout of a recipe on so many ranks; `dp_shard=-1` takes what the other dimensions leave.
+
+    Where `dp_shard` is given and `dp_replicate` is not, the ranks that are left are replicas.
+    """
+    replicate = recipe.dp_replicate
+    if replicate == 1 and recipe.dp_shard > 0:
+        replicate = max(1, ranks // (recipe.dp_shard * recipe.tp))
+    others = replicate * recipe.tp
     shard = recipe.dp_shard if recipe.dp_shard > 0 else max(1, ranks // others)
     if others * shard != ranks:
         wanted = "-1" if recipe.dp_shard < 0 else f"{recipe.dp_shard}"
         raise RecipeError(
-            f"dp_replicate={recipe.dp_replicate} x dp_shard={wanted} x tp={recipe.tp} does not make {ranks} rank(s): "
+            f"dp_replicate={replicate} x dp_shard={wanted} x tp={recipe.tp} does not make {ranks} rank(s): "
             + (f"it takes {others * shard}" if recipe.dp_shard > 0 else f"{ranks} is not a multiple of {others}")
         )
-    return Layout(recipe.dp_replicate, shard, recipe.tp, rank)
+    return Layout(replicate, shard, recipe.tp, rank)
 
 
 def with_global_batch(recipe: Recipe, layout: Layout) -> Recipe:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from torch.nn import Embedding
 
 from surefoot.call_times import CallTimes
+from surefoot.costs.collectives import with_communication
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.costs.roofline import ceilings_of, measured_time, step_time
 from surefoot.costs.run_cost import run_cost
 from surefoot.costs.unroll import Irregular
 from surefoot.errors import WorldError
-from surefoot.gpu.target import CONTEXT_BYTES, Gpu, gpu
+from surefoot.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 from surefoot.hardware import Cluster, Datasheet, cluster
 from surefoot.hardware.here import here
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
-from surefoot.repeats import find_repeats
 from surefoot.reuse import FEWEST, run_few
 from surefoot.trace import Trace, Tracing
 
@@ -26,32 +26,33 @@ from surefoot.trace import Trace, Tracing
 def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: bool = False) -> Plan:
     """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like.
 
-    `on` names the GPU that the step is planned for, such as `h100-sxm`; without it, the plan is for this machine's CPU.
+    `on` names what the step is planned for: `h100-sxm`, or `8xh100-sxm` for one of 8 ranks, or `4xcpu`; without it,
+    the plan is for this machine's CPU.
     With `measure`, each distinct operator is timed once on this machine, and the plan says how long a step takes here.
     Of many alike blocks only a few are run, where that can be proved to give the same; `reuse=False` runs them all.
     """
-    machines = None if on is None else cluster(on)
-    target = None if on is None else gpu(on)
-    data = recipe.data()
+    ranks, target = targets(on or CPU)
     times = CallTimes() if measure else None
-    if times is not None and target is not None:
+    if times is not None and on is not None:
         raise WorldError("--measure times this machine, --on plans for another: one of them")
-    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, reuse and not measure, times)
+    data = recipe.data()
+    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, ranks, reuse and not measure, times)
+    tokens = recipe.global_batch_tokens or traced.step.layout.data_ranks * recipe.tokens_per_step
     time = cost = None
     if times is not None:
         time = measured_time(traced.steady.work, times.seconds, here().kernel_seconds)
-    if machines is not None and _can_be_timed(machines.device):
-        ceilings = ceilings_of(machines.device)
-        flops = traced.steady.tally.total("flops") - traced.steady.tally.total("flops/recompute")
-        time = step_time(traced.steady.work, ceilings, flops=flops, peak_flops=_peak(machines.device, recipe))
-        cost = _cost(recipe, machines, time, step_time(traced.evaluate.work, ceilings).seconds)
+    elif target is not None and _can_be_timed((machines := cluster(on or CPU)).device):
+        time = _step_time(recipe, traced, machines)
+        cost = _cost(recipe, traced, machines, time, tokens)
     return Plan(
         recipe=recipe.name,
         about=recipe.about,
         knobs=dict(recipe.knobs),
         parameters=traced.step.parameter_count,
-        tokens_per_step=recipe.tokens_per_step,
-        micro_batches=recipe.micro_batches(),
+        ranks=ranks,
+        layout=str(traced.step.layout) if ranks > 1 else "",
+        tokens_per_step=tokens,
+        micro_batches=traced.step.micro_batches,
         steps=recipe.steps(),
         first=dataclasses.replace(traced.first, work=()),
         steady=traced.steady,
@@ -64,23 +65,23 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: 
         fit=None if target is None else _fit(target, traced.reserved_bytes),
         time=time,
         cost=cost,
-        flops_per_token=_flops_per_token(recipe, traced),
+        flops_per_token=_flops_per_token(traced, tokens),
         blocks=traced.blocks,
         assumptions=(
             *(target.policies if target else ()),
             *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
             *_missing(traced),
         ),
-        choices=(*traced.step.choices(), *_compiled(recipe)),
+        choices=(*traced.choices, *_compiled(recipe)),
     )
 
 
-def _traced(recipe: Recipe, target: Gpu | None, reuse: bool, times: CallTimes | None) -> Trace:
+def _traced(recipe: Recipe, target: Gpu | None, ranks: int, reuse: bool, times: CallTimes | None) -> Trace:
     """From a few blocks where the model has many that are alike and this can be proved to be enough, else in full."""
     blocks = ""
-    with Tracing(recipe, target, work=bool(target or times), times=times) as tracing:
-        made = tracing.build()
-        repeats = find_repeats(made.step.model, fewest=FEWEST) if reuse else None
+    with Tracing(recipe, target, ranks=ranks, work=bool(target or times), times=times) as tracing:
+        made = tracing.build(fewest=FEWEST if reuse else None)
+        repeats = tracing.repeats
         if not repeats:
             tracing.run(made)
             return made
@@ -89,7 +90,7 @@ def _traced(recipe: Recipe, target: Gpu | None, reuse: bool, times: CallTimes | 
             return made
         except Irregular as why:
             blocks = f"{repeats} all run: {why}"
-    with Tracing(recipe, target, work=bool(target or times), times=times) as tracing:
+    with Tracing(recipe, target, ranks=ranks, work=bool(target or times), times=times) as tracing:
         made = tracing.build()
         tracing.run(made)
         return dataclasses.replace(made, blocks=blocks)
@@ -105,17 +106,29 @@ def _peak(sheet: Datasheet, recipe: Recipe) -> float:
     return sheet.dense_flops.get(formats.get(recipe.precision, "fp32"), 0.0)
 
 
-def _cost(recipe: Recipe, machines: Cluster, time: StepTime, evaluation_seconds: float) -> RunCost | None:
+def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
+    """Of a steady step: what one rank computes, and the communication that this does not hide."""
+    tally, layout = traced.steady.tally, traced.step.layout
+    flops = tally.total("flops") - tally.total("flops/recompute")
+    ceilings, peak = ceilings_of(machines.device), _peak(machines.device, recipe)
+    time = step_time(traced.steady.work, ceilings, flops=flops, peak_flops=peak)
+    if layout.ranks == 1:
+        return time
+    sizes = {"tp": layout.tp, "dp_shard": layout.dp_shard, "dp_replicate": layout.dp_replicate}
+    return with_communication(time, tally, machines, sizes)
+
+
+def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, tokens: int) -> RunCost | None:
     """Of the whole run, where its number of steps is known; an evaluation takes as many batches as were planned."""
     steps = recipe.steps()
     if steps is None:
         return None
     evaluations = steps // recipe.evaluate_every if recipe.evaluation and recipe.evaluate_every else 0
-    per_batch = evaluation_seconds / recipe.micro_batches()
+    per_batch = step_time(traced.evaluate.work, ceilings_of(machines.device)).seconds / traced.step.micro_batches
     return run_cost(
         machines,
         steps=steps,
-        tokens_per_step=recipe.tokens_per_step,
+        tokens_per_step=tokens,
         step_seconds=time.seconds,
         evaluation_seconds=evaluations * recipe.evaluation_batches * per_batch,
     )
@@ -134,14 +147,18 @@ def _missing(traced: Trace) -> Iterator[str]:
         yield f"no workspace inside {traced.too_large} kernels too large to try"
 
 
-def _flops_per_token(recipe: Recipe, traced: Trace) -> dict[str, float]:
-    """This plan's own count, and the conventions; those that need attention only where attention was seen."""
+def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
+    """This plan's own count, and the conventions; those that need attention only where attention was seen.
+
+    What one rank counts is the part of its tensor-parallel group that all others of it have too.
+    """
     tally, attention, modules = traced.steady.tally, traced.attention, traced.step.model.modules()
-    counted = (tally.total("flops") - tally.total("flops/recompute")) / recipe.tokens_per_step
+    layout = traced.step.layout
+    counted = layout.ranks * (tally.total("flops") - tally.total("flops/recompute")) / tokens_per_step
     shape = {
         "parameters": traced.step.parameter_count,
         "embedding": max((each.weight.numel() for each in modules if isinstance(each, Embedding)), default=0),
-        "attention_width": sum(width for width, _ in attention) // recipe.micro_batches(),
+        "attention_width": layout.tp * sum(width for width, _ in attention) // traced.step.micro_batches,
         "context": max((keys for _, keys in attention), default=0),
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]

@@ -1,0 +1,87 @@
+"""Streams: how far the computation must be before a stream goes on, and when the computation waits for a stream.
+
+On a GPU, FSDP gives its collectives to streams of their own, which run beside the computation until one waits for
+the other. On a CPU the same code runs with streams that do nothing; here they are followed while entered.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+import torch
+
+
+class Moment:
+    """A point of a stream: the computation that lies before it for certain, and the work that does."""
+
+    def __init__(self, computed: int, work: frozenset[Any] = frozenset()) -> None:
+        self.computed, self.work = computed, work
+
+    def after(self, other: Moment) -> Moment:
+        return Moment(max(self.computed, other.computed), self.work | other.work)
+
+
+class Streams:
+    """Follows `torch.cpu`'s streams. `awaited` hears of all work that the computation has just waited for."""
+
+    def __init__(self, computed: Callable[[], int], awaited: Callable[[frozenset[Any]], None]) -> None:
+        self._computed, self._awaited = computed, awaited
+        self._moments: WeakKeyDictionary[torch.cpu.Stream, Moment] = WeakKeyDictionary()
+        self._compute = torch.cpu.current_stream()
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._compute = torch.cpu.current_stream()
+        self._patch(torch.cpu.Stream, "wait_stream", self._wait_stream)
+        self._patch(torch.cpu.Stream, "wait_event", self._wait_event)
+        self._patch(torch.cpu.Stream, "record_event", self._record_event)
+        self._patch(torch.cpu.Event, "record", self._record)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def computing(self) -> bool:
+        """Does what runs now run in the stream of the computation?"""
+        return torch.cpu.current_stream() is self._compute
+
+    def now(self) -> Moment:
+        """Where the current stream stands."""
+        return self._now(torch.cpu.current_stream())
+
+    def issue(self, work: Any) -> None:
+        """Work was given to the current stream."""
+        stream = torch.cpu.current_stream()
+        self._moments[stream] = self._now(stream).after(Moment(0, frozenset([work])))
+
+    def _now(self, stream: torch.cpu.Stream) -> Moment:
+        return Moment(self._computed()) if stream is self._compute else self._moments.get(stream, Moment(0))
+
+    def _wait(self, stream: torch.cpu.Stream, moment: Moment) -> None:
+        if stream is self._compute:
+            self._awaited(moment.work)
+        else:
+            self._moments[stream] = self._now(stream).after(moment)
+
+    def _wait_stream(self, stream: torch.cpu.Stream, other: torch.cpu.Stream) -> None:
+        self._wait(stream, self._now(other))
+
+    def _wait_event(self, stream: torch.cpu.Stream, event: Any) -> None:
+        self._wait(stream, getattr(event, "moment", Moment(0)))
+
+    def _record_event(self, stream: torch.cpu.Stream) -> torch.cpu.Event:
+        event = torch.cpu.Event()
+        event.moment = self._now(stream)
+        return event
+
+    def _record(self, event: Any, stream: torch.cpu.Stream | None = None) -> None:
+        event.moment = self._now(stream or torch.cpu.current_stream())
+
+    def _patch(self, owner: type, name: str, method: Callable[..., Any]) -> None:
+        plain = getattr(owner, name)
+        setattr(owner, name, functools.wraps(plain)(lambda *args: method(*args)))
+        self._entered.callback(setattr, owner, name, plain)

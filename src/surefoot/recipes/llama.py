@@ -1,0 +1,199 @@
+"""llama: Llama 3 as published, in any of its sizes, and a small one that learns here.
+
+The sizes are those of "The Llama 3 Herd of Models" (https://arxiv.org/abs/2407.21783, table 3). Without `corpus`, it
+reads the Python standard library's own sources, byte by byte; a published size keeps its vocabulary all the same.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from surefoot import Recipe
+from surefoot.data.formats import is_corpus, open_corpus
+from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
+from surefoot.data.windows import TokenWindows
+from surefoot.errors import RecipeError
+from surefoot.techniques.schedule import warmup_cosine
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What tells one Llama from another."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    vocabulary: int
+    context: int
+    lr: float
+
+
+SHAPES = {
+    "tiny": Shape(4, 256, 8, 4, 704, BYTE_VOCABULARY, 256, 1e-3),
+    "8b": Shape(32, 4096, 32, 8, 14336, 128256, 8192, 3e-4),
+    "70b": Shape(80, 8192, 64, 8, 28672, 128256, 8192, 1.5e-4),
+    "405b": Shape(126, 16384, 128, 8, 53248, 128256, 8192, 8e-5),
+}
+
+
+class Attention(nn.Module):
+    """Heads of queries share those of keys and values. Under tensor parallel, a rank has a part of all heads."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.head_width = shape.width // shape.heads
+        self.query = nn.Linear(shape.width, shape.heads * self.head_width, bias=False)
+        self.key = nn.Linear(shape.width, shape.kv_heads * self.head_width, bias=False)
+        self.value = nn.Linear(shape.width, shape.kv_heads * self.head_width, bias=False)
+        self.out = nn.Linear(shape.heads * self.head_width, shape.width, bias=False)
+
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+        q, k, v = (self._heads(of(x)) for of in (self.query, self.key, self.value))
+        mixed = F.scaled_dot_product_attention(turned(q, turns), turned(k, turns), v, is_causal=True, enable_gqa=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.up = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.down = nn.Linear(shape.hidden, shape.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(shape.width, eps=1e-5)
+        self.attention = Attention(shape)
+        self.mlp_norm = nn.RMSNorm(shape.width, eps=1e-5)
+        self.mlp = FeedForward(shape)
+
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), turns)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Llama(nn.Module):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.token = nn.Embedding(shape.vocabulary, shape.width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.width, eps=1e-5)
+        self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.register_buffer("turns", rotations(shape.context, shape.width // shape.heads), persistent=False)
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2:  # what is added to the residual stream shrinks with the depth
+                last = name.endswith(("attention.out.weight", "mlp.down.weight"))
+                nn.init.normal_(weight, std=0.02 / (2 * shape.layers) ** 0.5 if last else 0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens)
+        turns = self.turns[:, : tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x, turns)
+        return self.head(self.norm(x))
+
+
+def rotations(context: int, head_width: int, base: float = 500_000.0) -> Tensor:
+    """Cosines and sines of the angle by which each position turns each pair of a head's numbers."""
+    speeds = base ** (-torch.arange(0, head_width, 2).float() / head_width)
+    angles = torch.outer(torch.arange(context).float(), speeds).repeat(1, 2)
+    return torch.stack((angles.cos(), angles.sin()))
+
+
+def turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotary position embedding; a number's partner is half a head away."""
+    cosines, sines = turns.to(x.dtype)
+    left, right = x.chunk(2, dim=-1)
+    return x * cosines + torch.cat((-right, left), dim=-1) * sines
+
+
+def next_token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
+    tokens, targets = batch
+    logits = model(tokens)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), targets.numel()
+
+
+def tensor_plan(model: nn.Module) -> dict[str, Any]:
+    """Which part of each weight a rank of a tensor-parallel group holds, and how activations pass between them.
+
+    Between products the sequence is cut, so that norms and residuals are not computed on every rank anew.
+    """
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+    )
+
+    cut, whole = Shard(1), Replicate()
+    columns, rows = ColwiseParallel(), RowwiseParallel(output_layouts=cut)
+    return {
+        "token": RowwiseParallel(input_layouts=whole, output_layouts=cut),
+        "blocks.*.attention_norm": SequenceParallel(),
+        "blocks.*.attention": PrepareModuleInput(input_layouts=(cut, None), desired_input_layouts=(whole, None)),
+        "blocks.*.attention.query": columns,
+        "blocks.*.attention.key": columns,
+        "blocks.*.attention.value": columns,
+        "blocks.*.attention.out": rows,
+        "blocks.*.mlp_norm": SequenceParallel(),
+        "blocks.*.mlp": PrepareModuleInput(input_layouts=(cut,), desired_input_layouts=(whole,)),
+        "blocks.*.mlp.gate": columns,
+        "blocks.*.mlp.up": columns,
+        "blocks.*.mlp.down": rows,
+        "norm": SequenceParallel(),
+        "head": ColwiseParallel(input_layouts=cut, output_layouts=whole),
+    }
+
+
+def llama(
+    size: Literal["tiny", "8b", "70b", "405b"] = "tiny",
+    context: int | None = None,
+    layers: int | None = None,
+    micro_batch_size: int | None = None,
+    max_steps: int = 500,
+    corpus: str = "stdlib",
+) -> Recipe:
+    shape, small = SHAPES[size], size == "tiny"
+    vocabulary, data = shape.vocabulary, partial(byte_windows, corpus, context or shape.context)
+    about = f"the next byte, from {text_source(corpus)}"
+    if is_corpus(corpus):
+        train = open_corpus(corpus).only("train")
+        vocabulary, data = train.manifest.vocabulary, partial(TokenWindows, train, context or shape.context)
+        about = f"the next of {train.manifest.tokens:,} tokens in {corpus}"
+        if not vocabulary:
+            raise RecipeError(f"{corpus} does not say its vocabulary; surefoot data verify --adopt --vocabulary N")
+    changed = {"vocabulary": vocabulary, "context": context or shape.context, "layers": layers or shape.layers}
+    shape = Shape(**{**vars(shape), **changed})
+    return Recipe(
+        model=lambda: Llama(shape),
+        data=data,
+        loss=next_token_loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=shape.lr, betas=(0.9, 0.95), weight_decay=0.1),
+        schedule=warmup_cosine(warmup_steps=20 if small else 2000),
+        micro_batch_size=micro_batch_size or (8 if small else 1),
+        tokens_per_sample=shape.context,
+        max_grad_norm=1.0,
+        max_steps=max_steps,
+        precision="32-true" if small else "bf16-mixed",
+        recompute="none" if small else "full",
+        decay="matrices",
+        tensor_plan=tensor_plan,
+        about=about,
+    )

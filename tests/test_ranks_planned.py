@@ -1,0 +1,93 @@
+"""Plans of one of many ranks: to the byte as real ranks have it, and with a few blocks as with all."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import surefoot
+from surefoot.meters import allocator
+from surefoot.recipe import Recipe
+from surefoot.recipes.llama import SHAPES, Llama, llama
+from surefoot.ways import plan as way
+from tests.ranks import Case, on_ranks
+
+SMALL = dataclasses.replace(SHAPES["tiny"], layers=2, width=64, hidden=96, context=32, heads=4, kv_heads=2)
+LAYOUTS = {
+    "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
+    "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
+}
+SEEN = ("traffic", "collectives", "overlap")
+
+
+def recipe(layers: int = 2, **settings) -> Recipe:
+    shape = dataclasses.replace(SMALL, layers=layers)
+    small = dataclasses.replace(llama(context=32), micro_batch_size=2, model=lambda: Llama(shape))
+    return dataclasses.replace(small, **settings)
+
+
+@pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
+def test_memory_and_traffic_are_those_of_real_ranks(tmp_path):
+    cases = [Case("tests.planned_ranks", "taken", 2, (name,)) for name in LAYOUTS]
+    for name, (real, _) in zip(LAYOUTS, on_ranks(cases, tmp_path), strict=True):
+        plan = surefoot.plan(recipe(**LAYOUTS[name]), on="2xcpu")
+        assert (plan.first.peak.peak_bytes, plan.steady.peak.peak_bytes) == real["peaks"], name
+        booked = {each.name: each.amount for each in plan.steady.tally.accounts if each.name.startswith(SEEN)}
+        assert booked == real["booked"], name
+        assert booked
+
+
+def test_traffic_by_hand():
+    """FSDP gathers every block twice and the rest once, and scatters all gradients; replicas sum the shards."""
+    with torch.device("meta"):
+        model = Llama(SMALL)
+    whole = 4 * sum(each.numel() for each in model.parameters())
+    blocks = 4 * sum(each.numel() for each in model.blocks.parameters())
+    hybrid = surefoot.plan(recipe(dp_shard=2), on="8xcpu").steady.tally
+    assert hybrid.total("traffic/all-gather/dp_shard") == whole + blocks
+    assert hybrid.total("traffic/reduce-scatter/dp_shard") == whole
+    assert hybrid.total("traffic/all-reduce/dp_replicate") == whole / 2
+    assert hybrid.total("collectives/all-gather/dp_shard") == (1 + SMALL.layers) + SMALL.layers
+    assert hybrid.total("overlap/reduce-scatter/dp_shard") > 0
+    never = surefoot.plan(recipe(dp_shard=4, reshard_after_forward=False), on="4xcpu").steady.tally
+    assert never.total("traffic/all-gather/dp_shard") == whole
+
+
+def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
+    """In forward each of two halves of a block gathers its input and scatters its result; the ends do one each."""
+    tally = surefoot.plan(recipe(tp=2), on="2xcpu").steady.tally
+    assert tally.total("collectives/all-gather/tp/forward") == 2 * SMALL.layers + 2
+    assert tally.total("collectives/reduce-scatter/tp/forward") == 2 * SMALL.layers + 1
+    sequence = 4 * 2 * SMALL.context * SMALL.width
+    assert tally.total("traffic/reduce-scatter/tp/forward") == (2 * SMALL.layers + 1) * sequence
+
+
+@pytest.mark.parametrize(
+    ("on", "settings"),
+    [
+        ("4xcpu", {"dp_shard": 4}),
+        pytest.param("8xh100-sxm", {"dp_shard": 2, "tp": 2, "recompute": "full"}, marks=pytest.mark.long),
+    ],
+)
+def test_a_few_blocks_stand_for_all_byte_for_byte(on: str, settings, monkeypatch):
+    monkeypatch.setattr(way, "FEWEST", 6)
+    monkeypatch.setattr("surefoot.reuse.FEWEST", 6)
+    many = recipe(layers=7, **settings)
+    few, full = surefoot.plan(many, on=on), surefoot.plan(many, on=on, reuse=False)
+    assert few.blocks == "7 blocks of blocks from runs with 3, 4 and 5"
+    assert dataclasses.replace(few, blocks="") == full
+
+
+def test_buckets_of_replicas_are_not_unrolled(monkeypatch):
+    monkeypatch.setattr(way, "FEWEST", 6)
+    plan = surefoot.plan(recipe(layers=6, dp_shard=1), on="2xcpu")
+    assert plan.blocks == "6 blocks of blocks all run: the buckets of ddp hold gradients of several of them"
+
+
+def test_of_many_ranks_each_plan_is_of_one():
+    plans = {ranks: surefoot.plan(recipe(), on=f"{ranks}xcpu") for ranks in (1, 2)}
+    assert plans[1].parameters == plans[2].parameters
+    assert 2 * plans[2].steady.tally.total("memory/parameters") == plans[1].steady.tally.total("memory/parameters")
+    assert plans[2].tokens_per_step == 2 * plans[1].tokens_per_step
+    assert plans[2].flops_per_token["counted"] == plans[1].flops_per_token["counted"]
+    assert plans[2].layout == "dp_shard=2"
