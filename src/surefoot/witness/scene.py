@@ -114,9 +114,9 @@ def readable(tensor: Any) -> bool:
 
 
 def digest(tensor: torch.Tensor) -> int:
-    """A hash of a tensor's values."""
+    """A hash of a tensor's values. They are copied: a storage that numpy has seen can no longer be resized by FSDP."""
     with aside():
-        values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        values = tensor.detach().cpu().flatten().clone().view(torch.uint8)
         return xxhash.xxh3_64_intdigest(values.numpy())
 
 
