@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import surefoot
 from surefoot.errors import RecipeError, WorldError
-from surefoot.world import FakeWorld, TinyWorld, World
+from surefoot.world import Chunks, FakeWorld, TinyWorld, World
 
 SEVEN_BILLION = """
 import re
@@ -155,3 +155,15 @@ def test_the_private_parts_of_torch_that_the_world_needs_are_there():
 def test_global_batch_must_divide():
     with pytest.raises(RecipeError, match=r"does not divide .* try global_batch_tokens=8192"):
         surefoot.load_recipe("gpt", ["global_batch_tokens=8000"])
+
+
+@pytest.mark.parametrize(("size", "count"), [(8, 4), (7, 4), (5, 4), (3, 8), (1, 3)])
+def test_a_rank_s_own_chunk_is_the_one_that_fsdp_would_take(size: int, count: int):
+    from torch.distributed.fsdp._fully_shard._fsdp_param import _chunk_with_empty
+
+    tensor = torch.arange(size * 3).view(size, 3)
+    theirs, ours = _chunk_with_empty(tensor, count, dim=0), Chunks(tensor, count, dim=0)
+    assert len(ours) == len(theirs) == count
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)), (
+        "torch's fully_shard cuts parameters otherwise than Chunks in world.py"
+    )
