@@ -299,3 +299,11 @@ def test_nodes_are_numbered_in_the_order_of_forward():
 
 def test_the_store_of_a_process_group_can_still_be_asked_for():
     assert hasattr(torch.distributed.distributed_c10d, "_get_default_store"), "notes of ranks need another way"
+
+
+def test_tensors_made_in_inference_mode_can_be_asked_for_their_writes():
+    from surefoot.phases import writes
+
+    with torch.inference_mode():
+        made = torch.ones(2)
+    assert writes(made) == 0

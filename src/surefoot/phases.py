@@ -433,8 +433,8 @@ def aside() -> Iterator[None]:
 
 
 def writes(tensor: torch.Tensor) -> int:
-    """How often a tensor has been written in place."""
-    return tensor._version
+    """How often a tensor has been written in place; one made in inference mode does not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def sums_gradients(func: Any, args: Any) -> bool:

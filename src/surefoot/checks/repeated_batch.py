@@ -24,6 +24,7 @@ Training on the whole data set at once, as graph networks and LBFGS do.
 """
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
@@ -39,11 +40,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             by_update.setdefault((forward.model, forward.update), []).append(forward.batch)
     for model in {name for name, _ in by_update}:
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
-        if len(batches) >= 4 and len(set(batches)) == 1:
+        longest = max(len(list(run)) for _, run in groupby(batches))
+        if longest >= 4:
             yield Finding(
                 check="repeated-batch",
                 severity="warning",
-                seen=f"{model} saw the same inputs in {len(batches)} updates in a row; the loader has "
+                seen=f"{model} saw the same inputs in {longest} updates in a row; the loader has "
                 f"{loaders[0].batches or 'more'} batches",
                 where=model,
                 why="one batch is learned by heart",

@@ -205,7 +205,7 @@ def _root(dataset: Any) -> Any:
 
 def _arrays(dataset: Any) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays and tensors among a data set's attributes, and in lists of them."""
-    for name, value in vars(_root(dataset)).items():
+    for name, value in getattr(_root(dataset), "__dict__", {}).items():
         items = value if isinstance(value, list | tuple) else [value]
         for number, each in enumerate(items[:4096]):
             if isinstance(each, torch.Tensor) and each.device.type == "cpu" and each.layout == torch.strided:
