@@ -1,6 +1,6 @@
 """kills: `kill -9` at random moments, again and again, also inside a save; the run must come out as if undisturbed.
 
-    python bench/kills.py [--quick | --kills N] [--seed N] [--out FILE]
+    python bench/kills.py [--ranks] [--quick | --kills N] [--seed N] [--out FILE]
 
 A run of a small recipe is started, killed, and started again, until it has taken its last step. Half of the kills come
 at a random time after the start; half while a checkpoint is being written. Then another run begins, saving in
@@ -13,6 +13,8 @@ another way. Held against an undisturbed run of the same recipe, this is wrong:
 
 Every start is a child of one process that has loaded torch and surefoot and has computed nothing: what takes a second
 elsewhere takes a few milliseconds here.
+
+With `--ranks`, single ranks of torchrun's are killed instead, 100 by default: see `rank_kills.py`.
 """
 
 from __future__ import annotations
@@ -200,8 +202,13 @@ def undisturbed(kind: Kind, folder: Path) -> Undisturbed:
     if start.end() != 0:
         raise RuntimeError(f"{kind.name} fails without any kill:\n{errors_of(folder).read_text()}")
     seconds = time.perf_counter() - began
+    return outcome(folder, seconds, 2 * sum(saves) / len(saves))
+
+
+def outcome(folder: Path, seconds: float = 0.0, save_seconds: float = 0.0) -> Undisturbed:
+    """What a finished run has come to."""
     rows = {row.step: row for row in read_rows(folder / "log.jsonl")}
-    return Undisturbed(last_state(folder), rows, seconds, 2 * sum(saves) / len(saves))
+    return Undisturbed(last_state(folder), rows, seconds, save_seconds)
 
 
 def last_state(folder: Path) -> dict[str, Any]:
@@ -262,18 +269,20 @@ def drafts(folder: Path) -> set[str]:
 # ------------------------------------------------------------------------------------------- what is wrong
 
 
-def differences(folder: Path, usual: Undisturbed, toll: Toll) -> Iterator[str]:
+def differences(
+    folder: Path, usual: Undisturbed, toll: Toll, *, steps: int = STEPS, samples: int = SAMPLES
+) -> Iterator[str]:
     """In what a run differs from the undisturbed one."""
     for name, tensor in unequal(usual.state, last_state(folder)):
         yield f"{name} differs: {tensor}"
     rows = list(read_rows(folder / "log.jsonl"))
-    toll.replayed += len(rows) - STEPS
+    toll.replayed += len(rows) - steps
     for row in rows:
         if different := row.differs_from(usual.rows[row.step]):
             yield f"step {row.step} differs: {'; '.join(different)}"
     used = Counter(sample for row in standing(rows) for sample in row.samples or ())
-    if used != Counter(range(SAMPLES)):
-        yield f"{sum(used.values())} samples were used, {len(used)} of them different, of {SAMPLES}"
+    if set(used.values()) != {1} or len(used) != samples:
+        yield f"{sum(used.values())} samples were used, {len(used)} of them different, of {samples}"
     if read_run(folder).status != "finished":
         yield f"the run says it is {read_run(folder).status}"
 
@@ -302,17 +311,17 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="30 kills")
-    parser.add_argument("--kills", type=int, default=1000, help="how many (default 1000)")
+    parser.add_argument("--quick", action="store_true", help="30 kills; with --ranks 5")
+    parser.add_argument("--kills", type=int, help="how many (default 1000; with --ranks 100)")
+    parser.add_argument("--ranks", action="store_true", help="kill single ranks of torchrun's")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the clock has its say too")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     arguments = parser.parse_args()
-    most, draw, toll, began = (
-        30 if arguments.quick else arguments.kills,
-        random.Random(arguments.seed),
-        Toll(),
-        time.time(),
-    )
+    if arguments.ranks:
+        kill_ranks(arguments)
+        return
+    most = 30 if arguments.quick else arguments.kills or 1000
+    draw, toll, began = random.Random(arguments.seed), Toll(), time.time()
     with tempfile.TemporaryDirectory() as here:
         usual: dict[str, Undisturbed] = {}
         while toll.kills < most and not toll.wrong:
@@ -338,6 +347,20 @@ def main() -> None:
             arguments.out, {**asdict(toll), "seconds": seconds, "steps": STEPS, "kinds": [k.name for k in KINDS]}
         )
     print(f"RESULT kills={toll.kills} wrong={len(toll.wrong)}")
+
+
+def kill_ranks(arguments: argparse.Namespace) -> None:
+    import rank_kills
+
+    began = time.time()
+    killed, wrong = rank_kills.main(5 if arguments.quick else arguments.kills or 100, arguments.seed)
+    for what in wrong:
+        print(f"WRONG {what}")
+    if arguments.out:
+        layouts = list(rank_kills.LAYOUTS)
+        record = {"kills": killed, "wrong": wrong, "seconds": time.time() - began, "layouts": layouts}
+        write_record(arguments.out, record)
+    print(f"RESULT kills={killed} wrong={len(wrong)}")
 
 
 if __name__ == "__main__":

@@ -14,18 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
 import subprocess
 import sys
-import sysconfig
-import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,8 +29,9 @@ from typing import Any
 os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 
 import numpy as np
+from real_text import fetched, texts
+from record import write_record
 
-DEBIAN = ("linux-doc-6.1", "python3.11-doc", "perl-doc", "manpages-dev")
 NEEDED = ("datatrove", "fastokens", "tokenizers", "tiktoken", "orjson")
 END = "<|endoftext|>"
 
@@ -48,14 +45,6 @@ def install() -> None:
             metadata.version(name)
         except metadata.PackageNotFoundError:
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", name], check=True)
-
-
-def fetched(name: str, folder: Path, *, source: bool = False) -> Path:
-    """A distribution from PyPI, as a file."""
-    kind = ["--no-binary", ":all:"] if source else []
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *kind, "-d", str(folder), name]
-    subprocess.run(command, check=True, capture_output=True)
-    return next(path for path in folder.iterdir() if path.name.startswith(name))
 
 
 def vocabulary(folder: Path) -> tuple[Path, dict[bytes, int]]:
@@ -82,58 +71,6 @@ def byte_letters() -> dict[str, int]:
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]
     return {chr(byte): byte for byte in shown} | {chr(256 + number): byte for number, byte in enumerate(hidden)}
-
-
-def texts(folder: Path, megabytes: int, *, quick: bool) -> dict[str, list[str]]:
-    """Real text by kind, an equal share of each as far as it goes."""
-    kinds = {"python": python_sources()}
-    if not quick:
-        kinds |= {"debian": debian_documents(folder), "books": books(folder)}
-    found: dict[str, list[str]] = {name: [] for name in kinds}
-    for name, documents in kinds.items():
-        left = megabytes * 1_000_000 * (0.1 if name == "books" else 1 / len(kinds) + 0.12 * (len(kinds) > 1))
-        for document in documents:
-            found[name].append(document)
-            left -= len(document.encode())
-            if left < 0:
-                break
-    return found
-
-
-def python_sources() -> Iterator[str]:
-    for name in ("stdlib", "purelib"):
-        for path in sorted(Path(sysconfig.get_path(name)).rglob("*.py")):
-            yield from readable(path.read_bytes())
-
-
-def debian_documents(folder: Path) -> Iterator[str]:
-    for package in DEBIAN:
-        done = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True, check=False)
-        for path in folder.glob(f"{package}_*.deb") if not done.returncode else ():
-            subprocess.run(["dpkg-deb", "-x", str(path), str(folder / package)], check=True)
-            for file in sorted((folder / package).rglob("*")):
-                if file.is_file() and not file.is_symlink() and file.suffix != ".gz":
-                    yield from readable(file.read_bytes())
-
-
-def books(folder: Path) -> Iterator[str]:
-    try:
-        archive = fetched("shakespeare", folder, source=True)
-    except (subprocess.CalledProcessError, StopIteration):
-        return
-    with tarfile.open(archive) as tar:
-        for member in tar.getmembers():
-            if member.isfile() and member.name.endswith((".txt", ".gut")):
-                yield from readable(tar.extractfile(member).read())
-
-
-def readable(content: bytes) -> Iterator[str]:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return
-    if len(text) > 200 and "\0" not in text:
-        yield text
 
 
 def adversarial(count: int = 20_000) -> list[str]:
@@ -288,11 +225,9 @@ def main() -> None:
     )
     result = f"RESULT same_ids={tokens} " + " ".join(f"{name}={value:.2f}" for name, value in ratios.items())
     if arguments.out:
-        machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
-        record = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
-        record |= {"versions": {name: metadata.version(name) for name in NEEDED}, "text": shares, "bytes": size}
+        record = {"versions": {name: metadata.version(name) for name in NEEDED}, "text": shares, "bytes": size}
         record |= {"tokens": tokens, "cpu_seconds": found, "megabytes_per_cpu_second": figures, "result": result}
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(arguments.out, record)
     print(result)
 
 

@@ -46,7 +46,8 @@ def test_from_text_to_a_ledger(tmp_path, monkeypatch):
     verified = json.loads(surefoot("data", "verify", "corpus", "--json").stdout)
     assert verified["files"] == 2 * len(manifest["shards"])
     counted = json.loads(surefoot("data", "count", "corpus", "--context", "64", "--json").stdout)
-    (source,) = counted["sources"]
+    (source,) = counted["ledger"]["sources"]
+    assert counted["totals"]["trained"] == source["valid"]
     assert source["valid"] + source["masked"] + source["cropped"] == source["held"]
     packed = surefoot("data", "count", "corpus", "--context", "64", "--packed", "--parameters", "1000")
     assert "tokens per parameter" in packed.stdout

@@ -1,7 +1,8 @@
-"""surefoot plan | check | train | profile | export | watch | report | data: with cli_data.py, all that prints."""
+"""surefoot plan | check | train | profile | export | watch | report: with cli_data, cli_hardware, all that prints."""
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -11,13 +12,13 @@ import typer
 from rich.console import Console
 
 from surefoot.cli_data import app as data_app
+from surefoot.cli_hardware import app as hardware_app
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
 
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
     from surefoot.records.plan import Plan
-    from surefoot.records.run import Run
 
 RESUMABLE = 75
 """The exit code of a run that was asked to stop, saved, and can go on: EX_TEMPFAIL of sysexits.h."""
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.add_typer(hardware_app, name="hardware")
 
 RecipeArgument = Annotated[
     str,
@@ -185,7 +187,13 @@ def train(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="where to keep the run, or the run to go on with")
+        Path | None,
+        typer.Option(
+            "--run",
+            "--dir",
+            metavar="DIR",
+            help="where to keep the run, or the run to go on with; torchrun needs --dir",
+        ),
     ] = None,
     resume: Annotated[
         Literal["auto", "never"], typer.Option(help="whether to go on with an unfinished run in that directory")
@@ -203,8 +211,9 @@ def train(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Takes the steps, in this process, and keeps a run directory: recipe, settings, log, checkpoints, weights.
+    """Takes the steps and keeps a run directory: recipe, settings, log, checkpoints, weights.
 
+    In this process, or on as many ranks as torchrun starts: `torchrun --nproc-per-node 2 -m surefoot train gpt`.
     Killed at any moment, the same command with the same --run goes on from the last checkpoint, to the same bits.
     SIGTERM or Ctrl-C ends the run after its step, saved, and exits with 75.
     Example: `surefoot train gpt max_steps=50 --run runs/first`
@@ -217,9 +226,9 @@ def train(
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
-    planned = _planned(loaded) if plan else None
-
-    with LiveView(loaded.steps() or 0, console=Console(stderr=json)) as view, open_writers(log or ()) as writers:
+    planned = _planned(loaded) if plan and _rank() == 0 else None
+    console = Console(stderr=json, quiet=_rank() > 0)
+    with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
         def tell(*told: Any) -> None:
             view(*told)
@@ -227,7 +236,6 @@ def train(
 
         path = str(run) if run else None
         record = way(loaded, path=path, resume=resume, accept_change=accept_change, plan=planned, tell=tell)
-    _keep_token_ledger(loaded, record)
     _show(record, run_text, json=json)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
@@ -242,17 +250,6 @@ def _planned(recipe: Recipe) -> Plan | None:
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
         return None
-
-
-def _keep_token_ledger(recipe: Recipe, run: Run) -> None:
-    """What became of every token, where the data is a corpus of tokens."""
-    from surefoot.data.ledger import TokenData, token_ledger
-    from surefoot.records.files import write_whole
-
-    data = recipe.data()
-    if isinstance(data, TokenData):
-        samples = run.tokens // recipe.tokens_per_sample
-        write_whole(Path(run.path) / "tokens.json", to_json(token_ledger(data, samples, seed=recipe.seed)) + "\n")
 
 
 @app.command()
@@ -323,15 +320,23 @@ def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str,
 def export(
     run: RunArgument,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="default: RUN/export")] = None,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="only the weights of the newest checkpoint, put together from its shards")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """The weights (safetensors) and the program (torch.export) of a finished run, compared with the model.
 
-    Fails if either file, read back from disk, computes other numbers than the trained model.
+    Fails if either file, read back from disk, computes other numbers than the trained model. With `--weights`, the
+    run need not be finished, and its model may be larger than this machine's memory.
     """
-    from surefoot.reports.text import export_text
+    from surefoot.reports.text import export_text, weights_text
     from surefoot.ways.export import export as way
+    from surefoot.ways.export import export_weights
 
+    if weights:
+        _show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
+        return
     _show(way(str(run), to=str(to) if to else None), export_text, json=json)
 
 
@@ -392,7 +397,9 @@ def report(
 
         write_page(record, html)
     if json:
-        print(to_json({"report": record, "runs": read, "logs": [each.rows() for each in read]}))
+        ledgers = [each.token_ledger.totals(each.parameters) if each.token_ledger else None for each in read]
+        logs = [each.rows() for each in read]
+        print(to_json({"report": record, "runs": read, "tokens": ledgers, "logs": logs}))
         return
     Console().print(report_text(record, read))
     if html is not None:
@@ -416,6 +423,15 @@ def _load(target: str, knobs: list[str] | None) -> Recipe:
     return load_recipe(target, knobs or ())
 
 
+def _rank() -> int:
+    """Which of torchrun's processes this is; only the first one prints."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def _heard(log: list[str] | None) -> list[str]:
+    return [] if log is None or _rank() > 0 else log
+
+
 def _goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
     for name, value in options.items():
         if value is not None and not given:
@@ -423,6 +439,8 @@ def _goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
 
 
 def _show(record: Any, text: Any, *, json: bool) -> None:
+    if _rank() > 0:
+        return
     if json:
         print(to_json(record))
     else:
@@ -434,7 +452,11 @@ def main() -> None:
     try:
         app()
     except SurefootError as error:
-        Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: {_escape(str(error))}", highlight=False)
+        rank = _rank()
+        if rank == 0 or not (error.told or isinstance(error, RecipeError)):
+            where = f" on rank {rank}" if rank else ""
+            text = f"[bold red]{type(error).__name__}{where}[/]: {_escape(str(error))}"
+            Console(stderr=True).print(text, highlight=False)
         raise SystemExit(2) from None
 
 

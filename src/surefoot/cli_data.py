@@ -113,6 +113,7 @@ def verify(
     """
     from surefoot.data.formats import adopt as adopt_tokens
     from surefoot.data.formats import open_corpus
+    from surefoot.data.pages import check_all
     from surefoot.errors import DataError
 
     if adopt:
@@ -125,7 +126,7 @@ def verify(
         task = bar.add_task("", total=opened.manifest.tokens * opened.item_bytes + 8 * opened.manifest.documents)
         for file in opened.files():
             files += 1
-            for checked in file.check_all():
+            for checked in check_all(file):
                 size += checked
                 bar.advance(task, checked)
     record = {"corpus": str(corpus), "files": files, "bytes": size, "identity": opened.identity()}
@@ -163,7 +164,8 @@ def count(
     with _bar("count", "{task.percentage:.0f}%") as bar:
         task = bar.add_task("", total=samples % len(data) or None)
         ledger = token_ledger(data, samples, seed=seed, tell=lambda done: bar.advance(task, done))
-    _show(ledger, lambda _: token_ledger_text(ledger, parameters), json=json)
+    record = {"ledger": ledger, "totals": ledger.totals(parameters)}
+    _show(record, lambda _: token_ledger_text(ledger, parameters), json=json)
 
 
 def _bar(name: str, text: str) -> Progress:

@@ -9,6 +9,7 @@ SurefootError
 ├── RunError         a directory is not a run, cannot become one, or is in use
 ├── CheckpointError  a checkpoint could not be saved, or is damaged
 ├── ReplayError      a step that was taken again came out differently
+├── ReplicaError     ranks that should hold the same bits do not
 ├── MissingPackage   an optional package is not installed
 └── UnknownDevice    no datasheet carries this name
 """
@@ -17,7 +18,9 @@ import math
 
 
 class SurefootError(Exception):
-    """Every error that surefoot raises on purpose."""
+    """Every error that surefoot raises on purpose. `told`: another rank raised it, and says so."""
+
+    told = False
 
 
 class RecipeError(SurefootError):
@@ -63,6 +66,10 @@ class CheckpointError(SurefootError):
 
 class ReplayError(SurefootError):
     """A step that was taken again came out differently."""
+
+
+class ReplicaError(SurefootError):
+    """Ranks that should hold the same bits do not."""
 
 
 class UnknownDevice(SurefootError):

@@ -65,9 +65,9 @@ class Kernels:
         tensors = list(tensors_in([args, kwargs]))
         if not tensors or (torch.Tag.pointwise in func.tags and len({t.dtype for t in tensors if t.dim()}) < 2):
             return None
-        key = func, _signature(args), _signature(kwargs)
+        key = func, signature(args), signature(kwargs)
         if key not in self._known:
-            if sum(map(_reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
+            if sum(map(reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
                 self._large.add(key)
             self._known[key] = None if key in self._large else self._measure(func, args, kwargs)
         if key in self._large:
@@ -78,7 +78,7 @@ class Kernels:
         if torch.autograd._profiler_enabled():
             return None  # the loop is being profiled, and a second profiler would end the first
         with _disable_current_modes(), torch.autocast("cpu", enabled=False):  # gradients as in the loop: LSTM asks
-            made_up_args, made_up_kwargs = map_tensors(_made_up, (args, kwargs))
+            made_up_args, made_up_kwargs = map_tensors(made_up, (args, kwargs))
             results: list[Any] = []
             try:
                 peak = allocated_peak(lambda: results.append(func(*made_up_args, **made_up_kwargs)))
@@ -131,25 +131,25 @@ def _described(out: Any, args: Any, kwargs: Any, peak: int) -> Kernel:
     return Kernel(tuple(results), max(0, peak - new))
 
 
-def _signature(tree: Any) -> Any:
+def signature(tree: Any) -> Any:
     """What decides a call's allocations, as something that can be a key."""
     if isinstance(tree, torch.Tensor):
         return tree.shape, tree.stride(), tree.dtype
     if isinstance(tree, list | tuple):
-        return tuple(map(_signature, tree))
+        return tuple(map(signature, tree))
     if isinstance(tree, dict):
-        return tuple((name, _signature(value)) for name, value in tree.items())
+        return tuple((name, signature(value)) for name, value in tree.items())
     return tree if tree is None or isinstance(tree, bool | int | torch.dtype) else str(tree)
 
 
-def _made_up(tensor: torch.Tensor) -> torch.Tensor:
+def made_up(tensor: torch.Tensor) -> torch.Tensor:
     """A real tensor of the same layout: small positive numbers, or zeros for integers."""
     fill = 0.01 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 0
-    elements = _reach(tensor) // tensor.element_size()
+    elements = reach(tensor) // tensor.element_size()
     return torch.full((elements,), fill, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
 
-def _reach(tensor: torch.Tensor) -> int:
+def reach(tensor: torch.Tensor) -> int:
     """The bytes from a tensor's first to its last element."""
     if tensor.numel() == 0:
         return 0

@@ -31,6 +31,10 @@ SETTINGS = {
     "compile": Compile | bool,
     "compile_mode": CompileMode | None,
     "compile_dynamic": bool | None,
+    "dp_replicate": int,
+    "dp_shard": int,
+    "tp": int,
+    "reshard_after_forward": bool | None,
     "density": float | None,
     "seed": int,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -11,6 +11,7 @@ from surefoot.errors import RecipeError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.distributed.tensor.parallel import ParallelStyle
     from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
@@ -38,6 +39,8 @@ _AT_LEAST_ONE = (
     "evaluate_every",
     "evaluation_batches",
     "keep_last",
+    "dp_replicate",
+    "tp",
 )
 
 
@@ -58,6 +61,11 @@ class Recipe:
     that jumps (see docs/train.md) takes the run back to its last checkpoint, and past the samples of that step.
 
     `optimizer` is given the parameters that are trained; with `decay="matrices"`, two groups of them.
+
+    On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`); `dp_shard=-1` is
+    what the others leave. `shard_blocks(model)` gives the modules that are sharded on their own, where those that
+    are found are not the right ones; `tensor_plan(model)` how layers are cut over `tp`, as torch's
+    `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`.
 
     `density` is the share of elements that masks and routing choose, where a plan cannot know it.
 
@@ -92,6 +100,12 @@ class Recipe:
     compile: Compile | bool = "off"
     compile_mode: CompileMode | None = None
     compile_dynamic: bool | None = None
+    dp_replicate: int = 1
+    dp_shard: int = -1
+    tp: int = 1
+    reshard_after_forward: bool | None = None
+    shard_blocks: Callable[[nn.Module], Iterable[nn.Module]] | None = None
+    tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = None
     density: float | None = None
     seed: int = 0
     about: str = ""
@@ -109,6 +123,12 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name}={value} must be at least 1")
+        if self.dp_shard < 1 and self.dp_shard != -1:
+            raise RecipeError(f"dp_shard={self.dp_shard} must be at least 1, or -1 for what the other ranks leave")
+        if self.tp > 1 and self.tensor_plan is None:
+            raise RecipeError(f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how layers are cut")
+        if self.tp > 1 and self.precision == "16-mixed":
+            raise RecipeError("precision='16-mixed' does not go with tp: ranks could scale differently; use bf16-mixed")
         budget_of(self.recompute)
         self.micro_batches()
 

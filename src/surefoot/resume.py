@@ -33,6 +33,8 @@ FREE = {
     "density",
 }
 """What may change on resume without changing a bit of any step."""
+LAYOUT = {"dp_replicate", "dp_shard", "tp", "reshard_after_forward"}
+"""What may change on resume, and changes steps by rounding alone."""
 FAILURES = 3
 """A run that failed so often in a row without a new checkpoint is not started again by itself."""
 
@@ -46,7 +48,7 @@ def folder_for(recipe: Recipe, path: str | None) -> Path:
     return folder
 
 
-def new_run(recipe: Recipe, folder: Path) -> Run:
+def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
     """A run that has not taken a step, written to its directory."""
     source = source_of(recipe)
     run = Run(
@@ -64,6 +66,7 @@ def new_run(recipe: Recipe, folder: Path) -> Run:
         settings=settings_of(recipe),
         source_digest=source_digest(source),
         environment=_environment(),
+        layout=layout,
     )
     if source is not None:
         shutil.copyfile(source, run.source)
@@ -71,8 +74,11 @@ def new_run(recipe: Recipe, folder: Path) -> Run:
     return run
 
 
-def old_run(recipe: Recipe, folder: Path, *, accept_change: bool) -> Run:
-    """The run of a directory, if this recipe may go on with it."""
+def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = "1 rank") -> Run:
+    """The run of a directory, if this recipe may go on with it.
+
+    With other ranks, or the model held otherwise, it is a new attempt: steps taken again may differ by rounding.
+    """
     run, source = read_run(folder), source_of(recipe)
     digest = source_digest(source)
     changes = list(changes_since(run, recipe))
@@ -96,7 +102,8 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool) -> Run:
         starts=run.starts + 1,
         failures=0 if accept_change else run.failures,
         reason="",
-        attempt=run.attempt + accept_change,
+        attempt=run.attempt + (accept_change or run.layout != layout),
+        layout=layout,
         data_identity="" if accept_change else run.data_identity,
         knobs=dict(recipe.knobs),
         settings=settings_of(recipe),
@@ -109,7 +116,7 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
     if run.recipe != recipe.name:
         yield f"it is {run.recipe}, not {recipe.name}"
     before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
-    for name in sorted({*before, *now} - FREE):
+    for name in sorted({*before, *now} - FREE - LAYOUT):
         if before.get(name) != now.get(name):
             yield f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
 

@@ -89,7 +89,7 @@ class Reusing:
         world, kernels, journal = self.tracing.world, self.tracing.kernels, Journal(self.repeats.split)
         before = dict(world.assumptions)
         kernels.too_large.clear()
-        books = self._books(journal)
+        books = self._books(journal, work=self.tracing.work)
         with self.repeats.shortened(times):
             step = self._short_step()
             loaded = self.tracing.loaded(books)
@@ -109,7 +109,7 @@ class Reusing:
     def whole_forward(self) -> list[Entry]:
         """The journal of the first forward of the whole model, and its loss."""
         journal = Journal(self.repeats.split)
-        with self._books(journal) as books:
+        with self._books(journal, work=self.tracing.work) as books:
             batches = next(self.tracing.loaded(books))
             batch = next(batches)  # held until the end, as a step holds it
             kept = self.made.step.loss_of(0, batch)
@@ -140,9 +140,9 @@ class Reusing:
                 beside.memory.book.book(copy.size, "inputs", "", "", copy.tensor)
             made.resume = self.tracing.resumed(beside, None)
 
-    def _books(self, journal: Journal) -> Books:
+    def _books(self, journal: Journal, *, work: bool = False) -> Books:
         """Books that know the whole model and what was built, and write to a journal."""
-        books = Books(kernels=self.tracing.kernels, journal=journal)
+        books = Books(kernels=self.tracing.kernels, journal=journal, work=work)
         books.phases.find(self.made.step.model)
         books.memory.owners.update(self.tracing.books.memory.owners)
         for storage, noted in self._noted:

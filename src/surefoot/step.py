@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,28 @@ import torch
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
 from surefoot.recipe import Recipe
-from surefoot.techniques import accumulate, clip, compile, groups, precision, recompute, schedule
+from surefoot.techniques import (
+    accumulate,
+    buffers,
+    clip,
+    compile,
+    ddp,
+    fsdp,
+    groups,
+    mesh,
+    precision,
+    recompute,
+    schedule,
+    tensor_parallel,
+)
 from surefoot.world import World
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What an update was made from: the loss over all elements of the step, and the gradients' norm before clipping.
+
+    Both, and the count, are of all ranks, and the same on each.
 
     `updated` is False where the update was left out: the scaler met an infinite gradient, or the recipe skips it.
     """
@@ -29,19 +45,31 @@ class Outcome:
 
 
 class Step:
-    """One optimizer update: every micro-batch forward and backward, then one update. `number` counts them."""
+    """One optimizer update: every micro-batch forward and backward, then one update. `number` counts them.
+
+    Of many ranks each has a `Step`; they are built and called together. `model` has the names that the recipe gave it,
+    whatever the layout; `called` is what the loss is given.
+    """
 
     def __init__(self, recipe: Recipe, world: World) -> None:
-        self.recipe, self.device, self.finite = recipe, world.device, world.finite
+        self.recipe, self.device, self.world = recipe, world.device, world
+        self.layout = mesh.layout_of(recipe, rank=world.rank, ranks=world.ranks)
+        self.micro_batches = recipe.micro_batches(self.layout.data_ranks)
+        self.mesh = mesh.mesh_of(self.layout, self.device)
         self.number = 0
         seed_all(recipe.seed)
         with self.device, precision.parameters_in(recipe.precision):
             self.model = recipe.model()
         self.model.train()
+        if self.layout.tp > 1:
+            tensor_parallel.apply(self.model, recipe, self.mesh)
         self.compiled = world.compiles and recipe.compile != "off"
         self.recomputation = recompute.apply(self.model, recipe, compiled=self.compiled)
         if self.compiled:
             compile.apply(self.model, recipe)
+        self.sharding = fsdp.apply(self.model, recipe, self.layout, self.mesh) if self.layout.shards else None
+        self.called = ddp.apply(self.model, self.mesh) if self.layout.replicates else self.model
+        self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
         self.scheduler = schedule.scheduler(recipe, self.optimizer)
@@ -54,13 +82,19 @@ class Step:
 
     def choices(self) -> tuple[str, ...]:
         """What was settled for this model, and why: one sentence each."""
-        kept = precision.in_float32(self.recipe.precision, self.device)
+        kept = precision.in_float32(self.recipe.precision, self.device, sharded=self.layout.shards)
         mixed = [f"precision={self.recipe.precision}: in float32 stays {kept}"] if kept != "everything" else []
-        return (*mixed, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
+        spread = [
+            *(ddp.explain(self.layout) if self.layout.replicates else ()),
+            *(self.sharding.explain() if self.sharding else ()),
+            *(tensor_parallel.explain(self.model, self.layout) if self.layout.tp > 1 else ()),
+        ]
+        return (*mixed, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
-    def evaluate(self, batches: Iterable[Any]) -> torch.Tensor:
-        """The loss over all elements of some batches, in evaluation mode and without gradients.
+    def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> torch.Tensor:
+        """The loss over all elements of some batches, of all ranks, in evaluation mode and without gradients.
 
+        Ranks take turns in the batches and give as many each; those beyond the first `most` of all are not counted.
         Every module is put back into the mode it was in.
         """
         total_loss, total_count = torch.zeros((), device=self.device), 0
@@ -68,49 +102,91 @@ class Step:
         self.model.eval()
         try:
             with torch.no_grad():
-                for batch in batches:
+                for micro_batch, batch in enumerate(batches):
                     loss, count = self._loss(batch)
-                    total_loss, total_count = total_loss + loss, total_count + count
+                    if most is None or self._place(micro_batch) < most:
+                        total_loss, total_count = total_loss + loss, total_count + count
         finally:
             for module in training:
                 module.training = True
+        total_loss, total_count = self._over_ranks(total_loss, total_count)
         return total_loss / total_count
 
     def loss_of(self, micro_batch: int, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
         """The loss of one micro-batch of this step, as a sum and its count; its random numbers are always the same."""
-        seed_all(derive(self.recipe.seed, "step", self.number, "rank", 0, "micro-batch", micro_batch))
+        seed_all(derive(self.recipe.seed, "step", self.number, "rank", 0, "micro-batch", self._place(micro_batch)))
         return self._loss(batch)
 
+    def _place(self, micro_batch: int) -> int:
+        """Which micro-batch of all ranks' this is: ranks take turns. What is drawn for it is the same on any rank."""
+        return micro_batch * self.layout.data_ranks + self.layout.data_rank
+
     def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
-        with precision.autocast(self.recipe.precision, self.device):
+        with self._calling():
             inputs = precision.inputs_in(self.recipe.precision, batch)
-            return accumulate.sum_and_count(self.recipe.loss(self.model, inputs))
+            loss = self.recipe.loss(self.called, inputs)
+            self._means = not isinstance(loss, tuple)
+            return accumulate.sum_and_count(loss)
+
+    def _calling(self) -> AbstractContextManager[None]:
+        """What the model and the loss are computed in; sharded models bring their own formats."""
+        return fsdp.calling() if self.sharding else precision.autocast(self.recipe.precision, self.device)
 
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         reference: torch.Tensor | int | None = None
-        buffers = self._buffers() if self.recipe.nonfinite == "skip" else {}
+        before = self._buffers() if self.recipe.nonfinite == "skip" else {}
         for micro_batch, batch in enumerate(batches):
-            loss, count = self.loss_of(micro_batch, batch)
-            if reference is None:
-                reference, total_count = accumulate.expected(count, self.recipe.micro_batches()), count
-                total_loss = loss.detach()
-            else:
-                total_count, total_loss = total_count + count, total_loss + loss.detach()
-            self.scaler.scale(accumulate.divided(loss, reference)).backward()
+            with self._syncing(micro_batch + 1 == self.micro_batches):
+                loss, count = self.loss_of(micro_batch, batch)
+                if reference is None:
+                    reference, total_count, total_loss = self._expected(count), count, loss.detach()
+                else:
+                    total_count, total_loss = total_count + count, total_loss + loss.detach()
+                self.scaler.scale(accumulate.divided(loss, reference)).backward()
         if reference is None:
             raise RecipeError("a step got no micro-batch; the data ended")
+        if self.layout.ranks > 1 and micro_batch + 1 != self.micro_batches:
+            raise RecipeError(f"a step got {micro_batch + 1} of {self.micro_batches} micro-batches; the data ended")
+        total_loss, total_count = self._over_ranks(total_loss, total_count)
 
         self.scaler.unscale_(self.optimizer)
-        accumulate.normalise(self.parameters, reference, total_count)
+        expected = reference if self.layout.data_ranks == 1 else reference * self.layout.data_ranks
+        accumulate.normalise(self.parameters, expected, total_count)
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
         mean_loss = total_loss / total_count
         updated = self._update(mean_loss, grad_norm)
         if not updated:
-            for buffer, before in buffers.items():
-                buffer.copy_(before)
+            for buffer, value in before.items():
+                buffer.copy_(value)
+        if self.shared_buffers:
+            buffers.agree(self.model, self.shared_buffers)
         self.number += 1
         self.optimizer.zero_grad(set_to_none=True)
         return Outcome(mean_loss, grad_norm, total_count, updated)
+
+    def _syncing(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients are reduced over ranks once, with the last micro-batch."""
+        if self.layout.replicates:
+            return ddp.syncing(self.called, last)
+        return fsdp.syncing(self.model, last) if self.sharding else nullcontext()
+
+    def _expected(self, count: torch.Tensor | int) -> torch.Tensor | int:
+        """What this rank's losses are divided by on the way: near its count, and the same on every rank.
+
+        Gradients are averaged over ranks; so divided, they are brought to the count of all ranks at the end.
+        """
+        if self.layout.data_ranks == 1:
+            return accumulate.expected(count, self.micro_batches)
+        size = 1 if self._means else self.recipe.micro_batch_size * self.recipe.tokens_per_sample
+        return size * self.micro_batches
+
+    def _over_ranks(self, loss: torch.Tensor, count: torch.Tensor | int) -> tuple[torch.Tensor, torch.Tensor | int]:
+        """The sums over all ranks, each share of the data once."""
+        if self.layout.ranks == 1:
+            return loss, count
+        speaks = float(self.layout.speaks)
+        total_loss, total_count = self.world.sum(loss.double() * speaks, count * speaks)
+        return total_loss.to(loss.dtype), total_count
 
     def _buffers(self) -> dict[torch.Tensor, torch.Tensor]:
         """Running statistics as they were: the forward pass of a step that is left out has spoilt them."""
@@ -119,9 +195,10 @@ class Step:
     def _update(self, loss: torch.Tensor, grad_norm: torch.Tensor) -> bool:
         """One update, if there is something finite to make it from."""
         trusted = loss if self.scaler.is_enabled() else loss + grad_norm  # the scaler looks at gradients itself
-        if not self.finite(trusted):
+        if not self.world.finite(trusted):
             if self.recipe.nonfinite == "stop":
                 raise NonFinite(self.number + 1, loss.item(), grad_norm.item())
+            self.scaler.update()
             return False
         scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)

@@ -47,11 +47,11 @@ class Trace:
 class Tracing:
     """Builds a step in a fake world, under the meters, and runs it. Enter it before anything else."""
 
-    def __init__(self, recipe: Recipe, gpu: Gpu | None = None) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, gpu: Gpu | None = None, *, work: bool = False) -> None:
+        self.recipe, self.work = recipe, work
         self.world = FakeWorld(density=recipe.density, gpu=gpu)
         self.kernels = self.world.kernels
-        self.books = Books(kernels=self.kernels)
+        self.books = Books(kernels=self.kernels, work=work)
         self._followers = {
             kind: Follower(expandable_segments=kind == "expandable") for kind in ("classic", "expandable")
         }

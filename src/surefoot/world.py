@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from surefoot.errors import WorldError
+from surefoot.errors import DataError, RecipeError, RunError, WorldError
 from surefoot.fakes import FakeOperators, is_small
 from surefoot.gpu.autocast import autocasting
 from surefoot.gpu.operators import operators
@@ -25,10 +26,15 @@ from surefoot.kernels import Kernels
 from surefoot.recipe import Recipe
 from surefoot.trees import map_tensors
 
+Made = TypeVar("Made")
+SIMPLE = (DataError, RecipeError, RunError, WorldError)
+"""Errors that are their message; others may not survive the way to another process."""
+
 
 class World:
     """Real tensors on the machine's own device. Enter it, build in it, take batches in it."""
 
+    rank = 0
     ranks = 1
     compiles = True
     """Whether a recipe's `compile` holds here: where a step is only looked at, it runs as it was written."""
@@ -43,6 +49,45 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+
+    def sum(self, *numbers: torch.Tensor | float) -> tuple[torch.Tensor, ...]:
+        """The sums of a few numbers over all ranks, in float64."""
+        totals = torch.stack([torch.as_tensor(each, dtype=torch.float64, device=self.device) for each in numbers])
+        if self.ranks > 1:
+            dist.all_reduce(totals)
+        return totals.unbind()
+
+    def gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        """What every rank gives, by rank; all give as many."""
+        if self.ranks == 1:
+            return [list(numbers)]
+        mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        everyone = [torch.empty_like(mine) for _ in range(self.ranks)]
+        dist.all_gather(everyone, mine)
+        return [each.tolist() for each in everyone]
+
+    def hand_out(self, value: Made, rank: int) -> Made:
+        """What one rank gives, on every rank."""
+        if self.ranks == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=rank)
+        return box[0]
+
+    def from_first(self, work: Callable[[], Made]) -> Made:
+        """What rank 0 makes, on every rank; what it refuses, is refused on every rank."""
+        if self.ranks == 1:
+            return work()
+        try:
+            made = work() if self.rank == 0 else None
+        except Exception as error:
+            self.hand_out((None, error if type(error) in SIMPLE else WorldError(f"rank 0 failed: {error!r}")), 0)
+            raise
+        made, refusal = self.hand_out((made, None), 0)
+        if refusal is not None:
+            refusal.told = True
+            raise refusal
+        return made
 
     def fit(self, recipe: Recipe) -> Recipe:
         """The recipe as it runs here."""
@@ -59,6 +104,40 @@ class World:
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device)
+
+
+class RealWorld(World):
+    """Real tensors on every rank that torchrun started: this process is one of them, or alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        if self.ranks > 1 and self.device.type != "cpu":
+            torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
+            self.device = torch.device(self.device.type, torch.accelerator.current_device_index())
+
+    def __enter__(self) -> Self:
+        if self.ranks > 1 and not dist.is_initialized():
+            backend, store = dist.get_default_backend_for_device(self.device), agent_store("ranks")
+            if store is None:
+                dist.init_process_group(backend)
+            else:
+                dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.ranks)
+            self._entered.callback(dist.destroy_process_group)
+        return self
+
+
+def agent_store(name: str) -> dist.Store | None:
+    """A store of torchrun's own process, which outlives ranks; None where there is none.
+
+    All restarts share it. torch 2.13 does not tell them apart: ranks that were started again would read where their
+    dead predecessors listened. So each start has its own prefix.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return dist.PrefixStore(f"surefoot/{os.environ['TORCHELASTIC_RESTART_COUNT']}/{name}", store)
 
 
 class TinyWorld(World):

@@ -1,42 +1,130 @@
-"""Whether arithmetic or memory holds a module up."""
+"""Roofline, collectives and the cost of a run: hand sums."""
 
-from surefoot.costs.roofline import Ceilings, bound, module_shares, seen_ceilings
-from surefoot.records.profile import Profile
-from surefoot.records.report import ModuleShare
-from surefoot.records.tally import Account, Tally
-from surefoot.records.usage import Usage
+import math
 
-ROOF = Ceilings(flops_per_second=1e12, bytes_per_second=1e11, source="made up")
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
+from surefoot.costs import collectives
+from surefoot.costs.napkin import napkin
+from surefoot.costs.roofline import Ceilings, ceilings_of, seconds_of, step_time
+from surefoot.costs.run_cost import best_interval, run_cost
+from surefoot.errors import UnknownDevice
+from surefoot.hardware import cluster, datasheet
+from surefoot.records.work import Work
 
-def test_the_ridge_divides_memory_from_compute():
-    assert ROOF.ridge == 10
-    assert ROOF.at(1) == 1e11
-    assert ROOF.at(100) == 1e12
-    assert bound(ModuleShare("a", 0, 2000, 100, 1), ROOF) == "compute"
-    assert bound(ModuleShare("a", 0, 500, 100, 1), ROOF) == "memory"
-    assert bound(ModuleShare("a", 0, 0, 0, 1), ROOF) == ""
-    assert bound(ModuleShare("a", 0, 500, 100, 1), None) == ""
+CEILINGS = Ceilings({"bf16": 100e12, "fp32": 10e12}, 1e12, kernel_seconds=5e-6)
 
 
-def test_ceilings_are_what_was_reached_and_slivers_do_not_count():
-    shares = [
-        ModuleShare("a", 0, 1e9, 1e6, 1.0),
-        ModuleShare("b", 0, 1e6, 1e8, 1.0),
-        ModuleShare("c", 0, 1e9, 1e9, 1e-4),
-    ]
-    roof = seen_ceilings(shares)
-    assert (roof.flops_per_second, roof.bytes_per_second) == (1e9, 1e8)
-    assert seen_ceilings([]) is None
+def work(**of):
+    plain = {"phase": "forward", "module": "", "operator": "mm", "format": "bf16", "flops": 0, "bytes_moved": 0}
+    return Work(**{**plain, **of})
 
 
-def test_shares_of_a_module_come_from_every_meter():
-    usage = Usage(Tally.of([Account("memory/activations/a", 8, "bytes"), Account("flops/forward/a", 30, "FLOP")]))
-    counted = Tally.of([Account("moved/forward/a", 5, "bytes"), Account("moved/backward/a", 6, "bytes")])
-    traced = Tally.of(
-        [Account("time/forward/a/aten::mm", 2.0, "seconds"), Account("time/load/-/python", 1.0, "seconds")]
-    )
-    profile = Profile("r", {}, "cpu", 1, usage, usage, 1, (3.0,), Tally(), counted=counted, traced=traced)
-    first, second = module_shares(profile)
-    assert first == ModuleShare("a", 8, 30, 11, 2.0)
-    assert (second.module, second.seconds) == ("-", 1.0)
+def test_the_slowest_of_three_bounds_an_operator():
+    assert seconds_of(work(flops=10**12), CEILINGS) == (0.01, "compute")
+    assert seconds_of(work(flops=10**12, format="fp32"), CEILINGS) == (0.1, "compute")
+    assert seconds_of(work(bytes_moved=10**9), CEILINGS) == (0.001, "memory")
+    assert seconds_of(work(flops=1, bytes_moved=1), CEILINGS) == (5e-6, "overhead")
+
+
+def test_a_wave_that_is_not_full_takes_as_long_as_a_full_one():
+    ceilings = Ceilings({"bf16": 1e12}, 1e15, kernel_seconds=0, processors=4)
+    full = work(flops=2 * 256 * 256 * 64, shape=(1, 256, 256, 64))
+    more = work(flops=2 * 256 * 257 * 64, shape=(1, 256, 257, 64))
+    assert seconds_of(full, ceilings)[0] == pytest.approx(full.flops / 1e12)
+    assert seconds_of(more, ceilings)[0] == pytest.approx(2 * full.flops / 1e12)
+
+
+def test_a_step_adds_up_by_phase_by_module_and_by_bound():
+    works = [work(flops=10**12, calls=3, module="a"), work(bytes_moved=10**9, phase="backward", module="b", calls=2)]
+    time = step_time(works, CEILINGS, flops=3e12, peak_flops=3e14)
+    assert time.seconds == pytest.approx(0.032)
+    assert time.phases == pytest.approx({"forward": 0.03, "backward": 0.002})
+    assert time.bounds == pytest.approx({"compute": 0.03, "memory": 0.002})
+    assert list(time.modules) == ["a", "b"]
+    assert time.flops_only_seconds == pytest.approx(0.01)
+
+
+def test_a_device_without_peak_or_bandwidth_has_no_time():
+    with pytest.raises(UnknownDevice, match="rtx-a6000 states no peak or no memory bandwidth"):
+        ceilings_of(datasheet("rtx-a6000"))
+
+
+def test_what_is_reached_is_measured_where_it_was_and_the_median_elsewhere():
+    assert ceilings_of(datasheet("h100-sxm")).flops["bf16"] == pytest.approx(794.5e12)
+    assert 0.5 < ceilings_of(datasheet("l4")).flops["bf16"] / datasheet("l4").dense_flops["bf16"] < 0.9
+
+
+# ------------------------------------------------------------------------------------------- collectives
+
+
+def test_an_all_reduce_in_a_node_by_hand():
+    eight = cluster("8xh100-sxm")
+    group = collectives.group_of(eight, ranks=8)
+    expected = 2 * 7 * 5e-6 / 2 + 2 * 7 / 8 * 1e9 / (0.8 * 450e9)
+    assert collectives.seconds_of("all-reduce", 1e9, eight, group) == pytest.approx(expected)
+
+
+@given(some.sampled_from(["all-reduce", "all-gather", "reduce-scatter"]), some.floats(1e3, 1e12), some.integers(2, 512))
+def test_more_bytes_take_longer_and_an_all_reduce_is_its_two_halves(kind, size, ranks):
+    many = cluster("512xh100-sxm")
+    group = collectives.group_of(many, ranks=ranks)
+    seconds = collectives.seconds_of(kind, size, many, group)
+    assert collectives.seconds_of(kind, 2 * size, many, group) > seconds
+    halves = sum(collectives.seconds_of(half, size, many, group) for half in ("reduce-scatter", "all-gather"))
+    assert collectives.seconds_of("all-reduce", size, many, group) == pytest.approx(halves)
+
+
+def test_between_nodes_each_device_has_its_share_of_the_network():
+    two_nodes = cluster("16xh100-sxm")
+    across = collectives.group_of(two_nodes, ranks=2, stride=8)
+    assert collectives.link_bandwidth(two_nodes, across) == pytest.approx(0.8 * 400e9 / 8)
+    with pytest.raises(UnknownDevice, match="give one with --network"):
+        collectives.link_bandwidth(cluster("16xa100-sxm-80gb"), across)
+
+
+# ------------------------------------------------------------------------------------------- the run
+
+
+@given(some.floats(0.1, 100), some.floats(1e-7, 1e-4))
+def test_the_best_interval_loses_least(save_seconds, failures_per_second):
+    def lost(interval: float) -> float:
+        return save_seconds / interval + failures_per_second * (interval + save_seconds) / 2
+
+    best = best_interval(save_seconds, failures_per_second)
+    assert lost(best) <= 1.06 * min(lost(best * 2**n) for n in (-3, -2, -1, 1, 2, 3))
+
+
+def test_days_and_dollars_of_a_run_by_hand():
+    machines = cluster("8xh100-sxm", dollars_per_hour=2.0)
+    cost = run_cost(machines, steps=1000, tokens_per_step=10, step_seconds=3.6, failures_per_device_hour=0)
+    assert (cost.seconds, cost.device_hours, cost.dollars, cost.goodput) == (3600, 8, 16, 1)
+    assert cost.kilowatt_hours == pytest.approx(8 * 0.7)
+    assert cost.tokens == 10_000
+
+
+def test_failures_cost_what_is_taken_again():
+    machines = cluster("16384xh100-sxm")
+    cost = run_cost(machines, steps=100_000, tokens_per_step=1, step_seconds=10, save_seconds=5)
+    assert cost.failures == pytest.approx(cost.seconds / 86400 * 419 / 54)
+    assert 0.9 < cost.goodput < 0.99
+    assert 60 < cost.save_interval_seconds < 3600
+
+
+# ------------------------------------------------------------------------------------------- the napkin
+
+
+def test_sums_that_people_know_by_heart():
+    many = napkin(cluster("1024xh100-sxm"), parameters=70e9, tokens=15e12)
+    assert many.seconds / 86400 == pytest.approx(144, abs=0.5)
+    eight = napkin(cluster("8xh100-sxm"), days=14)
+    assert eight.held_parameters == 40e9
+    assert eight.peak_flops_in_days == pytest.approx(9.57e21, rel=1e-3)
+    assert napkin(cluster("8xh100-sxm"), days=7).peak_flops_in_days == pytest.approx(4.785e21, rel=1e-3)
+    four = napkin(cluster("4xa100-sxm-80gb"), parameters=350e6, step_seconds=0.08)
+    assert four.gradient_bytes == 1.4e9
+    assert four.all_reduce_seconds == pytest.approx(7e-3)
+    assert four.speedup == pytest.approx(3.7, abs=0.05)
+    assert math.isclose(four.all_reduce_seconds / 2, 3.5e-3)

@@ -1,5 +1,6 @@
 """Held-out bits per byte: comparable between tokenizers, and falling when a model learns."""
 
+import json
 import math
 import sysconfig
 from pathlib import Path
@@ -13,9 +14,11 @@ from surefoot.data.formats import open_corpus
 from surefoot.data.held_out import bits_per_byte, held_out, held_out_batches
 from surefoot.data.tokenize import tokenize
 from surefoot.errors import DataError
+from surefoot.records.run import read_run
 from surefoot.step import Step
 from surefoot.world import World
 from tests.data.corpora import random_documents, write_corpus
+from tests.test_cli_data import surefoot
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 
@@ -70,6 +73,19 @@ def test_a_model_learns_from_a_tokenised_corpus(tmp_path, packed):
 
 
 @pytest.mark.long
-def test_a_model_learns_from_sixteen_thousand_byte_pairs(tmp_path):
-    before, after = falls(tmp_path, 16_384, "**/*.py", "max_steps=200", "global_batch_tokens=4096")
-    assert after < 0.6 * before
+def test_the_command_learns_from_sixteen_thousand_byte_pairs(tmp_path, monkeypatch):
+    """Python's own sources, from text to held-out bits per byte, as a person types it."""
+    pytest.importorskip("datatrove")
+    monkeypatch.chdir(tmp_path)
+    words = ("--to", "corpus", "--tokenizer", "bpe:16384", "--held-out", "0.02", "--json")
+    made = json.loads(surefoot("data", "tokenize", f"code={STDLIB}/**/*.py", *words).stdout)
+    assert (made["vocabulary"], made["dtype"]) == (16_384, "uint16")
+    size = ("layers=2", "width=128", "heads=4", "context=128", "global_batch_tokens=4096", "max_steps=100")
+    done = surefoot("train", "gpt", "corpus=corpus", *size, "--run", "run")
+    assert done.exit_code == 0, done.output
+    run = read_run("run")
+    bits = [run.bits_per_byte(row.evaluation_loss) for row in run.rows() if row.evaluation_loss is not None]
+    print([f"{each:.4f}" for each in bits])
+    assert len(bits) == 10
+    assert bits[-1] < 0.8 * bits[0]
+    assert f"= {bits[-1]:.4f} bits/byte" in done.stdout

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
+from surefoot.data import shards
 from surefoot.data.formats import open_corpus
-from surefoot.data.pages import PAGE, PagedFile, _write_hashes, pages_beside
+from surefoot.data.hash_tree import PAGE, pages_beside, write_hashes
+from surefoot.data.pages import MappedFile, ReadFile, hash_pages
 from surefoot.data.shards import ShardWriter
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import DataError
@@ -64,6 +68,13 @@ def written(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(params=["mapped", "read"])
+def how(request, monkeypatch):
+    """Small corpora are mapped, large ones are read."""
+    if request.param == "read":
+        monkeypatch.setattr(shards, "MAPPED_BYTES", 0)
+
+
 def read_everything(folder: Path) -> None:
     """As training reads it: all windows, in batches, and the ends of all documents."""
     corpus = open_corpus(folder)
@@ -102,11 +113,13 @@ def flips_caught(folder: Path, tries: int) -> None:
     read_everything(folder)
 
 
+@pytest.mark.usefixtures("how")
 def test_one_flipped_bit_anywhere_is_caught_and_named(written):
     flips_caught(written, 60)
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("how")
 def test_five_hundred_flipped_bits_are_caught_and_named(written):
     flips_caught(written, 500)
 
@@ -120,6 +133,7 @@ def test_without_verification_a_flipped_bit_goes_unseen(written):
     assert np.flatnonzero(before != after).tolist() == [1234]
 
 
+@pytest.mark.usefixtures("how")
 def test_a_replaced_shard_of_equal_size_is_refused(written, tmp_path):
     folder = tmp_path / "corpus"
     shutil.copytree(written, folder)
@@ -140,6 +154,7 @@ def test_a_replaced_shard_of_equal_size_is_refused(written, tmp_path):
     assert TokenWindows(open_corpus(folder), 100).identity() != before
 
 
+@pytest.mark.usefixtures("how")
 def test_a_cut_shard_is_refused(written, tmp_path):
     folder = tmp_path / "corpus"
     shutil.copytree(written, folder)
@@ -163,42 +178,76 @@ def test_a_changed_manifest_is_refused(written, tmp_path):
         open_corpus(folder)
 
 
+@pytest.mark.parametrize("kind", [MappedFile, ReadFile])
 @settings(max_examples=20, deadline=None)
 @given(pages=st.sampled_from([1, 2, 511, 512, 513, 1025, 512 * 512, 512 * 512 + 1]), tail=st.integers(1, PAGE))
-def test_hashes_of_hashes_fix_a_file_of_any_size(pages, tail, tmp_path_factory):
+def test_hashes_of_hashes_fix_a_file_of_any_size(kind, pages, tail, tmp_path_factory):
     """Up to three levels; a damaged hash on any level is found when it is needed, and not before."""
     path = tmp_path_factory.mktemp("tree") / "file"
     path.touch()
     os.truncate(path, (pages - 1) * PAGE + tail)
     digest = hash_pages_of_zeros(path)
-    file = PagedFile(path, digest)
-    size = len(file.bytes)
-    file.check([0, size - 1, size // 2], 1)
+    file = kind(path, digest)
+    for first in (0, file.size - 1, file.size // 2):
+        assert bytes(file.read(first, 1)) == b"\0"
     last = (pages - 1) // 512
     flip(pages_beside(path), 8 * PAGE * last + 5)
     with pytest.raises(DataError, match=r"file\.pages is damaged|end of .*file\.pages"):
-        PagedFile(path, digest).check([size - 1], 1)
+        kind(path, digest).read(file.size - 1, 1)
     if last:
-        PagedFile(path, digest).check([0], 1)
+        kind(path, digest).read(0, 1)
 
 
-def test_a_long_read_checks_every_page_of_hashes(tmp_path):
+@pytest.mark.parametrize("kind", [MappedFile, ReadFile])
+def test_a_long_read_checks_every_page_of_hashes(kind, tmp_path):
     """A page and its hash are both replaced, between two pages of hashes that are known to be sound."""
     path = tmp_path / "file"
     path.touch()
     os.truncate(path, 3 * 512 * PAGE)
-    file = PagedFile(path, hash_pages_of_zeros(path))
-    file.check([0, 3 * 512 * PAGE - 1], 1)
+    file = kind(path, hash_pages_of_zeros(path))
+    file.read(0, 1)
+    file.read(3 * 512 * PAGE - 1, 1)
     with path.open("r+b") as tokens, pages_beside(path).open("r+b") as hashes:
         tokens.seek(700 * PAGE)
         tokens.write(b"\1" * PAGE)
         hashes.seek(700 * 8)
         hashes.write(xxh3_64_intdigest(b"\1" * PAGE).to_bytes(8, "little"))
     with pytest.raises(DataError, match=r"file\.pages is damaged: page 1,"):
-        file.check([0], 3 * 512 * PAGE)
+        file.read(0, 3 * 512 * PAGE)
+
+
+def test_more_shards_than_a_process_may_open_files(tmp_path):
+    """With a limit of 100 files, each of 60 shards is read twice; open shards take two files."""
+    write_corpus(tmp_path, {f"s{number}": random_documents(1, 300, seed=number) for number in range(60)})
+    script = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+from surefoot.data import shards
+from surefoot.data.formats import open_corpus
+for shards.MAPPED_BYTES in (shards.MAPPED_BYTES, 0):
+    corpus = open_corpus({str(tmp_path)!r})
+    for _ in range(2):
+        for number, shard in enumerate(corpus.manifest.shards):
+            corpus.tokens(number, 0, shard.tokens)
+            corpus.ends(number)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@given(first=st.integers(0, 9999), length=st.integers(1, 9999))
+@settings(max_examples=60, deadline=None)
+def test_a_map_and_a_read_give_the_same_bytes(first, length, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "both"
+    content = np.random.default_rng(0).bytes(10_000)
+    path.write_bytes(content)
+    digest, end = hash_pages(path), min(first + length, 10_000)
+    for kind in (MappedFile, ReadFile):
+        for each in (kind(path, digest), kind(path)):
+            each.advise(first, end - first)
+            assert bytes(each.read(first, end - first)) == content[first:end]
 
 
 def hash_pages_of_zeros(path: Path) -> str:
     whole, tail = divmod(path.stat().st_size, PAGE)
     hashes = [xxh3_64_intdigest(bytes(PAGE))] * whole + [xxh3_64_intdigest(bytes(tail))] * bool(tail)
-    return _write_hashes(pages_beside(path), hashes)
+    return write_hashes(pages_beside(path), hashes)

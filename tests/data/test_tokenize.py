@@ -163,6 +163,32 @@ def test_an_executor_that_only_submits_leaves_the_manifest_for_later(texts, tmp_
     assert tokenize([str(texts)], tmp_path / "corpus").documents == 8
 
 
+RAY = """
+import sys
+from functools import partial
+from surefoot.data import tokenize as module
+module.SMALL_TASK_BYTES = 1 << 18
+if __name__ == "__main__":
+    import ray
+    from datatrove.executor import RayPipelineExecutor
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    on_ray = partial(RayPipelineExecutor, workers=2, mem_per_cpu_gb=1)
+    for name, executor in (("here", None), ("there", on_ray)):
+        module.tokenize([f"code={sys.argv[1]}/[a-d]*.py"], name, tokenizer="bpe:500", held_out=0.1, executor=executor)
+    ray.shutdown()
+"""
+
+
+@pytest.mark.long
+def test_a_job_on_ray_makes_the_same_files(tmp_path):
+    pytest.importorskip("ray")
+    (tmp_path / "job.py").write_text(RAY)
+    command = [sys.executable, "job.py", str(STDLIB[0].parent)]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)
+    assert len(digests(tmp_path / "there")) > 20
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+
+
 def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
     with pytest.raises(DataError, match="no files of text"):
         tokenize([f"{texts}/*.none"], tmp_path / "corpus")

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surefoot.data import shards
 from surefoot.data.formats import open_corpus
 from surefoot.data.order import sample_ids
 from surefoot.data.windows import TokenWindows
@@ -16,11 +17,14 @@ from surefoot.errors import DataError
 from tests.data.corpora import random_documents, write_corpus
 
 
-@pytest.fixture(scope="module", params=[1, 3])
+@pytest.fixture(scope="module", params=[(1, "mapped"), (3, "mapped"), (1, "read"), (3, "read")], ids=str)
 def corpus(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("windows")
-    write_corpus(folder, {f"s{seed}": random_documents(30, 300, seed=seed) for seed in range(request.param)})
-    return open_corpus(folder)
+    folder, (count, how) = tmp_path_factory.mktemp("windows"), request.param
+    write_corpus(folder, {f"s{seed}": random_documents(30, 300, seed=seed) for seed in range(count)})
+    with pytest.MonkeyPatch.context() as patch:
+        if how == "read":
+            patch.setattr(shards, "MAPPED_BYTES", 0)
+        yield open_corpus(folder)
 
 
 @settings(max_examples=30, deadline=None)

@@ -63,6 +63,12 @@ class Checkpoint:
                 tensor.detach().copy_(tensors[saved[place].name])
         return map_leaves(lambda place, leaf: given.get(place, tensors[leaf.name]) if place in saved else leaf, outline)
 
+    def read(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Fills some tensors with those of the same names, as the outline has them, verified."""
+        if not self._verified:
+            self.verify()
+        read_tensors(self.path, self._manifest().files, tensors)
+
     def _damage(self) -> str | None:
         """What is wrong with this rank's share of the files."""
         files = sorted(self._manifest().files.items())[self._ranks.rank :: self._ranks.size]

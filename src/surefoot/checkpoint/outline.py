@@ -72,8 +72,10 @@ def leaves(tree: Any) -> list[tuple[Place, Any]]:
 
 
 def _memory(tensor: torch.Tensor) -> Any:
-    """Equal for two tensors that are one. Ranks must agree on names, and a shard may be empty: DTensors stay apart."""
-    if isinstance(tensor, DTensor) or tensor.numel() == 0:
+    """Equal for two tensors that are one. Ranks must agree on names, and shards can be empty: DTensors go by object."""
+    if isinstance(tensor, DTensor):
+        return id(tensor)
+    if tensor.numel() == 0:
         return object()
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 

@@ -73,10 +73,12 @@ def _names(model: torch.nn.Module) -> dict[torch.Tensor, str]:
 
 
 def _live(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer under all of its names, also those that a state dict leaves out."""
+    """Every parameter and buffer under all of its names, also those that a state dict leaves out; tied ones as one."""
     parameters = _bare(model).named_parameters(remove_duplicate=False)
     buffers = _bare(model).named_buffers(remove_duplicate=False)
-    return {_plain(name): tensor.detach() for name, tensor in (*parameters, *buffers)}
+    named = {_plain(name): tensor for name, tensor in (*parameters, *buffers)}
+    detached = {id(tensor): tensor.detach() for tensor in named.values()}
+    return {name: detached[id(tensor)] for name, tensor in named.items()}
 
 
 def _extra(model: torch.nn.Module) -> State:

@@ -1,4 +1,7 @@
-"""Sums that fit on a napkin: training time from 6ND, and the largest model that fits its states."""
+"""Sums that fit on a napkin: training time from 6ND, the largest model that fits its states, one all-reduce."""
+
+from surefoot.hardware import Cluster
+from surefoot.records.napkin import Napkin
 
 ADAMW_FP32_BYTES = 4 + 4 + 8  # parameter, gradient, two moments, each in float32
 FLOPS_PER_PARAMETER_TOKEN = 6  # 2 forward, 4 backward
@@ -25,3 +28,51 @@ def tensor_bytes(*shape: int, bytes_per_element: int = 4) -> int:
     for size in shape:
         elements *= size
     return elements * bytes_per_element
+
+
+def ring_seconds(*, size_bytes: float, devices: int, bytes_per_second: float) -> float:
+    """An all-reduce by a ring: each device sends 2 (n - 1) / n of the data, one way, while it receives as much."""
+    return 2 * (devices - 1) / devices * size_bytes / bytes_per_second
+
+
+def napkin(
+    cluster: Cluster,
+    *,
+    mfu: float = 0.5,
+    number_format: str = "bf16",
+    parameters: float | None = None,
+    tokens: float | None = None,
+    days: float | None = None,
+    step_seconds: float | None = None,
+) -> Napkin:
+    """All sums that the given numbers allow."""
+    device, count = cluster.device, cluster.count
+    peak = device.dense_flops.get(number_format, 0.0)
+    needed = seconds = dollars = gradients = reduce_seconds = speedup = None
+    if parameters is not None and tokens is not None:
+        needed = training_flops(parameters=parameters, tokens=tokens)
+        if peak:
+            seconds = needed / (count * peak * mfu)
+            dollars = seconds / 3600 * count * cluster.dollars_per_hour if cluster.dollars_per_hour else None
+    if parameters is not None and 1 < count <= cluster.per_node and device.link_bandwidth:
+        gradients = 4 * parameters
+        reduce_seconds = ring_seconds(size_bytes=gradients, devices=count, bytes_per_second=device.link_bandwidth)
+        speedup = None if step_seconds is None else count * step_seconds / (step_seconds + reduce_seconds)
+    return Napkin(
+        devices=cluster.name,
+        peak_flops=peak,
+        mfu=mfu,
+        held_parameters=largest_model(devices=count, memory_bytes=device.memory_bytes),
+        parameters=parameters,
+        tokens=tokens,
+        training_flops=needed,
+        seconds=seconds,
+        dollars=dollars,
+        days=days,
+        flops_in_days=None if days is None else days * 86400 * count * peak * mfu,
+        peak_flops_in_days=None if days is None else days * 86400 * count * peak,
+        gradient_bytes=gradients,
+        all_reduce_seconds=reduce_seconds,
+        link_bandwidth=device.link_bandwidth if gradients else None,
+        speedup=speedup,
+    )

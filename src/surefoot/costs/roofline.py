@@ -1,86 +1,119 @@
-"""Roofline: whether a module is held up by arithmetic or by memory, from its FLOPs, its bytes and its seconds."""
+"""Roofline: seconds of each operator on a device, from its FLOPs, the bytes it moves and what a launch costs.
+
+An operator takes as long as the slowest of the three: its FLOPs at the rate that matrix products really reach, its
+bytes at the rate that memory really gives, or the shortest time that a kernel can take. What a device reaches stands
+apart from what its datasheet promises.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from surefoot.costs.spent import OUTSIDE
-from surefoot.records.profile import Profile
-from surefoot.records.report import ModuleShare
-from surefoot.records.tally import Tally
+from surefoot.errors import UnknownDevice
+from surefoot.hardware import Datasheet, datasheet, known_devices
+from surefoot.records.step_time import StepTime
+from surefoot.records.work import Work
 
-NOTICED = 0.005
-"""A module with a smaller share of the seconds says nothing of what the machine can do."""
+MEMORY_SHARE = 0.85
+"""Of a datasheet's memory bandwidth that large elementwise kernels reach. Assumed."""
+
+ATTENTION_SHARE = 0.7
+"""Of the rate of large matrix products that fused attention reaches. Assumed."""
+
+KERNEL_SECONDS = 4e-6
+"""The shortest time from one kernel to the next. Assumed."""
+
+TILE = 128
+"""Rows and columns of a result that one multiprocessor computes at once."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device can do at most, and who says so. They cross at the ridge, in FLOP per byte."""
+    """What a device reaches: FLOP/s of large matrix products by number format, bytes per second, seconds of a kernel.
 
-    flops_per_second: float
-    bytes_per_second: float
-    source: str
+    With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did.
+    """
 
-    @property
-    def ridge(self) -> float:
-        """Below it memory is the limit, above it arithmetic."""
-        return self.flops_per_second / self.bytes_per_second
-
-    def at(self, intensity: float) -> float:
-        """FLOP/s that the roofline allows."""
-        return min(self.flops_per_second, intensity * self.bytes_per_second)
+    flops: dict[str, float]
+    memory_bandwidth: float
+    kernel_seconds: float = KERNEL_SECONDS
+    attention_share: float = ATTENTION_SHARE
+    processors: int = 0
+    assumptions: tuple[str, ...] = field(default=())
 
 
-def seen_ceilings(shares: Iterable[ModuleShare]) -> Ceilings | None:
-    """The highest rates that any module of these reached: at least this much the machine can do."""
-    noticed = [each for each in shares if each.seconds > 0]
-    least = NOTICED * sum(each.seconds for each in noticed)
-    noticed = [each for each in noticed if each.seconds >= least]
-    flops = max((each.flops / each.seconds for each in noticed), default=0.0)
-    moved = max((each.moved_bytes / each.seconds for each in noticed), default=0.0)
-    return Ceilings(flops, moved, "the highest rates of any module in this profile") if flops and moved else None
+def ceilings_of(sheet: Datasheet) -> Ceilings:
+    """What a device of this datasheet is taken to reach."""
+    if not sheet.memory_bandwidth or not sheet.dense_flops:
+        raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth: no time follows")
+    share = reached_share(sheet)
+    where = "as measured" if _measured_share(sheet) else "the median of the devices that were measured"
+    return Ceilings(
+        {name: share * peak for name, peak in sheet.dense_flops.items()},
+        MEMORY_SHARE * sheet.memory_bandwidth,
+        processors=sheet.processors,
+        assumptions=(
+            f"matrix products reach {share:.0%} of the datasheet's peak, {where}; "
+            f"attention {ATTENTION_SHARE:.0%} of that",
+            f"other operators reach {MEMORY_SHARE:.0%} of its memory bandwidth; a kernel takes at least "
+            f"{KERNEL_SECONDS * 1e6:.0f} us",
+        ),
+    )
 
 
-def bound(share: ModuleShare, ceilings: Ceilings | None) -> str:
-    """`compute` or `memory`; empty where nothing was counted."""
-    if ceilings is None or not share.moved_bytes:
-        return ""
-    return "compute" if share.flops / share.moved_bytes >= ceilings.ridge else "memory"
+def reached_share(sheet: Datasheet) -> float:
+    """Of the dense peak, by large matrix products in bf16: as measured, else the median of what was measured."""
+    return _measured_share(sheet) or statistics.median(
+        share for share in map(_measured_share, map(datasheet, known_devices())) if share
+    )
 
 
-def module_shares(profile: Profile) -> list[ModuleShare]:
-    """What each module takes of a step: memory at the peak, FLOPs, bytes moved and seconds; most seconds first."""
-    memory, flops = (_by_module(profile.steady.tally, name) for name in ("memory", "flops"))
-    moved, seconds = _by_module(profile.counted, "moved"), _by_module(profile.traced, "time")
-    shares = [
-        ModuleShare(
-            module, int(memory.get(module, 0)), flops.get(module, 0), moved.get(module, 0), seconds.get(module, 0)
-        )
-        for module in sorted({*memory, *flops, *moved, *seconds})
-    ]
-    return sorted(shares, key=lambda each: -each.seconds)
+def _measured_share(sheet: Datasheet) -> float:
+    reached, peak = (sheet.reached_flops or {}).get("bf16", 0.0), sheet.dense_flops.get("bf16", 0.0)
+    return reached / peak if peak else 0.0
 
 
-def operator_seconds(profile: Profile) -> dict[str, float]:
-    """Seconds of a step by operator, most first."""
-    found: dict[str, float] = {}
-    for account in profile.traced.accounts:
-        operator = account.name.split("/", 3)[3]
-        found[operator] = found.get(operator, 0) + account.amount
-    return _most_first(found)
+def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
+    """Of one call, and what bounds it: compute, memory or overhead."""
+    peak = ceilings.flops.get(work.format) or ceilings.flops.get("fp32") or max(ceilings.flops.values())
+    if "attention" in work.operator:
+        peak *= ceilings.attention_share
+    compute = work.flops / (peak * _filled(work.shape, ceilings.processors))
+    memory = work.bytes_moved / ceilings.memory_bandwidth
+    slowest = max(compute, memory, ceilings.kernel_seconds)
+    bound = "compute" if slowest == compute else "memory" if slowest == memory else "overhead"
+    return slowest, bound
 
 
-def _by_module(tally: Tally, name: str) -> dict[str, float]:
-    """`NAME/KIND/MODULE...` by module."""
-    found: dict[str, float] = {}
-    for account in tally.accounts:
-        first, *rest = account.name.split("/", 3)
-        if first == name:
-            module = (rest[1] if len(rest) > 1 else "") or OUTSIDE
-            found[module] = found.get(module, 0) + account.amount
-    return found
+def _filled(shape: tuple[int, ...], processors: int) -> float:
+    """The share of the last wave's work that is asked for: tiles hang over the edges, and waves are not full."""
+    if not shape or not processors:
+        return 1.0
+    many, rows, columns, _ = shape
+    down, across = math.ceil(rows / TILE), math.ceil(columns / TILE)
+    tiles = many * down * across
+    waves = math.ceil(tiles / processors)
+    return (many * rows * columns) / (waves * processors * TILE * TILE)
 
 
-def _most_first(amounts: Mapping[str, float]) -> dict[str, float]:
-    return dict(sorted(amounts.items(), key=lambda item: -item[1]))
+def step_time(works: Iterable[Work], ceilings: Ceilings, *, flops: float = 0, peak_flops: float = 0) -> StepTime:
+    """The time of one step on one device, without communication."""
+    phases: dict[str, float] = {}
+    bounds: dict[str, float] = {}
+    modules: dict[str, float] = {}
+    for work in works:
+        seconds, bound = seconds_of(work, ceilings)
+        seconds *= work.calls
+        for totals, name in ((phases, work.phase), (bounds, bound), (modules, work.module)):
+            totals[name] = totals.get(name, 0.0) + seconds
+    return StepTime(
+        seconds=sum(phases.values()),
+        phases=phases,
+        bounds=bounds,
+        modules=dict(sorted(modules.items(), key=lambda item: -item[1])),
+        flops_only_seconds=flops / peak_flops if peak_flops else 0.0,
+        assumptions=ceilings.assumptions,
+    )

@@ -36,8 +36,9 @@ class Batches(Iterator[Any]):
     `taken` holds the numbers of the samples handed out since it was last emptied. `identity` names the data.
     """
 
-    def __init__(self, numbered: Iterator[tuple[list[int], Any]], identity: str = "") -> None:
-        self._numbered, self.identity, self.taken = numbered, identity, list[int]()
+    def __init__(self, numbered: Iterator[tuple[list[int], Any]], dataset: Dataset[Any] | None = None) -> None:
+        self._numbered, self.dataset, self.taken = numbered, dataset, list[int]()
+        self.identity = "" if dataset is None else _identity(dataset)
 
     def __iter__(self) -> Self:
         return self
@@ -54,8 +55,8 @@ class Batches(Iterator[Any]):
         self._numbered = iter(())
 
 
-def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False) -> Batches:
-    """The micro-batches of a recipe's data from one step on.
+def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank: int = 0, ranks: int = 1) -> Batches:
+    """The micro-batches of a recipe's data from one step on; of `ranks` that share them, those of one rank.
 
     With `ahead`, they are made ready before they are asked for: by the recipe's worker processes, or by one
     thread where the data set says that it draws no random numbers.
@@ -64,7 +65,9 @@ def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False) -> B
         recipe.data(),
         size=recipe.micro_batch_size,
         seed=recipe.seed,
-        first=first_step * recipe.micro_batches(),
+        first=first_step * recipe.micro_batches(ranks),
+        rank=rank,
+        ranks=ranks,
         collate=recipe.collate,
         workers=recipe.workers if ahead else 0,
         ahead=ahead,
@@ -91,14 +94,14 @@ def micro_batches(
     collate = collate or default_collate
     if isinstance(dataset, IterableDataset):
         stream = _streamed(dataset, size=size, seed=seed, collate=collate, workers=workers)
-        return Batches(_every(stream, first * ranks + rank, ranks), _identity(dataset))
+        return Batches(_every(stream, first * ranks + rank, ranks), dataset)
     samples = len(cast(Sized, dataset))
     if samples == 0:
         raise RecipeError("the data set is empty")
     places = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks)
     if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
         gathered = _gathered(dataset, iter(places), collate, look=LOOK_AHEAD if ahead else 0)
-        return Batches(Ahead(gathered) if ahead else gathered, _identity(dataset))
+        return Batches(Ahead(gathered) if ahead else gathered, dataset)
     loader = DataLoader(
         cast(Any, _Seeded(dataset, seed)),
         batch_sampler=cast(Any, places),
@@ -107,7 +110,7 @@ def micro_batches(
         persistent_workers=workers > 0,
         generator=_own_generator(seed),
     )
-    return Batches(iter(loader), _identity(dataset))
+    return Batches(iter(loader), dataset)
 
 
 def _gathered(
@@ -129,11 +132,16 @@ def _gathered(
         yield numbers.tolist(), collate(made) if isinstance(made, list) else made
 
 
+def order_seed(seed: int) -> int:
+    """The seed of the order in which a run with this seed takes its samples."""
+    return derive(seed, "order")
+
+
 class _Places(Sampler[Any]):
     """For each micro-batch of one rank, its samples as rows of (epoch, number)."""
 
     def __init__(self, samples: int, seed: int, size: int, *, first: int, rank: int, ranks: int) -> None:
-        self.samples, self.seed, self.size = samples, derive(seed, "order"), size
+        self.samples, self.seed, self.size = samples, order_seed(seed), size
         self.first, self.rank, self.ranks = first, rank, ranks
 
     def __iter__(self) -> Iterator[np.ndarray]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.data.pages import PagedFile
+from surefoot.data.pages import MappedFile
 from surefoot.errors import DataError
 
 MEGATRON_MAGIC = b"MMIDIDX\0\0"
@@ -18,7 +18,7 @@ class IndexEnds:
     """`NAME.ds.index`: one uint64 for each document."""
 
     def __init__(self, path: Path, digest: str = "") -> None:
-        self._file = PagedFile(path, digest)
+        self._file = MappedFile(path, digest)
         self._ends = np.frombuffer(self._file.map, "<u8")
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class MegatronEnds:
 
     def __init__(self, path: Path) -> None:
         self.dtype, sequences, documents = read_megatron_header(path)
-        content = memoryview(PagedFile(path).map)
+        content = memoryview(MappedFile(path).map)
         self._lengths = np.frombuffer(content, "<i4", sequences, MEGATRON_HEADER_BYTES)
         after_lengths = MEGATRON_HEADER_BYTES + 4 * sequences
         self._places = np.frombuffer(content, "<i8", sequences, after_lengths)

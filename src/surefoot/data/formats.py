@@ -10,7 +10,8 @@ import numpy as np
 from xxhash import xxh3_128
 
 from surefoot.data.ends import ends_beside, open_ends, read_megatron_header
-from surefoot.data.pages import PAGE, hash_pages
+from surefoot.data.hash_tree import PAGE
+from surefoot.data.pages import hash_pages
 from surefoot.data.shards import Corpus, read_manifest, write_manifest
 from surefoot.errors import DataError
 from surefoot.records.manifest import ITEM_BYTES, Manifest, Shard

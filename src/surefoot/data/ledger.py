@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
+from surefoot.data.batches import order_seed
 from surefoot.data.mixture import Mixture
 from surefoot.data.order import sample_ids, samples_at
 from surefoot.data.packing import PackedDocuments
@@ -17,14 +18,37 @@ TokenData = TokenWindows | PackedDocuments | Mixture
 Tell = Callable[[int], None]
 Booked = Counter[str]
 _CHUNK = 65_536
+MOST_FOLLOWED = 500_000
+"""Samples that a run follows for its own ledger when it ends: some seconds."""
 
 
-def token_ledger(data: TokenData, samples: int, *, seed: int = 0, tell: Tell | None = None) -> TokenLedger:
-    """The ledger of a run's first `samples` samples, over all ranks.
+def ledger_of_run(
+    data: object, *, seed: int, step_samples: int, steps: int, passed_over: Collection[int]
+) -> TokenLedger | None:
+    """The ledger of a run's steps so far; None of data that is not tokens, or of which too many are to be followed."""
+    if not isinstance(data, TokenData) or steps * step_samples % len(data) > MOST_FOLLOWED:
+        return None
+    left_out = [range(step * step_samples, (step + 1) * step_samples) for step in passed_over if step < steps]
+    return token_ledger(data, steps * step_samples, seed=seed, left_out=left_out)
+
+
+def token_ledger(
+    data: TokenData, samples: int, *, seed: int = 0, left_out: Iterable[range] = (), tell: Tell | None = None
+) -> TokenLedger:
+    """The ledger of the first `samples` samples of a run with this seed, over all ranks, but for those left out.
 
     Whole epochs are known; the samples of the epoch that was begun are followed one by one.
     """
-    new, again = _followed(data, samples, seed, tell)
+    order = order_seed(seed)
+    new, again = _followed(data, samples, order, tell)
+    for places in left_out:
+        samples -= len(places)
+        for place in places:
+            first, more = _targets(data, sample_ids(len(data), order, place, 1))
+            if place < len(data):
+                new, again = new - first, again - more
+            else:
+                again = again - first - more
     sources = tuple(
         SourceTokens(name, held, new[name], again[name], masked, held - masked - usable)
         for name, (held, masked, usable) in sorted(_held(data).items())

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 from surefoot.data.first_fit import Piece, first_fit
-from surefoot.data.pages import PagedFile, PagedWriter
+from surefoot.data.pages import MappedFile, PagedWriter
 from surefoot.data.shards import Corpus
 from surefoot.errors import DataError
 from surefoot.records.files import write_whole
@@ -47,8 +47,8 @@ class PackedDocuments(Dataset[Packed]):
         if not _belongs(name, corpus):
             _pack(corpus, context, name, tell)
         digests = json.loads(name.read_text(encoding="utf-8"))
-        self._pieces = PagedFile(name.with_suffix(".pieces"), digests["pieces"])
-        self._rows = PagedFile(name.with_suffix(".rows"), digests["rows"])
+        self._pieces = MappedFile(name.with_suffix(".pieces"), digests["pieces"])
+        self._rows = MappedFile(name.with_suffix(".rows"), digests["rows"])
         self._piece = np.frombuffer(self._pieces.map, PIECE)
         self._end = np.frombuffer(self._rows.map, "<u8")
 

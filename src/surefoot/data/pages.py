@@ -1,103 +1,103 @@
 """A file of which every 4 KiB page is hashed: no byte is used before its page is as it was written.
 
-Beside `F` stands `F.pages`: the xxh3 of each page of `F`, padded to whole pages; then, in the same way, the
-hashes of those pages; and so on until one page is left. The file's digest is the hash of that page. So a few
-bytes in a manifest fix every bit, and opening a file of any size reads one page of it. A page of hashes is
-checked when it is first used, a page of `F` every time.
+`MappedFile` is the faster of two for what stays in the page cache. `ReadFile` is for what does not: a map that is
+read all over keeps a page of page tables for every 2 MiB that was ever touched, and a read keeps nothing.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO
 
-import numpy as np
-from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
+from xxhash import xxh3_64_intdigest
 
+from surefoot.data.hash_tree import FANOUT, PAGE, SUFFIX, HashTree, hashes_of, keep, pages_beside, write_hashes
 from surefoot.errors import DataError
 
-PAGE = 4096
-FANOUT = PAGE // 8  # hashes in a page: one page of hashes stands for 2 MiB
+ADVISES = hasattr(os, "posix_fadvise")  # macOS takes advice for maps only
 
 
-def pages_beside(path: Path) -> Path:
-    """Where the page hashes of a file are."""
-    return path.with_name(path.name + ".pages")
-
-
-class PagedFile:
-    """A file, read through the kernel's page cache. Without a digest it is read as it is."""
+class MappedFile:
+    """A file, read through a map of the kernel's page cache. Without a digest it is read as it is."""
 
     def __init__(self, path: Path, digest: str = "") -> None:
         self.path, self.digest = path, digest
         self.map = _mapped(path)
         self.bytes = memoryview(self.map)
+        self.size = len(self.bytes)
         if digest:
-            self._open_hashes()
+            self._hash_map = _mapped(pages_beside(path))
+            hashes = memoryview(self._hash_map)
+            self._hashes = hashes.cast("Q")
+            self._tree = HashTree(path, self.size, digest, partial(_part, hashes), len(hashes))
+
+    def read(self, first: int, length: int) -> memoryview:
+        """Verified bytes: a view, not a copy."""
+        if self.digest:
+            self.check((first,), length)
+        return self.bytes[first : first + length]
 
     def check(self, firsts: Iterable[int], length: int) -> None:
         """Refuses a page that is not as it was written and holds any of the `length` bytes from each of `firsts`."""
-        hashes, known, content, digest = self._hashes, self._known[0], self.bytes, xxh3_64_intdigest
+        hashes, known, content, digest = self._hashes, self._tree.known[0], self.bytes, xxh3_64_intdigest
         for first in firsts:  # the hottest loop of the loader: shifts by 12 are pages, by 21 pages of hashes
             if length > PAGE * FANOUT or not (known[first >> 21] and known[(first + length - 1) >> 21]):
-                self._check_hashes_of(first, first + length)
+                self._tree.check(first, first + length)
             for at in range(first & -PAGE, first + length, PAGE):
                 if digest(content[at : at + PAGE]) != hashes[at >> 12]:
-                    raise self._damaged(at // PAGE)
+                    raise _damaged(self.path, at // PAGE)
 
-    def check_all(self) -> Iterator[int]:
-        """Checks the whole file, and tells after every 2 MiB how many bytes were checked."""
-        for first in range(0, len(self.bytes), PAGE * FANOUT):
-            end = min(first + PAGE * FANOUT, len(self.bytes))
-            self.check([first], end - first)
-            yield end - first
-
-    def advise(self, first: int, end: int) -> None:
+    def advise(self, first: int, length: int) -> None:
         """Tells the kernel that these bytes, and the hashes of their pages, are needed soon."""
-        _will_need(self.map, first, end)
+        _will_need(self.map, first, first + length)
         if self.digest:
-            _will_need(self._hash_map, first // PAGE * 8, ((end - 1) // PAGE + 1) * 8)
+            _will_need(self._hash_map, first // PAGE * 8, ((first + length - 1) // PAGE + 1) * 8)
 
-    def _damaged(self, page: int) -> DataError:
-        return DataError(
-            f"{self.path} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, is not "
-            "what was written; restore the file from its source, or tokenise it again"
-        )
 
-    def _open_hashes(self) -> None:
-        beside = pages_beside(self.path)
-        self._hash_map = _mapped(beside)
-        self._levels = _levels(-(-len(self.bytes) // PAGE))
-        if len(self._hash_map) != PAGE * sum(self._levels):
-            raise DataError(
-                f"{beside} holds {len(self._hash_map):,} bytes; the {len(self.bytes):,} bytes of {self.path} need "
-                f"{PAGE * sum(self._levels):,}: one of the two files was cut or replaced"
-            )
-        self._hashes = memoryview(self._hash_map).cast("Q")
-        self._known = [bytearray(pages) for pages in self._levels]
-        if xxh3_128_hexdigest(self._hashes[-FANOUT:]) != self.digest:
-            raise DataError(f"the end of {beside} is not what the manifest says: it is damaged, or was replaced")
-        self._known[-1][0] = 1
+class ReadFile:
+    """The same by reads: what was verified is a copy, and no page table grows with what was ever touched."""
 
-    def _check_hashes_of(self, first: int, end: int) -> None:
-        for number in range(first // PAGE // FANOUT, (end - 1) // PAGE // FANOUT + 1):
-            self._check_hashes(0, number)
+    def __init__(self, path: Path, digest: str = "") -> None:
+        self.path, self.digest = path, digest
+        self._file = _Descriptor(str(path))
+        self.size = self._file.size
+        if digest:
+            self._hashes = _Descriptor(f"{path}{SUFFIX}")
+            self._tree = HashTree(path, self.size, digest, self._hashes.read, self._hashes.size)
 
-    def _check_hashes(self, level: int, number: int) -> None:
-        """Checks a page of hashes against the level above it."""
-        if self._known[level][number]:
-            return
-        self._check_hashes(level + 1, number // FANOUT)
-        page, above = sum(self._levels[:level]) + number, FANOUT * sum(self._levels[: level + 1]) + number
-        if xxh3_64_intdigest(self._hashes[page * FANOUT : (page + 1) * FANOUT]) != self._hashes[above]:
-            raise DataError(
-                f"{pages_beside(self.path)} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, "
-                "is not what was written; the tokens may be sound: restore this file from its source"
-            )
-        self._known[level][number] = 1
+    def read(self, first: int, length: int) -> memoryview:
+        """Verified bytes: a copy."""
+        if not self.digest:
+            return self._file.read(first, length)
+        start, known = first & -PAGE, self._tree.known[0]
+        size = min((first + length + PAGE - 1) & -PAGE, self.size) - start
+        content = self._file.read(start, size)
+        if length > PAGE * FANOUT or not (known[first >> 21] and known[(start + size - 1) >> 21]):
+            self._tree.check(start, start + size)
+        at = 0
+        for wanted in self._hashes.read(start >> 9, (size + PAGE - 1) >> 12 << 3).cast("Q"):
+            if xxh3_64_intdigest(content[at : at + PAGE]) != wanted:
+                raise _damaged(self.path, (start + at) // PAGE)
+            at += PAGE
+        return content[first - start : first - start + length]
+
+    def advise(self, first: int, length: int) -> None:
+        """Tells the kernel that these bytes, and the hashes of their pages, are needed soon."""
+        self._file.advise(first, length)
+        if self.digest:
+            self._hashes.advise(first // PAGE * 8, length // PAGE * 8 + 16)
+
+
+PagedFile = MappedFile | ReadFile
+
+
+def check_all(file: PagedFile) -> Iterator[int]:
+    """Checks a whole file, and tells after every 2 MiB how many bytes were checked."""
+    for first in range(0, file.size, PAGE * FANOUT):
+        yield len(file.read(first, min(PAGE * FANOUT, file.size - first)))
 
 
 class PagedWriter:
@@ -119,8 +119,8 @@ class PagedWriter:
     def close(self) -> str:
         """Gives both files their names, on disk, and returns the digest."""
         self._write_pages(len(self._waiting))
-        digest = _write_hashes(pages_beside(self.path), self._hashes)
-        _keep(self._file, self._draft, self.path)
+        digest = write_hashes(pages_beside(self.path), self._hashes)
+        keep(self._file, self._draft, self.path)
         return digest
 
     def discard(self) -> None:
@@ -131,45 +131,47 @@ class PagedWriter:
     def _write_pages(self, end: int) -> None:
         ready = bytes(self._waiting[:end])
         self._file.write(ready)
-        self._hashes += _hashes_of(memoryview(ready))
+        self._hashes += hashes_of(memoryview(ready))
         del self._waiting[:end]
 
 
 def hash_pages(path: Path) -> str:
     """Writes the page hashes of a file that somebody else has written, and returns its digest."""
-    return _write_hashes(pages_beside(path), _hashes_of(memoryview(_mapped(path))))
+    return write_hashes(pages_beside(path), hashes_of(memoryview(_mapped(path))))
 
 
-def _hashes_of(content: memoryview) -> list[int]:
-    return [xxh3_64_intdigest(content[first : first + PAGE]) for first in range(0, len(content), PAGE)]
+class _Descriptor:
+    """An open file that is read at random places, by any thread."""
+
+    def __init__(self, path: str) -> None:
+        self._number = _opened(path)
+        self.path, self.size = path, os.fstat(self._number).st_size
+        # As for maps: left alone, the kernel reads far more than random windows need.
+        if ADVISES:
+            os.posix_fadvise(self._number, 0, 0, os.POSIX_FADV_RANDOM)
+        if not self.size:
+            raise DataError(f"{path} is empty")
+
+    def __del__(self) -> None:
+        if hasattr(self, "_number"):
+            os.close(self._number)
+
+    def read(self, first: int, length: int) -> memoryview:
+        content = os.pread(self._number, length, first)
+        if len(content) != length:
+            raise DataError(f"{self.path} is cut: it held {self.size:,} bytes when it was opened")
+        return memoryview(content)
+
+    def advise(self, first: int, length: int) -> None:
+        if ADVISES:
+            os.posix_fadvise(self._number, first, length, os.POSIX_FADV_WILLNEED)
 
 
-def _levels(pages: int) -> list[int]:
-    """The pages of hashes on each level, for a file of so many pages."""
-    levels = [-(-pages // FANOUT)]
-    while levels[-1] > 1:
-        levels.append(-(-levels[-1] // FANOUT))
-    return levels
-
-
-def _write_hashes(path: Path, hashes: Sequence[int] | np.ndarray) -> str:
-    draft = path.with_name(f".{path.name}.part")
-    with draft.open("wb") as file:
-        for pages in _levels(len(hashes)):
-            content = np.zeros(pages * FANOUT, "<u8")
-            content[: len(hashes)] = hashes
-            file.write(content.tobytes())
-            hashes = _hashes_of(memoryview(content.tobytes()))
-        _keep(file, draft, path)
-    return xxh3_128_hexdigest(content.tobytes())
-
-
-def _keep(file: IO[bytes], draft: Path, path: Path) -> None:
-    """A file has its name only when all of it is on disk."""
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
-    os.replace(draft, path)
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise DataError(f"no file {path}") from None
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -184,6 +186,17 @@ def _mapped(path: Path) -> mmap.mmap:
     return mapped
 
 
+def _part(content: memoryview, first: int, length: int) -> memoryview:
+    return content[first : first + length]
+
+
 def _will_need(mapped: mmap.mmap, first: int, end: int) -> None:
     start = first // mmap.PAGESIZE * mmap.PAGESIZE
     mapped.madvise(mmap.MADV_WILLNEED, start, min(end, len(mapped)) - start)
+
+
+def _damaged(path: Path, page: int) -> DataError:
+    return DataError(
+        f"{path} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, is not "
+        "what was written, or the file was replaced; restore it from its source, or tokenise the text again"
+    )

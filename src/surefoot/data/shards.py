@@ -12,7 +12,8 @@ Tokens and ends are laid out and named as datatrove does it, so each reads the o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import resource
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,13 +24,15 @@ from numpy.lib.stride_tricks import as_strided
 from xxhash import xxh3_128_hexdigest
 
 from surefoot.data.ends import IndexEnds, MegatronEnds, ends_beside, open_ends
-from surefoot.data.pages import PagedFile, PagedWriter
+from surefoot.data.pages import MappedFile, PagedFile, PagedWriter, ReadFile
 from surefoot.errors import DataError
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.manifest import ITEM_BYTES, TRAIN, Manifest, Shard
 
-OPEN_SHARDS = 16_384  # the kernel allows a process 65,530 maps, and a shard takes up to four
+MAPPED_BYTES = 64 << 30
+"""A corpus up to this size is mapped: its page tables take up to 1/512 of it. A larger one is read."""
+OPEN_SHARDS = 16_384  # the kernel allows a process 65,530 maps, and a shard takes two
 
 
 class Corpus:
@@ -39,32 +42,29 @@ class Corpus:
         self.folder, self.manifest = folder, manifest
         self.verified = verify and manifest.hashed
         self.item_bytes = ITEM_BYTES[manifest.dtype]
-        self._tokens = lru_cache(OPEN_SHARDS)(self._open_tokens)
-        self._ends = lru_cache(OPEN_SHARDS)(self._open_ends)
+        self.mapped = manifest.tokens * self.item_bytes <= MAPPED_BYTES
+        self._little = np.dtype(manifest.dtype).newbyteorder("<")
+        kind = MappedFile if self.mapped else ReadFile
+        self._open = partial(_open_tokens, folder, manifest, kind, self.verified)
+        self._tokens = lru_cache(open_shards())(self._open)
+        self._ends = lru_cache(16)(partial(_open_ends, folder, manifest, self.verified))  # they are read in order
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and worker processes open the files themselves."""
         return partial(Corpus, verify=self.verified), (self.folder, self.manifest)
 
     def tokens(self, shard: int, first: int, count: int) -> np.ndarray:
-        """Verified tokens of a shard, as they are on disk: a view, not a copy."""
-        file, tokens, offset = self._tokens(shard)
-        if self.verified:
-            file.check((offset + first * self.item_bytes,), count * self.item_bytes)
-        return tokens[first : first + count]
+        """Verified tokens of a shard, as they are on disk."""
+        file, offset = self._tokens(shard)
+        return np.frombuffer(file.read(offset + first * self.item_bytes, count * self.item_bytes), self._little)
 
-    def check(self, shard: int, firsts: Iterable[int], count: int) -> None:
-        """Verifies the pages that hold `count` tokens from each of `firsts`; nothing where nothing is hashed."""
-        if self.verified:
-            file, _, offset = self._tokens(shard)
-            size = self.item_bytes
-            file.check([offset + first * size for first in firsts], count * size)
-
-    def windows(self, shard: int, stride: int, length: int) -> np.ndarray:
-        """A shard as rows of `length` tokens, one every `stride`: a view, not verified."""
-        tokens = self._tokens(shard)[1]
-        rows = (len(tokens) - length) // stride + 1
-        return as_strided(tokens, (rows, length), (stride * self.item_bytes, self.item_bytes), writeable=False)
+    def rows(self, shard: int, stride: int, length: int) -> Rows:
+        """A shard of a mapped corpus as rows of `length` tokens, one every `stride`."""
+        file, offset = self._tokens(shard)
+        assert isinstance(file, MappedFile)
+        tokens = np.frombuffer(file.map, self._little, self.manifest.shards[shard].tokens, offset)
+        shape, strides = ((len(tokens) - length) // stride + 1, length), (stride * self.item_bytes, self.item_bytes)
+        return Rows(file, as_strided(tokens, shape, strides, writeable=False), offset)
 
     def ends(self, shard: int, first: int = 0, count: int | None = None) -> np.ndarray:
         """Where documents of a shard end, in tokens from its beginning."""
@@ -74,41 +74,64 @@ class Corpus:
 
     def advise(self, shard: int, first: int, count: int) -> None:
         """Tells the kernel which tokens are needed soon."""
-        file, _, offset = self._tokens(shard)
-        start = offset + first * self.item_bytes
-        file.advise(start, start + count * self.item_bytes)
+        file, offset = self._tokens(shard)
+        file.advise(offset + first * self.item_bytes, count * self.item_bytes)
 
     def files(self) -> Iterator[PagedFile]:
         """Every file that carries page hashes, opened one after the other."""
         for number, shard in enumerate(self.manifest.shards):
             if shard.digest:
-                yield self._open_tokens(number)[0]
+                yield self._open(number)[0]
             if shard.ends_digest:
-                yield PagedFile(ends_beside(self.folder / shard.file), shard.ends_digest)
+                yield ReadFile(ends_beside(self.folder / shard.file), shard.ends_digest)
 
     def only(self, part: str = "", *sources: str) -> Corpus:
         """The same corpus, of which only the shards of a part and of some sources are seen."""
         return Corpus(self.folder, self.manifest.only(part, sources), verify=self.verified)
 
     def identity(self) -> str:
-        """A digest of the manifest, and through it of every token; where nothing is hashed, of a sample of them."""
+        """A digest of the manifest, and through it of every token; where nothing is hashed, of a sample of them.
+
+        Refuses a shard that is missing, cut or replaced: each is opened, and its first page read.
+        """
+        for number in range(len(self.manifest.shards)):
+            self.tokens(number, 0, 1)
         return xxh3_128_hexdigest(to_json(self.manifest).encode())
 
-    def _open_tokens(self, number: int) -> tuple[PagedFile, np.ndarray, int]:
-        shard = self.manifest.shards[number]
-        file = PagedFile(self.folder / shard.file, shard.digest if self.verified else "")
-        needed = shard.offset + shard.tokens * self.item_bytes
-        if len(file.bytes) < needed:
-            raise DataError(
-                f"{file.path} is cut: {shard.tokens:,} tokens of {self.item_bytes} bytes need {needed:,} bytes, "
-                f"it holds {len(file.bytes):,}"
-            )
-        little = np.dtype(self.manifest.dtype).newbyteorder("<")
-        return file, np.frombuffer(file.map, little, shard.tokens, shard.offset), shard.offset
 
-    def _open_ends(self, number: int) -> IndexEnds | MegatronEnds:
-        shard = self.manifest.shards[number]
-        return open_ends(self.folder / shard.file, shard.ends_digest if self.verified else "")
+class Rows:
+    """Rows of tokens in a map, gathered with one copy."""
+
+    def __init__(self, file: MappedFile, tokens: np.ndarray, offset: int) -> None:
+        self._file, self._tokens, self._offset = file, tokens, offset
+
+    def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
+        """Some rows, verified."""
+        if self._file.digest:
+            firsts = numbers * self._tokens.strides[0] + self._offset
+            self._file.check(firsts.tolist(), self._tokens.shape[1] * self._tokens.itemsize)
+        gathered: np.ndarray = self._tokens[numbers]
+        return gathered
+
+
+def _open_tokens(
+    folder: Path, manifest: Manifest, kind: type[PagedFile], verified: bool, number: int
+) -> tuple[PagedFile, int]:
+    """The file of a shard, and the byte of its first token."""
+    shard, item_bytes = manifest.shards[number], ITEM_BYTES[manifest.dtype]
+    file = kind(folder / shard.file, shard.digest if verified else "")
+    needed = shard.offset + shard.tokens * item_bytes
+    if file.size < needed:
+        raise DataError(
+            f"{file.path} is cut: {shard.tokens:,} tokens of {item_bytes} bytes need {needed:,} bytes, "
+            f"it holds {file.size:,}"
+        )
+    return file, shard.offset
+
+
+def _open_ends(folder: Path, manifest: Manifest, verified: bool, number: int) -> IndexEnds | MegatronEnds:
+    shard = manifest.shards[number]
+    return open_ends(folder / shard.file, shard.ends_digest if verified else "")
 
 
 class ShardWriter:
@@ -152,6 +175,11 @@ class ShardWriter:
         """Leaves nothing behind."""
         self._tokens.discard()
         self._ends.discard()
+
+
+def open_shards() -> int:
+    """How many shards are kept open: with two files each, they take half of what a process may have."""
+    return min(OPEN_SHARDS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
 
 def smallest_dtype(vocabulary: int) -> str:

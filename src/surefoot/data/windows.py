@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from surefoot.data.shards import Corpus
+from surefoot.data.shards import Corpus, Rows
 from surefoot.errors import DataError
 
 Window = tuple[torch.Tensor, torch.Tensor]
@@ -48,13 +48,14 @@ class TokenWindows(Dataset[Window]):
         return tokens[0], targets[0]
 
     @cached_property
-    def _rows(self) -> np.ndarray:
-        """The only shard, as rows of tokens."""
-        return self.corpus.windows(0, self.context, self.context + 1)
+    def _rows(self) -> Rows | None:
+        """The only shard of a corpus that is mapped, as rows of tokens."""
+        one = len(self.starts) == 2 and self.corpus.mapped
+        return self.corpus.rows(0, self.context, self.context + 1) if one else None
 
     def __getitems__(self, indices: Sequence[int] | np.ndarray) -> Window:
-        if len(self.starts) == 2:
-            window = self._read(np.asarray(indices)).astype(np.int64)
+        if self._rows is not None:
+            window = self._rows[np.asarray(indices)].astype(np.int64)
         else:
             window = np.empty((len(indices), self.context + 1), np.int64)
             for place, (shard, row) in enumerate(self._places(indices)):
@@ -70,10 +71,6 @@ class TokenWindows(Dataset[Window]):
     def identity(self) -> str:
         """A digest of every token and of how they are cut."""
         return f"windows of {self.context} from {self.corpus.identity()}"
-
-    def _read(self, rows: np.ndarray) -> np.ndarray:
-        self.corpus.check(0, (rows * self.context).tolist(), self.context + 1)
-        return self._rows[rows]
 
     def _places(self, indices: Sequence[int] | np.ndarray) -> Iterator[tuple[int, int]]:
         """The shard that each sample lies in, and its window there."""

@@ -12,32 +12,41 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from surefoot.records.finding import Finding
 from surefoot.step import Step
+from surefoot.techniques.accumulate import local_part
 from surefoot.trees import tensors_in
 
 _WHY = "An update with numbers that are not finite makes every weight NaN; the run could not be saved from there."
 
 
 def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Finding | None:
-    """The module and the samples at which the numbers of this step cease to be finite; None if they do not."""
+    """The module and the samples at which the numbers of this step cease to be finite; None if they do not.
+
+    All ranks look at their own samples, in step, and end with the same finding.
+    """
     for micro_batch, (samples, batch) in enumerate(batches):
         found = _forward_and_backward(step, micro_batch, batch)
-        if found:
-            return Finding(
+        finders = [rank for rank, (has_found,) in enumerate(step.world.gather([bool(found)])) if has_found]
+        if finders:
+            rank = f", rank {step.world.rank}" if step.world.ranks > 1 else ""
+            finding = Finding(
                 check="nonfinite",
                 severity="error",
                 seen=found,
-                where=f"step {step.number + 1}, micro-batch {micro_batch + 1}, samples {_few(samples)}",
+                where=f"step {step.number + 1}{rank}, micro-batch {micro_batch + 1}, samples {_few(samples)}",
                 why=_WHY,
                 remedy=_remedy(step),
             )
+            return step.world.hand_out(finding, finders[0])
     return None
 
 
 def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
     """What was first seen not to be finite, in words; empty if nothing was."""
-    if not all(map(_finite, tensors_in(batch))):
-        return "The batch itself holds numbers that are not finite."
     seen: list[str] = []
+    if not all(map(_finite, tensors_in(batch))):
+        seen.append("The batch itself holds numbers that are not finite.")
+    if _anywhere(step, seen):
+        return "".join(seen)
     names = {module: f"`{name}` ({type(module).__name__})" for name, module in step.model.named_modules()}
 
     def after_forward(module: nn.Module, _: Any, result: Any) -> None:
@@ -58,9 +67,10 @@ def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
         loss, count = step.loss_of(micro_batch, batch)
         if not seen and not _finite(loss / count):
             seen.append("Every module's result is finite; the loss function makes it so.")
-        if not seen:
+        anywhere = _anywhere(step, seen)
+        if not anywhere:
             step.scaler.scale(loss / count).backward()
-    if not seen:
+    if not anywhere and not seen:
         seen += [
             f"The gradient of the parameter `{name}` is not finite."
             for name, parameter in step.model.named_parameters()
@@ -69,7 +79,13 @@ def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
     return seen[0] if seen else ""
 
 
+def _anywhere(step: Step, seen: list[str]) -> bool:
+    """Whether any rank has seen something: what ranks compute together, all compute or none."""
+    return any(has_seen for (has_seen,) in step.world.gather([bool(seen)]))
+
+
 def _finite(tensor: torch.Tensor) -> bool:
+    tensor = local_part(tensor)
     return not tensor.dtype.is_floating_point or bool(torch.isfinite(tensor).all())
 
 

@@ -13,12 +13,22 @@ from typing import Self
 
 
 class Watchdog:
-    """Call `beat` after every step. A step that lasts `times` the median, and `least_seconds`, is reported once."""
+    """Call `beat` after every step. A step that lasts `times` the median, and `least_seconds`, is reported once.
+
+    When it has lasted twice as long, `give_up` is called, where it is given.
+    """
 
     def __init__(
-        self, stacks: Path, alarm: Callable[[str], None], *, times: float = 20, least_seconds: float = 60
+        self,
+        stacks: Path,
+        alarm: Callable[[str], None],
+        *,
+        give_up: Callable[[str], None] | None = None,
+        times: float = 20,
+        least_seconds: float = 60,
     ) -> None:
         self.stacks, self.alarm, self.times, self.least_seconds = stacks, alarm, times, least_seconds
+        self.give_up = give_up
         self._lasted: deque[float] = deque(maxlen=64)
         self._began, self._told = time.monotonic(), False
         self._stop = threading.Event()
@@ -50,4 +60,10 @@ class Watchdog:
                 self._told = True
                 with self.stacks.open("a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
-                self.alarm(f"a step has taken {lasted:.0f} s, {lasted / median(self._lasted):.0f} times the median")
+                self.alarm(self._said(lasted))
+            elif limit is not None and lasted > 2 * limit and self.give_up is not None:
+                self.give_up(self._said(lasted))
+                return
+
+    def _said(self, lasted: float) -> str:
+        return f"a step has taken {lasted:.0f} s, {lasted / median(self._lasted):.0f} times the median"

@@ -1,5 +1,17 @@
 """Devices as data: every number with its source; unknown stays unknown."""
 
-from surefoot.hardware.datasheet import Datasheet, datasheet, known_devices
+from surefoot.hardware.cluster import Cluster, cluster
+from surefoot.hardware.datasheet import Datasheet, Price, datasheet, known_devices
+from surefoot.hardware.network import Network, known_networks, network
 
-__all__ = ["Datasheet", "datasheet", "known_devices"]
+__all__ = [
+    "Cluster",
+    "Datasheet",
+    "Network",
+    "Price",
+    "cluster",
+    "datasheet",
+    "known_devices",
+    "known_networks",
+    "network",
+]

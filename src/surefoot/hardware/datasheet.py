@@ -1,6 +1,7 @@
 """A device's numbers, each with its source."""
 
 import json
+import statistics
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -10,10 +11,23 @@ from surefoot.errors import UnknownDevice
 
 
 @dataclass(frozen=True)
+class Price:
+    """What somebody asks for one device for one hour, and when it was read."""
+
+    dollars_per_hour: float
+    provider: str
+    date: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Datasheet:
     """Dense peaks in FLOP/s by number format, never the sparse ones; memory in bytes as the vendor labels it.
 
-    `usable_bytes` is what CUDA reports as the device's total, 0 where no source states it.
+    `reached_flops` is the fastest matrix product that somebody measured. `usable_bytes` is what CUDA reports as the
+    device's total. Bandwidths are in bytes per second: of the memory, of the `link` to other devices of a node (one
+    way, all its lanes), of the bus to the host (one way). A number that no source states, or on which sources differ,
+    is 0 or missing.
     """
 
     name: str
@@ -24,6 +38,22 @@ class Datasheet:
     notes: tuple[str, ...] = ()
     usable_bytes: int = 0
     compute_capability: str = ""
+    reached_flops: dict[str, float] | None = None
+    memory_bandwidth: float = 0
+    link: str = ""
+    link_bandwidth: float = 0
+    host_bandwidth: float = 0
+    watts: float = 0
+    processors: int = 0
+    """Multiprocessors."""
+    kernel_seconds: float = 0
+    """What one operator costs beside its work, where it was measured."""
+    prices: tuple[Price, ...] = ()
+
+    @property
+    def dollars_per_hour(self) -> float:
+        """The median of the prices; 0 where there is none."""
+        return statistics.median(price.dollars_per_hour for price in self.prices) if self.prices else 0.0
 
 
 def datasheet(name: str) -> Datasheet:
@@ -42,8 +72,10 @@ def known_devices() -> tuple[str, ...]:
 @cache
 def _sheets() -> dict[str, Datasheet]:
     text = (files("surefoot.hardware") / "datasheets.json").read_text(encoding="utf-8")
-    return {plain["name"]: _sheet(plain) for plain in json.loads(text)}
+    return {plain["name"]: sheet_of(plain) for plain in json.loads(text)}
 
 
-def _sheet(plain: dict[str, Any]) -> Datasheet:
-    return Datasheet(**{**plain, "sources": tuple(plain["sources"]), "notes": tuple(plain["notes"])})
+def sheet_of(plain: dict[str, Any]) -> Datasheet:
+    """A datasheet as it was read from a file."""
+    prices = tuple(Price(**price) for price in plain.get("prices", ()))
+    return Datasheet(**{**plain, "sources": tuple(plain["sources"]), "notes": tuple(plain["notes"]), "prices": prices})

@@ -8,12 +8,14 @@ from typing import Any, Self
 
 import torch
 
+from surefoot.call_times import CallTimes
 from surefoot.kernels import Kernels
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
 from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
+from surefoot.meters.work import WorkMeter
 from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
@@ -23,7 +25,7 @@ class Books(Listener):
     """Keeps one `Usage` per step: from the end of one update to the end of the next.
 
     Without a model, every module with parameters that is called from outside a module is one. With a journal,
-    what happens is written there instead of being booked.
+    what happens is written there instead of being booked. With `work`, every operator is booked, for its time.
     """
 
     def __init__(
@@ -33,6 +35,8 @@ class Books(Listener):
         kernels: Kernels | None = None,
         most_steps: int | None = None,
         journal: Journal | None = None,
+        work: bool = False,
+        times: CallTimes | None = None,
     ) -> None:
         self.phases = Phases(model)
         self.steps: list[Usage] = []
@@ -41,7 +45,8 @@ class Books(Listener):
         self.memory = MemoryMeter(self.phases, kernels or Kernels(), journal)
         self.flops = FlopsMeter(self.phases, journal)
         self.tokens = TokensMeter(self.phases, journal)
-        self.meters: list[Meter] = [self.memory, self.flops, self.tokens]
+        self.work = WorkMeter(self.phases, journal, times)
+        self.meters: list[Meter] = [self.memory, self.flops, self.tokens, *([self.work] if work else [])]
         self._operators = Operators(self.meters)
         self._entered, self._looking = ExitStack(), ExitStack()
 
@@ -76,9 +81,10 @@ class Books(Listener):
         if self.journal is not None:
             self.journal.close()
             return Usage()
+        works = self.work.works()
         tally = Tally.of(account for meter in self.meters for account in meter.accounts())
         book = self.memory.book
-        return Usage(tally, book.peak, book.phase_peaks, book.largest, book.timeline)
+        return Usage(tally, book.peak, book.phase_peaks, book.largest, works, book.timeline)
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         if self._operators.paused:

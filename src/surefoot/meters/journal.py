@@ -78,6 +78,13 @@ class Journal:
         pattern, block = self._split(module)
         self.entries.append(Entry(("flops", again, pattern), (amount, *attention), block))
 
+    def count_work(
+        self, segment: Segment, again: bool, module: str, operator: str, number_format: str, flops: int, moved: int,
+        shape: Numbers, call: str = "",
+    ) -> None:  # fmt: skip
+        pattern, block = self._split(module)
+        self.entries.append(Entry(("work", again, pattern, operator, number_format), (flops, moved, *shape), block))
+
     def count_tokens(self, amount: int) -> None:
         self.entries.append(Entry(("tokens",), (amount,)))
 
@@ -106,7 +113,7 @@ def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator
 
     `storages` are the bookings of what was there before the journal began, by the names it has for them.
     """
-    memory, flops, tokens = books.memory.book, books.flops, books.tokens
+    memory, flops, tokens, work = books.memory.book, books.flops, books.tokens, books.work
     segment, booked = books.phases.segment, defaultdict(list)
     for words, sizes, numbers in entries:
         kind = words[0]
@@ -130,6 +137,10 @@ def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator
             memory.enter(segment)
         elif kind == "flops":
             flops.count_flops(segment, words[1], _filled(words[2], numbers), sizes[0], sizes[1:])
+        elif kind == "work":
+            _, again, pattern, operator, number_format = words
+            module = _filled(pattern, numbers)
+            work.count_work(segment, again, module, operator, number_format, sizes[0], sizes[1], sizes[2:])
         elif kind == "tokens":
             tokens.count_tokens(sizes[0])
         else:

@@ -5,6 +5,7 @@ with `corpus=FOLDER` from a folder of text files, or from the tokens that `suref
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,17 +22,18 @@ from surefoot.techniques.schedule import warmup_cosine
 
 
 class Attention(nn.Module):
+    """The weights of a head lie together, so that under tensor parallel a rank has some of the heads."""
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_width = width // heads
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
-        batch, tokens, width = x.shape
-        q, k, v = self.qkv(x).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).unflatten(-1, (-1, 3, self.head_width)).permute(3, 0, 2, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=seen is None)
-        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
@@ -90,6 +92,21 @@ def next_token_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED), count
 
 
+def tensor_plan(model: nn.Module) -> dict[str, Any]:
+    """Which part of each weight a rank of a tensor-parallel group holds; norms and positions are the same on all."""
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    return {
+        "token": RowwiseParallel(input_layouts=Replicate()),
+        "blocks.*.attention.qkv": ColwiseParallel(),
+        "blocks.*.attention.out": RowwiseParallel(),
+        "blocks.*.mlp.0": ColwiseParallel(),
+        "blocks.*.mlp.2": RowwiseParallel(),
+        "head": ColwiseParallel(output_layouts=Replicate()),
+    }
+
+
 def gpt(
     layers: int = 4,
     width: int = 256,
@@ -124,6 +141,7 @@ def gpt(
         evaluate_every=max(1, max_steps // 10) if evaluation else None,
         bytes_per_token=bytes_per_token,
         loss=next_token_loss,
+        tensor_plan=tensor_plan,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1),
         schedule=warmup_cosine(warmup_steps=20),
         micro_batch_size=micro_batch_size,

@@ -17,3 +17,14 @@ class Export:
     tolerance: float
     weights_difference: float
     program_difference: float
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one checkpoint, whole, as a set of files."""
+
+    run: str
+    step: int
+    files: tuple[str, ...]
+    total_bytes: int
+    tensors: int

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.files import write_whole
+from surefoot.records.run_cost import RunCost
+from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 
@@ -47,7 +49,8 @@ class Plan:
 
     `reserved_bytes` is what a model of torch's caching allocator would reserve on a GPU for the same tensors, with
     classic and with expandable segments, and `allocated_bytes` the peak of its blocks. Where the plan is for a GPU,
-    `fit` says whether it fits.
+    `fit` says whether it fits, `time` how long a step takes and `cost`, where the number of steps is known, what all
+    of them cost.
 
     `blocks` says which blocks were run a few times for all, or why all were run; it is empty where no block is
     repeated often.
@@ -69,6 +72,8 @@ class Plan:
     allocated_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     fit: Fit | None = None
+    time: StepTime | None = None
+    cost: RunCost | None = None
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())
     choices: tuple[str, ...] = ()

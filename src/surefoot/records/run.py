@@ -10,6 +10,7 @@ from surefoot.records.codec import from_json, to_json
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
 from surefoot.records.log import LogRow, read_rows, standing
+from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.units import bits_per_byte
 
 Status = Literal["running", "interrupted", "finished", "failed"]
@@ -22,9 +23,11 @@ class Run:
     `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
     tell whether the recipe is still the one that began. `choices` says what was settled for the model, such as which
     parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account.
+    `layout` is how its ranks hold the model; a run may go on in another.
     `passed_over` numbers the steps' worth of data left out by rewinds.
-    `step_flops` and `peak_flops` are there where the device has a datasheet. `save_seconds` is what training stood
-    still for its `saves`; they are written behind its back. `environment` is what the run began in.
+    `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
+    `save_seconds` is what training stood still for its `saves`; they are written behind its back. `environment` is what
+    the run began in.
     """
 
     path: str
@@ -51,12 +54,14 @@ class Run:
     starts: int = 1
     failures: int = 0
     attempt: int = 0
+    layout: str = "1 rank"
     passed_over: tuple[int, ...] = ()
     reason: str = ""
     choices: tuple[str, ...] = ()
     memory_bytes: dict[str, int] = field(default_factory=dict)
     step_flops: float | None = None
     peak_flops: float | None = None
+    token_ledger: TokenLedger | None = None
     saves: int = 0
     save_seconds: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
@@ -135,7 +140,7 @@ class Run:
 
     def before_its_steps(self) -> "Run":
         """The run as if it had taken none."""
-        nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0}
+        nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0, "token_ledger": None}
         return replace(self, first_loss=None, last_loss=None, evaluation_loss=None, **nothing)
 
     def happened(self) -> list[Event]:

@@ -56,6 +56,16 @@ class TokenLedger:
         """Trained tokens to a parameter; about 20 are compute-optimal (Hoffmann et al., 2022)."""
         return self.trained / parameters
 
+    @property
+    def left(self) -> int:
+        """Tokens that can bear a loss and did not yet."""
+        return sum(each.left for each in self.sources)
+
+    def totals(self, parameters: int | None = None) -> dict[str, float]:
+        """What was trained and what is left, in all; with parameters, the tokens to each."""
+        found: dict[str, float] = {"trained": self.trained, "padding": self.padding, "left": self.left}
+        return found | ({"tokens_per_parameter": self.tokens_per_parameter(parameters)} if parameters else {})
+
     def tally(self) -> Tally:
         """The same as accounts."""
         kinds = ("valid", "repeated", "masked", "cropped", "left")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from surefoot.records.tally import Tally
+from surefoot.records.work import Work
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,7 @@ class Usage:
     peak: Peak = Peak()
     phase_peaks: dict[str, Peak] = field(default_factory=dict)
     largest: tuple[Holding, ...] = ()
+    work: tuple[Work, ...] = ()
+    """Every operator, where they were booked."""
     timeline: Timeline = field(default=Timeline(), compare=False)
     """A picture of the step; two steps are the same without it."""

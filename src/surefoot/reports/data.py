@@ -36,7 +36,8 @@ def token_ledger_text(ledger: TokenLedger, parameters: int | None = None) -> Ren
         amounts = (each.held, each.valid, each.repeated, each.masked, each.cropped, each.left)
         table.add_row(each.source, *map(count_text, amounts), f"{each.epochs:.2f}")
     share = ledger.padding / ledger.positions if ledger.positions else 0.0
-    line = f"{count_text(ledger.trained)} trained tokens, {count_text(ledger.padding)} of padding ({share:.1%})"
+    line = f"{count_text(ledger.trained)} trained tokens, {count_text(ledger.padding)} of padding ({share:.1%}), "
+    line += f"{count_text(ledger.left)} left"
     if parameters is not None:
         line += f"; {ledger.tokens_per_parameter(parameters):.3g} tokens per parameter"
     return Group(table, Text(line))

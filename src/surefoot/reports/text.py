@@ -11,10 +11,10 @@ from rich.text import Text
 from surefoot.costs.advice import advise, largest
 from surefoot.costs.conventions import CONVENTIONS
 from surefoot.costs.diagnosis import Signs, diagnose
-from surefoot.costs.roofline import bound, module_shares, operator_seconds, seen_ceilings
+from surefoot.costs.shares import bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.records.audit import Audit
 from surefoot.records.comparison import Comparison
-from surefoot.records.export import Export
+from surefoot.records.export import Export, Weights
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.html import difference_text
 from surefoot.records.ledger import Entry, Ledger
@@ -27,9 +27,11 @@ from surefoot.records.tally import Tally
 from surefoot.records.units import amount_text, bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
+from surefoot.reports.data import token_ledger_text
 from surefoot.reports.gather import signs_of, signs_of_watched
 from surefoot.reports.live import held_out_text
 from surefoot.reports.parts import table_of, title
+from surefoot.reports.plan_time import step_time_text
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
@@ -51,6 +53,7 @@ def plan_text(plan: Plan) -> RenderableType:
         _usage_text(plan.first, plan.steady, around=_around(plan)),
         *_conventions(plan),
         *_reserved(plan),
+        *step_time_text(plan),
         Text(f"a checkpoint holds {bytes_text(plan.state_bytes)}; staging one takes as much host memory again"),
         *map(Text, plan.choices),
         *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),
@@ -185,7 +188,7 @@ def run_text(run: Run) -> RenderableType:
         table.add_row(
             str(row.step),
             f"{row.loss:.4f}",
-            "-" if row.evaluation_loss is None else f"{row.evaluation_loss:.4f}",
+            "-" if row.evaluation_loss is None else held_out_text(run, row.evaluation_loss),
             f"{row.grad_norm:.3f}",
             f"{row.lr:.3g}",
             f"{row.tokens / row.seconds:,.0f}",
@@ -202,6 +205,7 @@ def run_text(run: Run) -> RenderableType:
         *map(Text, run.choices),
         table,
         Text(_loss_line(run)),
+        *([] if run.token_ledger is None else [token_ledger_text(run.token_ledger, run.parameters)]),
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),
     )
@@ -218,6 +222,13 @@ def export_text(export: Export) -> RenderableType:
         Text(f"read back and compared on {', '.join(export.inputs)}; tolerance {export.tolerance:.0e}, relative"),
         Text(f"the program takes {batch}"),
     )
+
+
+def weights_text(weights: Weights) -> RenderableType:
+    """The files of a set, and what they hold."""
+    files = Text("\n".join(weights.files))
+    size = bytes_text(weights.total_bytes)
+    return Group(files, Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}"))
 
 
 def audit_text(audit: Audit) -> RenderableType:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import torch
+from torch.distributed.tensor import DTensor
 
 
 def sum_and_count(
@@ -30,9 +31,14 @@ def normalise(
     Backward ran on sums divided by the count that was expected, which keeps float16 in range. Where that was
     the count of the whole step, nothing is left to do.
     """
-    if reference is count or (isinstance(reference, int) and reference == count):
+    if reference is count or (isinstance(count, int) and reference == count):
         return
     ratio = reference / count
     for parameter in parameters:
         if parameter.grad is not None:
-            parameter.grad.mul_(ratio)
+            local_part(parameter.grad).mul_(ratio)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

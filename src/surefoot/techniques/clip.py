@@ -1,17 +1,53 @@
 """Clip: the gradients' total norm, cut to a maximum after they are unscaled and divided by the count."""
 
+import math
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 
 def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> torch.Tensor:
-    """The gradients' total norm; where it is above a maximum, the gradients are scaled down to it in place."""
-    gradients = [each.grad for each in parameters if each.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    """The gradients' total norm over all ranks; where it is above a maximum, they are scaled down to it in place."""
+    parameters = [each for each in parameters if each.grad is not None]
+    norm = total_norm([each.grad for each in parameters])
     if max_norm is not None:
-        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        for alike in _by_mesh(parameters):
+            torch.nn.utils.clip_grads_with_norm_(alike, max_norm, norm)
     return norm
+
+
+def _by_mesh(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
+    """A tensor of one number multiplies only shards of one mesh at a time."""
+    found: dict[DeviceMesh | None, list[torch.nn.Parameter]] = {}
+    for each in parameters:
+        found.setdefault(each.device_mesh if isinstance(each, DTensor) else None, []).append(each)
+    return found.values()
+
+
+def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
+    """The norm of all gradients, whatever shards they are kept in: one number goes over all ranks, once.
+
+    torch's own would reduce along each dimension of a mesh, and not take gradients of several meshes together.
+    """
+    if not any(isinstance(each, DTensor) for each in gradients):
+        return torch.nn.utils.get_total_norm(gradients)
+    held: dict[float, list[torch.Tensor]] = {}
+    for each in gradients:
+        held.setdefault(_share(each), []).append(each.to_local())
+    squares = [share * torch.nn.utils.get_total_norm(parts).double() ** 2 for share, parts in held.items()]
+    square = torch.stack(squares).sum()
+    dist.all_reduce(square)
+    return square.sqrt().float()
+
+
+def _share(gradient: DTensor) -> float:
+    """One part in so many of what this rank holds: as many ranks hold the same."""
+    cut = [not placement.is_replicate() for placement in gradient.placements]
+    pieces = math.prod(size for size, is_cut in zip(gradient.device_mesh.shape, cut, strict=True) if is_cut)
+    return pieces / dist.get_world_size()
 
 
 def norm_after(norm: float, max_norm: float | None) -> float:

@@ -26,12 +26,14 @@ _ON_CUDA = "norms, softmax, losses, exponentials, logarithms, powers, sums and p
 _COMPUTE = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-def in_float32(precision: Precision, device: torch.device) -> str:
+def in_float32(precision: Precision, device: torch.device, *, sharded: bool = False) -> str:
     """What is kept or computed in float32, in words; the step's own sum of losses is, whatever the precision."""
     if precision == "32-true":
         return "everything"
     if precision == "bf16-true":
         return "nothing but what the model asks for"
+    if sharded:
+        return "parameters, gradients, their reduction, optimizer state; the model's result and the loss"
     computed = _ON_CPU if device.type == "cpu" else _ON_CUDA
     return f"parameters, gradients, optimizer state; results of embeddings, {computed}"
 

@@ -8,18 +8,23 @@ from typing import Any
 import torch
 from safetensors.torch import load_model, save_model
 
+from surefoot.checkpoint.consolidate import INDEX, names_of, write_weights
+from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
 from surefoot.load import make_recipe, split_target
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
-from surefoot.records.export import Export
+from surefoot.records.export import Export, Weights
 from surefoot.records.run import Run, read_run
 from surefoot.techniques.precision import inputs_in, parameters_in
-from surefoot.world import World
+from surefoot.world import FakeWorld, World
 
 TOLERANCE = 1e-5
 """Largest allowed difference between two outputs, as a share of the larger output's largest value."""
+
+FILE_BYTES = 5 * 10**9
+"""Of one file of a set, as Hugging Face's libraries cut theirs."""
 
 
 def export(path: str, *, to: str | None = None) -> Export:
@@ -59,6 +64,26 @@ def export(path: str, *, to: str | None = None) -> Export:
                 f"{difference:.3g}, allowed {TOLERANCE:.3g}; the files in {folder} are not to be used"
             )
     return record
+
+
+def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_BYTES) -> Weights:
+    """Writes the weights of a run's newest checkpoint as one set of safetensors, whichever ranks saved its shards.
+
+    It takes one process and the memory of one file. The run need not be finished.
+    """
+    run = read_run(path)
+    checkpoint = Checkpoints(run.checkpoints).newest()
+    if checkpoint is None:
+        raise RunError(f"{path} has no checkpoint to take the weights from")
+    folder = Path(to) if to else Path(path) / "export"
+    folder.mkdir(parents=True, exist_ok=True)
+    with kept(), FakeWorld():
+        names = names_of(_recipe_of(run).model())
+    for old in (*folder.glob("model*.safetensors"), folder / INDEX):
+        old.unlink(missing_ok=True)
+    files = write_weights(checkpoint, names, folder, file_bytes=file_bytes)
+    paths = tuple(str(folder / file) for file in files)
+    return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names))
 
 
 def _recipe_of(run: Run) -> Recipe:

@@ -1,4 +1,4 @@
-"""train: takes the steps, in one process, and keeps a run directory that can be killed at any moment."""
+"""train: takes the steps, on one rank or many, and keeps a run directory that can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_model
 from torch.utils.data import Dataset
 
 from surefoot.checkpoint.interval import Interval, Progress
@@ -21,29 +19,37 @@ from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of, micro_batches
-from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
+from surefoot.data.ledger import ledger_of_run
+from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, ReplicaError, RunError
+from surefoot.guards.beats import Beats
 from surefoot.guards.drift import Drift
+from surefoot.guards.fingerprint import Fingerprints
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
+from surefoot.guards.stragglers import Stragglers
 from surefoot.guards.watchdog import Watchdog
 from surefoot.meters.held import held_bytes
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
-from surefoot.records.codec import to_json
-from surefoot.records.event import Event, append_event
-from surefoot.records.files import write_whole
-from surefoot.records.finding import Findings
-from surefoot.records.log import MOST_SAMPLES, LogRow, append_row, digest_of, mend
+from surefoot.records.finding import Finding
+from surefoot.records.log import MOST_SAMPLES, LogRow, digest_of
 from surefoot.records.plan import Plan, write_plan
-from surefoot.records.run import Run, write_run
+from surefoot.records.run import Run, Status
+from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
+from surefoot.scribe import Scribe
 from surefoot.step import Step
 from surefoot.techniques import clip
+from surefoot.techniques.accumulate import local_part
+from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.utilisation import peak_flops, step_flops
-from surefoot.world import World
+from surefoot.world import RealWorld, agent_store
 
 Tell = Callable[[Run, LogRow], None]
+
+PATIENCE_SECONDS = 60.0
+"""A step that takes less is never called slow."""
 
 
 def train(
@@ -57,52 +63,68 @@ def train(
 ) -> Run:
     """Trains to `max_steps` or `max_tokens` and returns the run. `tell` hears of every step.
 
-    A `plan` is kept beside the run, so that its ledger has two sides.
-
-    A directory that holds an unfinished run of the same recipe is gone on with. SIGTERM and SIGINT end the run
-    after the step under way, saved, with the status `interrupted`.
+    A directory that holds an unfinished run of the same recipe is gone on with, on any number of ranks. SIGTERM and
+    SIGINT, to any rank, end the run after the step under way, saved, with the status `interrupted`. A `plan` is kept
+    beside the run, so that its ledger has two sides.
     """
     if recipe.steps() is None:
         raise RecipeError(f"{recipe.name} does not say when to stop; set max_steps or max_tokens")
     if recipe.evaluate_every and recipe.evaluation is None:
         raise RecipeError(f"{recipe.name} has no evaluation data to look at every {recipe.evaluate_every} steps")
     every = None if recipe.save_every is None else Interval.read(recipe.save_every)
-    folder = folder_for(recipe, path)
-    with Lock(folder), StopRequests() as stop, kept():
+    world = RealWorld()
+    layout = layout_of(recipe, rank=world.rank, ranks=world.ranks)
+    recipe = with_global_batch(recipe, layout)
+    recipe.micro_batches(layout.data_ranks)
+
+    def opened() -> Run:
+        folder = folder_for(recipe, path)
+        held.enter_context(Lock(folder))
         if not (folder / "run.json").exists():
-            run = new_run(recipe, folder)
-        elif resume == "never":
+            return new_run(recipe, folder, layout=str(layout))
+        if resume == "never":
             raise RunError(f"{folder} holds a run already; name another directory, or let it resume")
-        else:
-            run = old_run(recipe, folder, accept_change=accept_change)
-        if plan is not None:
-            write_plan(folder, plan)
-        return run if run.status == "finished" else _Training(recipe, run, every, stop, tell).whole()
+        return old_run(recipe, folder, accept_change=accept_change, layout=str(layout))
+
+    with ExitStack() as held, world, StopRequests() as stop, kept():
+        run = world.from_first(opened)
+        if plan is not None and world.rank == 0:
+            write_plan(Path(run.path), plan)
+        return run if run.status == "finished" else _Training(recipe, run, world, every, stop, tell).whole()
 
 
 class _Training:
-    """One process that takes the steps of a run, from its last checkpoint or from the start."""
+    """One rank of those that take the steps of a run, from its last checkpoint or from the start.
 
-    def __init__(self, recipe: Recipe, run: Run, every: Interval | None, stop: StopRequests, tell: Tell | None) -> None:
-        self.recipe, self.run, self.every, self.stop, self.tell = recipe, run, every, stop, tell
-        self.world = World()
+    All ranks do the same, and settle alike whatever they settle: what one alone knows, its signals, its clock and its
+    samples, is gathered after every step. Files are the scribe's matter.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        world: RealWorld,
+        every: Interval | None,
+        stop: StopRequests,
+        tell: Tell | None,
+    ) -> None:
+        self.recipe, self.run, self.world, self.every, self.stop, self.tell = recipe, run, world, every, stop, tell
+        self.scribe = Scribe(run, rank=world.rank)
         self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last)
         self.batches = Batches(iter(()))
+        self.stopped = ""
         self.data_seconds = 0.0
 
     def whole(self) -> Run:
         """From where the run stands to its end, or to a request to stop."""
         try:
             with ExitStack() as open_things:
-                open_things.enter_context(self.world)
                 self.step = Step(self.recipe, self.world)
                 self._begin()
-                mend(self.run.log)
-                self.log = open_things.enter_context(self.run.log.open("a", encoding="utf-8"))
+                open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
-                stacks = Path(self.run.path) / "stacks.txt"
-                alarm = Watchdog(stacks, lambda text: self._tell_of("slow-step", f"{text}; see {stacks}"))
-                self.watchdog = open_things.enter_context(alarm)
+                self._set_guards(open_things)
                 self._take_steps()
                 self._end()
         except BaseException as error:
@@ -112,6 +134,45 @@ class _Training:
         finally:
             self.checkpoints.close()
         return self.run
+
+    def _set_guards(self, open_things: ExitStack) -> None:
+        """What watches the steps, and on many ranks the ranks."""
+        many = self.world.ranks > 1
+        store = agent_store("beats") if many else None
+        self.beats = open_things.enter_context(Beats(store, rank=self.world.rank, ranks=self.world.ranks))
+        self.stragglers, self.fingerprints = Stragglers(), Fingerprints(self.step)
+        give_up = self._give_up_waiting if many else None
+        watchdog = Watchdog(self.scribe.stacks, self._slow, give_up=give_up, least_seconds=PATIENCE_SECONDS)
+        self.watchdog = open_things.enter_context(watchdog)
+
+    def _slow(self, said: str) -> None:
+        """A step takes far too long: says so, on many ranks with the one that is waited for. Another thread's call."""
+        waits = self.beats.explain()
+        said = "; ".join(filter(None, (said, waits.text, f"see {self.scribe.stacks}")))
+        self.scribe.tell_of(self.run, self.step.number, "slow-step", said, anyway=waits.teller == self.world.rank)
+
+    def _give_up_waiting(self, said: str) -> None:
+        """Ends this rank, so that torchrun starts all anew from the last checkpoint. Another thread's call."""
+        waits = self.beats.explain()
+        finding = Finding(
+            check="hanging-rank",
+            severity="error",
+            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank can be told from the others'}.",
+            where=f"step {self.step.number + 1}; stacks of all threads: {self.scribe.stacks}",
+            why="A collective ends when all ranks have come to it. One that never comes keeps all others waiting.",
+            remedy="Look at the machine of that rank. Started by torchrun with --max-restarts, the run goes on from "
+            "its last checkpoint.",
+        )
+        tells = waits.teller == self.world.rank
+        self.scribe.find(self.run, finding, anyway=tells)
+        self.scribe.tell_of(self.run, self.step.number, "hanging-rank", finding.seen, anyway=tells)
+        os._exit(1)
+
+    def _compare_replicas(self) -> None:
+        finding = self.fingerprints.compare()
+        if finding is not None:
+            self.scribe.find(self.run, finding)
+            raise ReplicaError(f"{finding.seen}\n{finding.where}\n{finding.remedy}")
 
     def _begin(self) -> None:
         """The state of the newest checkpoint that can be trusted, or of step 0."""
@@ -124,9 +185,10 @@ class _Training:
         if self.run.data_identity not in ("", self.batches.identity):
             raise RunError(
                 f"the data is not what the run began with: it was {self.run.data_identity}, "
-                f"and is {self.batches.identity}"
+                f"and is {self.batches.identity}\n"
+                "put it back, name another directory, or accept the change (--accept-change)"
             )
-        rows = self.run.rows()
+        rows = self.world.from_first(self.run.rows)
         taken = [row for row in rows if row.step <= self.step.number]
         self.replayed = {
             row.step: row for row in rows if row.step > self.step.number and row.attempt == self.run.attempt
@@ -141,26 +203,37 @@ class _Training:
             **self._utilisation(),
         )
         self.saved = self._progress()
-        write_run(self.run)
+        self.scribe.write(self.run)
         if self.run.starts > 1:
             place = checkpoint.path.name if checkpoint else "step 0"
             self._tell_of("resumed", f"start {self.run.starts}, from {place}")
 
     def _utilisation(self) -> dict[str, float | None]:
         peak = peak_flops(self.step.device, self.recipe.precision)
-        return {"peak_flops": peak, "step_flops": None if peak is None else step_flops(self.recipe)}
+        if peak is None:
+            return {"peak_flops": None, "step_flops": None}
+        return {"peak_flops": peak * self.world.ranks, "step_flops": self.world.from_first(self._step_flops)}
+
+    def _step_flops(self) -> float:
+        return step_flops(replace(self.recipe, dp_replicate=1, dp_shard=1, tp=1))
 
     def _open_data(self) -> None:
         """Micro-batches from the step that comes next; those of a step that spiked are passed over."""
         self.batches.close()
         self.batch = self.run.batch_of(self.step.number)
-        self.batches = batches_of(self.recipe, first_step=self.batch, ahead=True)
+        self.batches = self._batches(ahead=True)
+
+    def _batches(self, *, ahead: bool = False) -> Batches:
+        layout = self.step.layout
+        return batches_of(
+            self.recipe, first_step=self.batch, ahead=ahead, rank=layout.data_rank, ranks=layout.data_ranks
+        )
 
     def _take_steps(self) -> None:
-        while self.step.number < (self.recipe.steps() or 0) and self.stop.received is None:
+        while self.step.number < (self.recipe.steps() or 0) and not self._asked_to_stop():
             row = self._take_one()
             self._agree(row)
-            append_row(self.log, row)
+            self.scribe.append(row)
             if self.spikes.see(row.loss):
                 self._tell_of("spike", f"the loss jumped to {row.loss:.4g}")
                 if self.recipe.rewind and self._rewind(row.step):
@@ -171,6 +244,9 @@ class _Training:
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
             self.watchdog.beat()
+            self.beats.step = self.step.number
+            if self.fingerprints.due(row.seconds):
+                self._compare_replicas()
             if self.every is not None and self.every.due(self.saved, self._progress()):
                 self._save()
             if self.tell is not None:
@@ -183,7 +259,7 @@ class _Training:
         try:
             outcome = self.step(self._loaded())
         except NonFinite as error:
-            append_row(self.log, self._row(error.step, error.loss, error.grad_norm, False, lr, began))
+            self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
             raise self._explained(error) from None
         loss, norm = outcome.loss.item(), outcome.grad_norm.item()
         row = self._row(self.step.number, loss, norm, outcome.updated, lr, began)
@@ -198,14 +274,14 @@ class _Training:
         return row
 
     def _loaded(self) -> Iterator[Any]:
-        for _ in range(self.recipe.micro_batches()):
+        for _ in range(self.step.micro_batches):
             began = time.perf_counter()
             batch = self.world.take(self.batches)
             self.data_seconds += time.perf_counter() - began
             yield batch
 
     def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:
-        samples = tuple(self.batches.taken)
+        seconds, data_seconds, samples = self._gathered(time.perf_counter() - began)
         return LogRow(
             step=step,
             loss=loss,
@@ -216,20 +292,56 @@ class _Training:
             samples=samples if len(samples) <= MOST_SAMPLES else None,
             samples_digest=digest_of(samples),
             updated=updated,
-            seconds=time.perf_counter() - began,
-            data_seconds=self.data_seconds,
+            seconds=seconds,
+            data_seconds=data_seconds,
             attempt=self.run.attempt,
             memory_bytes=held_bytes(self.step.device),
         )
 
+    def _gathered(self, seconds: float) -> tuple[float, float, tuple[int, ...]]:
+        """What all ranks together know of this step: the slowest one's seconds, and every sample in its place.
+
+        With it, whether a rank was asked to stop. Samples are numbered as one rank alone would have taken them.
+        """
+        layout, size = self.step.layout, self.recipe.micro_batch_size
+        if layout.ranks == 1:
+            return seconds, self.data_seconds, tuple(self.batches.taken)
+        taken = self.batches.taken + [-1] * (self.step.micro_batches * size - len(self.batches.taken))
+        own_seconds = seconds * self.beats.own_share()
+        nanoseconds = (round(each * 1e9) for each in (seconds, self.data_seconds, own_seconds))
+        everyone = self.world.gather([self.stop.received is not None, *nanoseconds, *taken])
+        asked = [rank for rank, (stop, *_) in enumerate(everyone) if stop]
+        self.stopped = f"a signal to rank {asked[0]}" if asked else ""
+        speaking = [numbers for _, _, _, _, *numbers in everyone[:: layout.tp]]
+        turns = range(0, self.step.micro_batches * size, size)
+        samples = (number for turn in turns for numbers in speaking for number in numbers[turn : turn + size])
+        slowest, longest_wait = (max(each[place] for each in everyone) / 1e9 for place in (1, 2))
+        late = self.stragglers.see(slowest, [each[3] / 1e9 for each in everyone])
+        if late:
+            self._tell_of("straggler", late)
+        return slowest, longest_wait, tuple(number for number in samples if number >= 0)
+
+    def _asked_to_stop(self) -> bool:
+        """On many ranks, only what all have heard of: they stop after the same step."""
+        if self.world.ranks == 1 and self.stop.received is not None:
+            self.stopped = self.stop.received
+        return bool(self.stopped)
+
     def _evaluate(self) -> float:
         """The loss on the same held-out micro-batches each time. Training does not notice."""
-        recipe = self.recipe
-        batches = micro_batches(self.held_out, size=recipe.micro_batch_size, seed=recipe.seed, collate=recipe.collate)
+        recipe, rank, ranks = self.recipe, self.step.layout.data_rank, self.step.layout.data_ranks
+        batches = micro_batches(
+            self.held_out,
+            size=recipe.micro_batch_size,
+            seed=recipe.seed,
+            collate=recipe.collate,
+            rank=rank,
+            ranks=ranks,
+        )
         with kept():
             seed_all(derive(recipe.seed, "evaluate"))
-            taken = (self.world.take(batches) for _ in range(recipe.evaluation_batches))
-            return self.step.evaluate(taken).item()
+            taken = (self.world.take(batches) for _ in range(-(-recipe.evaluation_batches // ranks)))
+            return self.step.evaluate(taken, most=recipe.evaluation_batches).item()
 
     @cached_property
     def held_out(self) -> Dataset[Any]:
@@ -251,16 +363,15 @@ class _Training:
     def _explained(self, error: NonFinite) -> NonFinite:
         """The error with its cause: the step is taken again without its update, to name the module and the samples."""
         self.step.optimizer.zero_grad(set_to_none=True)
-        finding = first_nonfinite(self.step, self._numbered(batches_of(self.recipe, first_step=self.batch)))
+        finding = first_nonfinite(self.step, self._numbered(self._batches()))
         if finding is None:
             return error
-        found = Findings(recipe=self.recipe.name, checks=(finding.check,), findings=(finding,))
-        write_whole(self.run.findings, to_json(found) + "\n")
+        self.scribe.find(self.run, finding)
         cause = f"{finding.seen}\n{finding.where}\n{finding.remedy}"
         return NonFinite(error.step, error.loss, error.grad_norm, cause)
 
     def _numbered(self, batches: Batches) -> Iterator[tuple[list[int], Any]]:
-        for _ in range(self.recipe.micro_batches()):
+        for _ in range(self.step.micro_batches):
             batches.taken.clear()
             batch = self.world.take(batches)
             yield list(batches.taken), batch
@@ -272,11 +383,11 @@ class _Training:
         if checkpoint is None:
             return False
         restore(self.step, checkpoint)
-        rows = [row for row in self.run.rows() if row.step <= self.step.number]
+        rows = [row for row in self.world.from_first(self.run.rows) if row.step <= self.step.number]
         passed_over = (*self.run.passed_over, self.batch - 1)
         run = self.run.before_its_steps().after(rows)
         self.run = replace(run, attempt=self.run.attempt + 1, passed_over=passed_over)
-        write_run(self.run)
+        self.scribe.write(self.run)
         self.replayed, self.spikes = {}, Spikes(row.loss for row in rows)
         self._open_data()
         self._tell_of("rewound", f"to step {self.step.number}; the samples of step {step} are passed over")
@@ -284,8 +395,8 @@ class _Training:
 
     def _save(self) -> None:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
-        self.log.flush()
-        os.fsync(self.log.fileno())
+        self._compare_replicas()
+        self.scribe.sync()
         self.saved, began = self._progress(), time.perf_counter()
         try:
             self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
@@ -293,7 +404,7 @@ class _Training:
             self._tell_of("save-failed", str(error))
         stood_still = self.run.save_seconds + time.perf_counter() - began
         self.run = replace(self.run, failures=0, saves=self.run.saves + 1, save_seconds=stood_still)
-        write_run(self.run)
+        self.scribe.write(self.run)
 
     def _give_up(self, error: BaseException) -> None:
         failed = not isinstance(error, KeyboardInterrupt)
@@ -303,7 +414,7 @@ class _Training:
             reason=f"{type(error).__name__}: {error}".strip(": "),
             failures=self.run.failures + failed,
         )
-        write_run(self.run)
+        self.scribe.write(self.run)
 
     def _settle(self) -> None:
         """Waits for a checkpoint that is still being written."""
@@ -313,33 +424,42 @@ class _Training:
             self._tell_of("save-failed", str(error))
 
     def _end(self) -> None:
-        asked = self.stop.received is not None
-        if (asked or self.every is not None) and self.saved.steps != self.step.number:
+        if (self.stopped or self.every is not None) and self.saved.steps != self.step.number:
             self._save()
         self._settle()
         done = self.step.number >= (self.recipe.steps() or 0)
         if done:
-            draft = self.run.weights.with_suffix(".part")
-            save_model(self.step.model, str(draft))
-            os.replace(draft, self.run.weights)
-        reason = "" if done else f"stopped by {self.stop.received} after step {self.step.number}"
-        self.run = replace(self.run, status="finished" if done else "interrupted", reason=reason)
-        write_run(self.run)
+            self.scribe.keep_weights(self.run, self.step.model)
+        reason = "" if done else f"stopped by {self.stopped} after step {self.step.number}"
+        status: Status = "finished" if done else "interrupted"
+        self.run = replace(self.run, status=status, reason=reason, token_ledger=self._tokens())
+        self.scribe.write(self.run)
+
+    def _tokens(self) -> TokenLedger | None:
+        """What became of the data's tokens, where it is made of tokens."""
+        return ledger_of_run(
+            self.batches.dataset,
+            seed=self.recipe.seed,
+            step_samples=self.recipe.tokens_per_step // self.recipe.tokens_per_sample,
+            steps=self.batch,
+            passed_over=self.run.passed_over,
+        )
 
     def _progress(self) -> Progress:
         return Progress(self.step.number, self.run.tokens, self.run.seconds)
 
     def _tell_of(self, kind: str, text: str) -> None:
         step = self.step.number if hasattr(self, "step") else 0
-        append_event(self.run.events, Event(step, kind, text, f"{datetime.now():%Y-%m-%d %H:%M:%S}"))
+        self.scribe.tell_of(self.run, step, kind, text)
 
 
 def _standing_bytes(step: Step) -> dict[str, int]:
-    """What stays in memory from step to step, by account; gradients come and go within a step."""
+    """What stays on this rank from step to step, by account; gradients come and go within a step."""
     held = [value for state in step.optimizer.state.values() for value in state.values()]
-    return {
-        "parameters": sum(each.nbytes for each in step.model.parameters()),
-        "gradients": sum(each.nbytes for each in step.parameters),
-        "optimizer": sum(each.nbytes for each in held if isinstance(each, torch.Tensor)),
-        "buffers": sum(each.nbytes for each in step.model.buffers()),
+    kept_in = {
+        "parameters": step.model.parameters(),
+        "gradients": step.parameters,
+        "optimizer": (each for each in held if isinstance(each, torch.Tensor)),
+        "buffers": step.model.buffers(),
     }
+    return {account: sum(local_part(each).nbytes for each in tensors) for account, tensors in kept_in.items()}

@@ -1,0 +1,149 @@
+"""rank_kills: `kill -9` of one rank of torchrun's at random moments; `python bench/kills.py --ranks` runs it.
+
+A small recipe is trained on 2 and on 4 gloo ranks, replicated (ddp) and sharded (fsdp), by torchrun with restarts. One
+rank, drawn at random, is killed at a random moment: torchrun must start all again, and the run must end in the bits,
+samples and rows of an undisturbed run of the same layout. Half of the kills wait for a checkpoint being written.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from surefoot import Recipe
+
+STEPS, BATCH = 40, 8
+LAYOUTS = {
+    "ddp 2": (2, "dp_replicate=2"),
+    "fsdp 2": (2, "dp_shard=2"),
+    "ddp 4": (4, "dp_replicate=4"),
+    "fsdp 4": (4, "dp_shard=4"),
+}
+EACH = 5
+"""So many kills to a run."""
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+
+
+def killed() -> Recipe:
+    """What the ranks train."""
+    import kills
+
+    return Recipe(
+        model=model,
+        data=kills.Noisy,
+        loss=kills.loss,
+        optimizer=partial(torch.optim.AdamW, lr=1e-3),
+        micro_batch_size=2,
+        global_batch_tokens=BATCH,
+        max_grad_norm=1.0,
+        max_steps=STEPS,
+        save_every=2,
+        keep_last=2,
+    )
+
+
+class Job:
+    """torchrun, and the ranks below it."""
+
+    def __init__(self, layout: str, folder: Path) -> None:
+        ranks, word = LAYOUTS[layout]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        again = ["--max-restarts", "100", "--monitor-interval", "0.1"]
+        train = ["-m", "surefoot", "train", f"{Path(__file__)}:killed", word, "--dir", str(folder)]
+        settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _with(Path(__file__).parent)}
+        self.folder, self.said = folder, folder.with_suffix(".said")
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen([*launcher, *again, *train], stdout=said, stderr=said, env=settings)
+
+    def rows(self) -> int:
+        log = self.folder / "log.jsonl"
+        return log.read_bytes().count(b"\n") if log.exists() else 0
+
+    def saving(self) -> bool:
+        return any((self.folder / "checkpoints").glob(".draft-*"))
+
+    def ranks(self) -> list[int]:
+        """The processes that train."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        found = []
+        for child in map(int, children.read_text().split() if children.exists() else ()):
+            try:
+                if re.search(rb"\0RANK=\d", Path(f"/proc/{child}/environ").read_bytes()):
+                    found.append(child)
+            except OSError:
+                continue
+        return found
+
+
+def _with(folder: Path) -> str:
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+
+
+def kill_one(job: Job, draw: random.Random) -> bool:
+    """Waits for a moment after new steps, and kills one rank. False if the run ended before."""
+    wanted = job.rows() + draw.randrange(1, 5)
+    while job.rows() < wanted:
+        if job.process.poll() is not None:
+            return False
+        time.sleep(0.002)
+    if draw.random() < 0.5:
+        until = time.monotonic() + 1
+        while not job.saving() and time.monotonic() < until:
+            time.sleep(0.0005)
+    time.sleep(draw.random() * 0.02)
+    ranks = job.ranks()
+    if job.process.poll() is not None or not ranks:
+        return False
+    os.kill(draw.choice(ranks), signal.SIGKILL)
+    return True
+
+
+def kill_ranks(most: int, draw: random.Random) -> Iterator[tuple[str, int, list[str]]]:
+    """Layout after layout: how many kills, and what was wrong in the end."""
+    import kills
+
+    with tempfile.TemporaryDirectory() as here:
+        usual = {}
+        done = turn = 0
+        while done < most:
+            layout = list(LAYOUTS)[turn % len(LAYOUTS)]
+            folder, turn, count = Path(here) / f"run-{turn}", turn + 1, 0
+            if layout not in usual:
+                alone = Job(layout, folder.with_name(f"usual-{turn}"))
+                if alone.process.wait() != 0:
+                    raise RuntimeError(f"{layout} fails without any kill:\n{alone.said.read_text()[-3000:]}")
+                usual[layout] = kills.outcome(alone.folder)
+            job = Job(layout, folder)
+            while count < min(EACH, most - done) and kill_one(job, draw):
+                count += 1
+            code = job.process.wait()
+            wrong = [f"torchrun ended with {code}:\n{job.said.read_text()[-3000:]}"] if code else []
+            wrong += kills.differences(folder, usual[layout], kills.Toll(), steps=STEPS, samples=STEPS * BATCH)
+            done += count
+            yield layout, count, wrong
+            shutil.rmtree(folder)
+
+
+def main(most: int, seed: int) -> tuple[int, list[str]]:
+    """All kills and all that was wrong."""
+    total, wrong = 0, list[str]()
+    for layout, count, found in kill_ranks(most, random.Random(seed)):
+        total, wrong = total + count, [*wrong, *(f"{layout}: {each}" for each in found)]
+        print(f"{layout:8} {count:3} ranks killed, {total:4} in all, wrong {len(wrong)}", flush=True)
+    return total, wrong

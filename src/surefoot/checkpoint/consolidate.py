@@ -1,0 +1,98 @@
+"""Consolidate: whole tensors of a model whose shards lie on many ranks, or in a checkpoint that many ranks saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
+
+from surefoot.checkpoint.checkpoint import Checkpoint
+from surefoot.checkpoint.outline import Saved
+from surefoot.errors import CheckpointError
+
+INDEX = "model.safetensors.index.json"
+"""Which file of a set holds which tensor, in the form that Hugging Face's libraries read."""
+
+
+def names_of(model: torch.nn.Module) -> list[str]:
+    """The names of a model's state, sorted; a tensor that has several has the first of them."""
+    first: dict[int, str] = {}
+    for name, value in sorted(model.state_dict(keep_vars=True).items()):
+        if isinstance(value, torch.Tensor):
+            first.setdefault(id(value), name)
+    return list(first.values())
+
+
+def whole_tensors(model: torch.nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
+    """Every tensor of the model's state, whole and on the processor, on the ranks that `keep` them.
+
+    All ranks call it. Tensors are put together one at a time, so that a rank that keeps none never has more than one.
+    """
+    state, found = model.state_dict(keep_vars=True), {}
+    for name in names_of(model):
+        tensor = state[name].detach()
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if keep:
+            found[name.replace("_orig_mod.", "")] = whole.cpu().contiguous()
+    return found
+
+
+def write_weights(
+    checkpoint: Checkpoint, names: Iterable[str], folder: Path, *, file_bytes: int
+) -> dict[str, list[str]]:
+    """Writes tensors of a checkpoint's model as one set of safetensors, and says which file holds which of them.
+
+    No more is in memory than one file of the set: `file_bytes`, or a single tensor that is larger.
+    """
+    saved: dict[str, Saved] = checkpoint.outline()["model"]
+    missing = [name for name in names if name not in saved]
+    if missing:
+        raise CheckpointError(f"{checkpoint.path.name} is of another model; it lacks {', '.join(missing[:5])}")
+    parts = list(_parts({name: saved[name] for name in names}, file_bytes))
+    files = {_file(number, len(parts)): part for number, part in enumerate(parts, start=1)}
+    for file, part in files.items():
+        tensors = {name: saved[name].empty().contiguous() for name in part}
+        checkpoint.read({saved[name].name: tensor for name, tensor in tensors.items()})
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        _compare(folder / file, tensors)
+    if len(files) > 1:
+        places = {name: file for file, part in files.items() for name in part}
+        total = {"total_size": sum(_bytes(saved[name]) for name in places)}
+        (folder / INDEX).write_text(json.dumps({"metadata": total, "weight_map": places}, indent=2) + "\n")
+    return files
+
+
+def _parts(saved: dict[str, Saved], file_bytes: int) -> Iterator[list[str]]:
+    """Names in their order, cut wherever the next would be too much for one file."""
+    part: list[str] = []
+    for name, tensor in saved.items():
+        if part and sum(_bytes(saved[each]) for each in part) + _bytes(tensor) > file_bytes:
+            yield part
+            part = []
+        part.append(name)
+    yield part
+
+
+def _bytes(saved: Saved) -> int:
+    return math.prod(saved.shape) * saved.dtype.itemsize
+
+
+def _file(number: int, count: int) -> str:
+    return "model.safetensors" if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
+
+
+def _compare(file: Path, tensors: dict[str, torch.Tensor]) -> None:
+    with safe_open(file, framework="pt") as written:
+        for name, tensor in tensors.items():
+            if not torch.equal(_bits(written.get_tensor(name)), _bits(tensor)):
+                raise CheckpointError(f"{file} reads back damaged: {name} is not what was written")
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8)

@@ -1,0 +1,64 @@
+"""Cluster: many of one device, in nodes, with a network between them and a price."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from surefoot.errors import UnknownDevice
+from surefoot.hardware.datasheet import Datasheet, datasheet
+from surefoot.hardware.network import Network, network
+
+DEVICES_PER_NODE = 8
+_NETWORKS = {"9.0": "dgx-h100", "10.0": "aws-p6-b200", "10.3": "dgx-b300"}
+"""The network that is assumed where none is given, by compute capability."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`count` devices, `per_node` of them in a node. `network` is None where nobody said, and nothing is assumed."""
+
+    device: Datasheet
+    count: int = 1
+    per_node: int = DEVICES_PER_NODE
+    network: Network | None = None
+    network_is_assumed: bool = False
+    dollars_per_hour: float = 0.0
+    """For one device."""
+
+    @property
+    def name(self) -> str:
+        return self.device.name if self.count == 1 else f"{self.count}x{self.device.name}"
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.count // self.per_node)
+
+    @property
+    def node_bandwidth_per_device(self) -> float:
+        """What each device can send to other nodes, in bytes per second, when all of its node send; 0 if unknown."""
+        return 0.0 if self.network is None else self.network.bytes_per_second / min(self.count, self.per_node)
+
+
+def cluster(
+    name: str,
+    *,
+    per_node: int = DEVICES_PER_NODE,
+    between_nodes: str | None = None,
+    dollars_per_hour: float | None = None,
+) -> Cluster:
+    """Such as `h100-sxm` or `1024xh100-sxm`; what is not given is taken from the datasheet, or assumed and said."""
+    found = re.fullmatch(r"(?:(\d+)x)?(.+)", name)
+    if found is None or found[1] == "0":
+        raise UnknownDevice(f"{name!r} is not a device, nor a number of them such as 8xh100-sxm")
+    sheet = datasheet(found[2])
+    assumed = _NETWORKS.get(sheet.compute_capability)
+    chosen = between_nodes or assumed
+    return Cluster(
+        sheet,
+        int(found[1] or 1),
+        per_node,
+        None if chosen is None else network(chosen),
+        between_nodes is None and assumed is not None,
+        sheet.dollars_per_hour if dollars_per_hour is None else dollars_per_hour,
+    )

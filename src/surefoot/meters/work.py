@@ -1,0 +1,153 @@
+"""Work: every operator that is executed, with its FLOPs and the bytes it moves, by phase and module.
+
+Views do nothing and are left out. An operator is taken to read each operand once and to write each result once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from typing import Any
+
+import torch
+
+from surefoot.call_times import CallTimes
+from surefoot.meters.flops import FORMULAS
+from surefoot.meters.journal import Journal
+from surefoot.meters.meter import Meter
+from surefoot.phases import Phases, Segment
+from surefoot.records.tally import Account
+from surefoot.records.work import Work
+from surefoot.trees import tensors_in
+
+aten = torch.ops.aten
+FORMATS = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+}
+_NOTHING = {
+    aten.empty,
+    aten.empty_like,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+    aten.lift_fresh,
+    aten._unsafe_view,
+    aten._local_scalar_dense,
+}
+_OVERWRITTEN = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
+_PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}
+"""They read of their first operand as much as they write, not all of it."""
+
+
+class WorkMeter(Meter):
+    """Keeps a `Work` for each kind of call."""
+
+    def __init__(self, phases: Phases, journal: Journal | None = None, times: CallTimes | None = None) -> None:
+        self.phases, self.book, self.times = phases, self if journal is None else journal, times
+        self._counted: Counter[tuple[Any, ...]] = Counter()
+
+    def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if _does_nothing(func):
+            return
+        packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
+        operands = list(tensors_in([args, kwargs]))
+        flops = formula(out, *args, **kwargs) if formula else 0
+        if flops and _is_causal(func, args, kwargs):
+            flops //= 2  # fused attention leaves out what its mask hides
+        shape = _product_shape(packet, args)
+        self.book.count_work(
+            self.phases.now(),
+            self.phases.recomputing(),
+            self.phases.module(),
+            packet.__name__,
+            next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
+            flops,
+            _moved(packet, operands, list(tensors_in(out))),
+            shape,
+            "" if self.times is None else self.times.name(func, args, kwargs),
+        )
+
+    def count_work(
+        self,
+        segment: Segment,
+        again: bool,
+        module: str,
+        operator: str,
+        number_format: str,
+        flops: int,
+        moved: int,
+        shape: tuple[int, ...],
+        call: str = "",
+    ) -> None:
+        """An operator was executed."""
+        self._counted[segment, again, starred(module), operator, number_format, flops, moved, shape, call] += 1
+
+    def accounts(self) -> list[Account]:
+        """The bytes that operators move are an account; `works()` has the rest, and is to be asked before."""
+        moved: Counter[str] = Counter()
+        for (segment, again, _, _, _, _, size, *_), calls in self._counted.items():
+            moved["recompute" if again else segment.name] += calls * size
+        self._counted.clear()
+        return [Account(f"moved/{phase}", amount, "bytes") for phase, amount in moved.items()]
+
+    def works(self) -> tuple[Work, ...]:
+        """What was executed since the accounts were last asked for."""
+        found: Counter[tuple[Any, ...]] = Counter()
+        for (segment, again, *kind), calls in self._counted.items():
+            found["recompute" if again else segment.name, *kind] += calls
+        return tuple(Work(*kind[:-1], calls=calls, call=kind[-1]) for kind, calls in found.items())
+
+
+def starred(module: str) -> str:
+    """`layers.3.mlp` as `layers.*.mlp`."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
+
+
+@functools.cache
+def _does_nothing(func: Any) -> bool:
+    return (
+        func.is_view or func.overloadpacket in _NOTHING or func.namespace not in ("aten", "mkldnn", "mkldnn_prepacked")
+    )
+
+
+def _is_causal(func: Any, args: Any, kwargs: Any) -> bool:
+    place = _causal_place(func)
+    return place is not None and bool(args[place] if place < len(args) else kwargs.get("is_causal", False))
+
+
+@functools.cache
+def _causal_place(func: Any) -> int | None:
+    names = [argument.name for argument in func._schema.arguments]
+    return names.index("is_causal") if "is_causal" in names else None
+
+
+def _product_shape(packet: Any, args: Any) -> tuple[int, ...]:
+    if packet in (aten.mm, aten.bmm):
+        left, right = args[:2]
+    elif packet in (aten.addmm, aten.baddbmm):
+        left, right = args[1:3]
+    else:
+        return ()
+    many = left.shape[0] if left.dim() == 3 else 1
+    return many, left.shape[-2], right.shape[-1], left.shape[-1]
+
+
+def _moved(packet: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:
+    written = sum(map(_bytes, results))
+    if packet in _PICKS:
+        return 2 * written + sum(map(_bytes, operands[1:]))
+    return written + sum(map(_bytes, operands[packet in _OVERWRITTEN :]))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """What is really there: an expanded dimension is read from one place."""
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= size if stride or size == 0 else 1
+    return elements * tensor.element_size()

@@ -1,0 +1,34 @@
+"""What a whole run costs: days, dollars, energy, and what failures take of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Of all steps of a run on a cluster. What is not known is None.
+
+    `seconds` includes everything: steps, evaluations, saves, failures. `goodput` is the share of it spent on steps that
+    count. `save_interval_seconds` is the best interval between checkpoints for this rate of failures.
+    """
+
+    steps: int
+    tokens: int
+    devices: int
+    step_seconds: float
+    evaluation_seconds: float
+    save_seconds: float
+    seconds: float
+    goodput: float
+    failures: float
+    save_interval_seconds: float | None
+    device_hours: float
+    dollars: float | None
+    dollars_per_hour: float | None
+    kilowatt_hours: float | None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def days(self) -> float:
+        return self.seconds / 86400

@@ -1,0 +1,64 @@
+"""The time and the cost of a plan, as text for a terminal."""
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from surefoot.records.plan import Plan
+from surefoot.records.run_cost import RunCost
+from surefoot.records.step_time import StepTime
+from surefoot.records.units import count_text, counted, seconds_text
+from surefoot.reports.parts import table_of
+
+MODULES_SHOWN = 8
+
+
+def step_time_text(plan: Plan) -> list[RenderableType]:
+    """How long a step takes, where the time goes, and what the run costs; nothing where no time is predicted."""
+    time = plan.time
+    if time is None:
+        return []
+    speed = count_text(plan.tokens_per_step / time.seconds)
+    bounds = ", ".join(f"{name} {share / time.seconds:.0%}" for name, share in _by_size(time.bounds))
+    return [
+        Text(f"\na step takes about {seconds_text(time.seconds)}: {speed} tokens/s; bound by {bounds}"),
+        *_flops_only(time),
+        _table(time),
+        *([] if plan.cost is None else [Text(_cost(plan.cost))]),
+        *(Text(f"assumed: {note}", style="yellow") for note in (*time.assumptions, *_of_cost(plan))),
+    ]
+
+
+def _flops_only(time: StepTime) -> list[RenderableType]:
+    if not time.flops_only_seconds:
+        return []
+    share = time.flops_only_seconds / time.seconds
+    return [
+        Text(f"model FLOPs at the datasheet's peak would take {seconds_text(time.flops_only_seconds)}: MFU {share:.0%}")
+    ]
+
+
+def _table(time: StepTime) -> RenderableType:
+    table = table_of("seconds of a step", "", "share")
+    for phase, seconds in _by_size(time.phases):
+        table.add_row(phase, seconds_text(seconds), f"{seconds / time.seconds:.0%}")
+    for module, seconds in list(_by_size(time.modules))[:MODULES_SHOWN]:
+        table.add_row(f"  {module or '(outside modules)'}", seconds_text(seconds), f"{seconds / time.seconds:.0%}")
+    return table
+
+
+def _cost(cost: RunCost) -> str:
+    dollars = "" if cost.dollars is None else f", {cost.dollars:,.0f} dollars"
+    energy = "" if cost.kilowatt_hours is None else f", {cost.kilowatt_hours:,.0f} kWh"
+    return (
+        f"{counted(cost.steps, 'step')}, {count_text(cost.tokens)} tokens: {seconds_text(cost.seconds)} on "
+        f"{counted(cost.devices, 'device')}, {cost.device_hours:,.1f} device-hours{dollars}{energy}; "
+        f"goodput {cost.goodput:.1%} with {cost.failures:.2g} failures expected"
+    )
+
+
+def _of_cost(plan: Plan) -> tuple[str, ...]:
+    return () if plan.cost is None else plan.cost.assumptions
+
+
+def _by_size(totals: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(totals.items(), key=lambda item: -item[1])

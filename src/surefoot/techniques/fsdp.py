@@ -1,0 +1,113 @@
+"""FSDP: parameters, gradients and optimizer state cut over ranks, and gathered block by block when they are needed.
+
+With replicas (`dp_replicate` above 1), gradients are reduced over shards first and over replicas then: hybrid sharding.
+
+| `precision`  | gathered and computed in | gradients reduced in | kept in  | the model's result |
+|--------------|--------------------------|----------------------|----------|--------------------|
+| `32-true`    | float32                  | float32              | float32  | as it is           |
+| `bf16-mixed` | bfloat16                 | float32              | float32  | float32            |
+| `16-mixed`   | float16                  | float32              | float32  | float32            |
+| `bf16-true`  | bfloat16                 | bfloat16             | bfloat16 | as it is           |
+
+There is no autocast here: a block is computed in the format in which it is gathered.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from surefoot.errors import RecipeError
+from surefoot.recipe import Precision, Recipe, budget_of
+from surefoot.techniques.mesh import Layout
+from surefoot.techniques.recompute import blocks_of
+
+_GATHERED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which modules were sharded on their own, and why these."""
+
+    layout: Layout
+    names: tuple[str, ...]
+    reason: str
+
+    def explain(self) -> list[str]:
+        """One sentence: what is cut, and what is gathered together."""
+        shards, replicas = self.layout.dp_shard, self.layout.dp_replicate
+        if shards == 1:
+            return [f"{self.layout}: {replicas} replicas, whose gradients are averaged"] if replicas > 1 else []
+        cut = f"{self.layout}: fsdp cuts the model over {shards} ranks"
+        cut += f", in {replicas} replicas," if replicas > 1 else ""
+        if not self.names:
+            return [f"{cut} and gathers it as one, since {self.reason}"]
+        which = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
+        return [f"{cut} and gathers {len(self.names)} blocks ({which}) one by one, the rest as one; {self.reason}"]
+
+
+def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
+    """Shards the blocks of a model, then what is left of it, over the data dimensions of a mesh."""
+    if budget_of(recipe.recompute) is not None:
+        raise RecipeError(
+            f"recompute={recipe.recompute!r} cannot be settled for a sharded model; set full or selective"
+        )
+    names, reason = _chosen(model, recipe)
+    over = mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"]
+    again = {} if recipe.reshard_after_forward is None else {"reshard_after_forward": recipe.reshard_after_forward}
+    for name in names:
+        fully_shard(model.get_submodule(name), mesh=over, mp_policy=policy(recipe.precision), **again)
+    fully_shard(model, mesh=over, mp_policy=policy(recipe.precision, root=True), reshard_after_forward=False)
+    return Sharding(layout, names, reason)
+
+
+def policy(precision: Precision, *, root: bool = False) -> MixedPrecisionPolicy:
+    """In which formats parameters are gathered and gradients reduced; the root gives its result to the loss."""
+    if precision not in _GATHERED:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=_GATHERED[precision], reduce_dtype=torch.float32, output_dtype=torch.float32 if root else None
+    )
+
+
+@contextmanager
+def calling() -> Iterator[None]:
+    """A context for calls of a sharded model.
+
+    Where the model's result is a view, fully_shard warns that a change in place would drop the hook which gathers the
+    root again for backward. The root is never resharded after forward, so there is nothing to gather.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
+        yield
+
+
+@contextmanager
+def syncing(model: FSDPModule, wanted: bool) -> Iterator[None]:
+    """A context in which backward reduces gradients over ranks, or only adds them up here."""
+    model.set_requires_gradient_sync(wanted)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
+def _chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
+    """The names of the modules that are sharded on their own, and the reason for the choice."""
+    if recipe.shard_blocks is None:
+        found = tuple(name for name, _ in blocks_of(model))
+        kind = type(model).__name__
+        return found, f"they are the repeated modules of {kind}" if found else f"{kind} has no repeated modules"
+    names = {module: name for name, module in model.named_modules()}
+    wanted = list(recipe.shard_blocks(model))
+    for module in wanted:
+        if module not in names:
+            raise RecipeError(f"shard_blocks names a {type(module).__name__} that is no part of the model")
+    return tuple(names[module] for module in wanted), "the recipe's shard_blocks names them"

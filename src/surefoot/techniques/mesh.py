@@ -1,0 +1,98 @@
+"""Mesh: how ranks are laid out: replicas of shards of tensor-parallel groups.
+
+| dimension      | along it                                                  | set by                             |
+|----------------|-----------------------------------------------------------|------------------------------------|
+| `dp_replicate` | the model is kept whole, or as the same shards            | a number, 1 by default             |
+| `dp_shard`     | parameters, gradients and optimizer state are cut         | a number, or -1: all that is left  |
+| `tp`           | single layers are cut; all ranks of it see the same data  | a number, and a `tensor_plan`      |
+
+The product is the number of ranks. Neighbours along `tp` are neighbours by rank, so that they share a machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from surefoot.errors import RecipeError
+from surefoot.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The sizes of the mesh, and which of the ranks this is."""
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    tp: int = 1
+    rank: int = 0
+
+    @property
+    def ranks(self) -> int:
+        return self.data_ranks * self.tp
+
+    @property
+    def data_ranks(self) -> int:
+        """How many ranks see data of their own."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def data_rank(self) -> int:
+        """Which share of the data this rank sees; the same for all ranks of a tensor-parallel group."""
+        return self.rank // self.tp
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this rank's loss counts; the other ranks of a tensor-parallel group have the same one."""
+        return self.rank % self.tp == 0
+
+    @property
+    def replicates(self) -> bool:
+        """Whether every rank keeps the whole model: plain data parallelism."""
+        return self.dp_replicate > 1 and self.dp_shard == self.tp == 1
+
+    @property
+    def shards(self) -> bool:
+        """Whether parameters are kept as shards; with tensor parallelism always, if only as one of one.
+
+        An optimizer takes all parameters together only if none is a plain tensor among shards.
+        """
+        return self.ranks > 1 and not self.replicates
+
+    def __str__(self) -> str:
+        sizes = {"dp_replicate": self.dp_replicate, "dp_shard": self.dp_shard, "tp": self.tp}
+        return " ".join(f"{name}={size}" for name, size in sizes.items() if size > 1) or "1 rank"
+
+
+def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
+    """The layout of a recipe on so many ranks; `dp_shard=-1` takes what the other dimensions leave."""
+    others = recipe.dp_replicate * recipe.tp
+    shard = recipe.dp_shard if recipe.dp_shard > 0 else max(1, ranks // others)
+    if others * shard != ranks:
+        wanted = "-1" if recipe.dp_shard < 0 else f"{recipe.dp_shard}"
+        raise RecipeError(
+            f"dp_replicate={recipe.dp_replicate} x dp_shard={wanted} x tp={recipe.tp} does not make {ranks} rank(s): "
+            + (f"it takes {others * shard}" if recipe.dp_shard > 0 else f"{ranks} is not a multiple of {others}")
+        )
+    return Layout(recipe.dp_replicate, shard, recipe.tp, rank)
+
+
+def with_global_batch(recipe: Recipe, layout: Layout) -> Recipe:
+    """The recipe with its global batch said: where it is not, every rank with data of its own adds a micro-batch."""
+    if recipe.global_batch_tokens is not None or layout.data_ranks == 1:
+        return recipe
+    return replace(recipe, global_batch_tokens=layout.data_ranks * recipe.tokens_per_step)
+
+
+def mesh_of(layout: Layout, device: torch.device) -> DeviceMesh | None:
+    """One mesh with a dimension for every size above 1; none for a single rank.
+
+    Sharding needs its dimension also where it has the size 1.
+    """
+    if layout.ranks == 1:
+        return None
+    sizes = {"dp_replicate": layout.dp_replicate, "dp_shard": layout.dp_shard, "tp": layout.tp}
+    kept = {name: size for name, size in sizes.items() if size > 1 or (name == "dp_shard" and layout.shards)}
+    return init_device_mesh(device.type, tuple(kept.values()), mesh_dim_names=tuple(kept))

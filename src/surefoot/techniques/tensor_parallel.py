@@ -1,0 +1,59 @@
+"""Tensor parallel: single layers cut over ranks that see the same data, as the recipe's plan says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+
+from surefoot.errors import RecipeError
+from surefoot.recipe import Recipe
+from surefoot.techniques.mesh import Layout
+
+
+def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> None:
+    """Cuts the layers that the plan names. Weights that were tied stay tied."""
+    assert recipe.tensor_plan is not None
+    tied = _tied(model)
+    parallelize_module(model, mesh["tp"], dict(recipe.tensor_plan(model)))
+    for names in tied:
+        _tie(model, names)
+
+
+def explain(model: nn.Module, layout: Layout) -> list[str]:
+    """One sentence: how much of the model is cut."""
+    cut = sum(each.numel() for each in model.parameters() if isinstance(each, DTensor) and _is_cut(each))
+    share = cut / sum(each.numel() for each in model.parameters())
+    return [f"tp={layout.tp}: {share:.1%} of all parameters are in layers that the recipe's tensor_plan cuts"]
+
+
+def _is_cut(parameter: DTensor) -> bool:
+    names = parameter.device_mesh.mesh_dim_names or ()
+    return "tp" in names and not parameter.placements[names.index("tp")].is_replicate()
+
+
+def _tied(model: nn.Module) -> list[list[str]]:
+    """The names of parameters that have several."""
+    names = defaultdict(list)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names[parameter].append(name)
+    return [each for each in names.values() if len(each) > 1]
+
+
+def _tie(model: nn.Module, names: list[str]) -> None:
+    first, *others = (model.get_parameter(name) for name in names)
+    for name, other in zip(names[1:], others, strict=True):
+        if _placement(first) != _placement(other):
+            raise RecipeError(
+                f"tensor_plan cuts {names[0]} as {_placement(first)} and {name}, which is tied to it, as "
+                f"{_placement(other)}; tied weights are cut alike"
+            )
+        place, _, last = name.rpartition(".")
+        setattr(model.get_submodule(place), last, first)
+
+
+def _placement(parameter: nn.Parameter) -> str:
+    return str(parameter.placements[0]) if isinstance(parameter, DTensor) else "not at all"

@@ -1,0 +1,72 @@
+"""Work: the operators of a step with their FLOPs and bytes, the same from a few blocks as from all."""
+
+import pytest
+import torch
+
+from surefoot import load_recipe
+from surefoot.meters.books import Books
+from surefoot.meters.work import starred
+from surefoot.records.work import Work
+from surefoot.repeats import find_repeats
+from surefoot.reuse import run_few
+from surefoot.trace import Tracing
+
+
+def booked(run) -> list[Work]:
+    with Books(work=True) as books:
+        run()
+        return list(books.close().work)
+
+
+def test_a_product_reads_both_operands_and_writes_its_result():
+    left, right = torch.ones(3, 5), torch.ones(5, 7)
+    (work,) = booked(lambda: left @ right)
+    assert (work.operator, work.format, work.shape) == ("mm", "fp32", (1, 3, 7, 5))
+    assert (work.flops, work.bytes_moved) == (2 * 3 * 5 * 7, 4 * (3 * 5 + 5 * 7 + 3 * 7))
+
+
+def test_views_do_nothing_and_an_expanded_operand_is_read_once():
+    one, many = torch.ones(1, 8), torch.ones(4, 8)
+    (work,) = booked(lambda: many.t().t() + one.expand(4, 8))
+    assert (work.operator, work.bytes_moved) == ("add", 4 * (32 + 8 + 32))
+
+
+def test_what_is_overwritten_is_not_read_and_a_lookup_reads_what_it_takes():
+    target, source, table = torch.ones(8), torch.ones(8), torch.ones(1000, 4)
+    (copied,) = booked(lambda: target.copy_(source))
+    assert copied.bytes_moved == 4 * 16
+    (looked_up,) = booked(lambda: torch.nn.functional.embedding(torch.tensor([1, 2]), table))
+    assert looked_up.bytes_moved == 2 * 4 * 8 + 2 * 8
+
+
+def test_causal_attention_computes_half():
+    query = torch.ones(1, 2, 16, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    (whole,), (half,) = (
+        booked(lambda: attend(query, query, query)),
+        booked(lambda: attend(query, query, query, is_causal=True)),
+    )
+    assert whole.flops == 2 * half.flops > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("layers.3.mlp", "layers.*.mlp"), ("2", "*"), ("conv2d.a1", "conv2d.a1")]
+)
+def test_the_number_of_a_block_is_a_star(name, pattern):
+    assert starred(name) == pattern
+
+
+def test_a_few_blocks_tell_the_work_of_all():
+    recipe = load_recipe("gpt", ["layers=8", "width=16", "heads=2", "context=16", "precision=bf16-mixed"])
+    with Tracing(recipe, work=True) as tracing:
+        all_run = tracing.build()
+        tracing.run(all_run)
+    with Tracing(recipe, work=True) as tracing:
+        few_run = tracing.build()
+        repeats = find_repeats(few_run.step.model, fewest=8)
+        assert repeats
+        run_few(tracing, repeats, few_run)
+    assert set(all_run.steady.work) == set(few_run.steady.work)
+    assert {"forward", "backward", "update"} <= {work.phase for work in all_run.steady.work}
+    total = sum(work.calls * work.flops for work in all_run.steady.work)
+    assert 0 < total <= all_run.steady.tally.total("flops")

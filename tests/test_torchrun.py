@@ -1,0 +1,38 @@
+"""`torchrun -m surefoot train`: one rank speaks for all."""
+
+import os
+import subprocess
+import sys
+
+from surefoot import read_run
+from tests.ways.ranks import SMALL
+
+
+def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, "-m", "surefoot", "train", "gpt", *SMALL, *words]
+    threads = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=threads)
+
+
+def test_one_rank_prints_and_writes_the_run(tmp_path):
+    done = torchrun("max_steps=3", "--dir", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("finished after 3 steps") == 1
+    assert (
+        done.stdout.count("dp_shard=2: fsdp cuts the model over 2 ranks") == 2
+    )  # before the first step, and at the end
+    assert [row.step for row in read_run(tmp_path / "run").rows()] == [1, 2, 3]
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert files == {"checkpoints", "lock", "log.jsonl", "model.safetensors", "recipe.py", "run.json"}
+    shards = {path.name for path in (tmp_path / "run" / "checkpoints" / "step-000000003").iterdir()}
+    assert {"__0_0.distcp", "__1_0.distcp", "MANIFEST"} <= shards
+
+
+def test_one_rank_says_what_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "letter.txt").write_text("not a run")
+    done = torchrun("--dir", str(tmp_path / "run"))
+    assert done.returncode != 0
+    assert done.stderr.count("RunError") == 1, done.stderr
+    assert "is not empty and holds no run" in " ".join(done.stderr.split())

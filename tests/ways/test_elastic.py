@@ -1,0 +1,201 @@
+"""Ranks that die, stop, lag or compute wrongly: real torchrun, real processes, real signals."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import surefoot
+from surefoot.guards.beats import Beat, waiting
+from surefoot.guards.fingerprint import differing, replicas
+from surefoot.guards.stragglers import STEPS, Stragglers
+from surefoot.resume import FAILURES
+
+RECIPE = """
+import dataclasses, os, time, torch
+import surefoot.ways.train as way
+from surefoot import Recipe, load_recipe
+
+way.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
+RANK = int(os.environ.get("RANK", "0"))
+WORDS = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=256"]
+
+def small(max_steps: int = 40, nap: float = 0.0, flip_at: int = 0, fails: bool = False) -> Recipe:
+    recipe = load_recipe("gpt", [*WORDS, f"max_steps={max_steps}", "save_every=4"])
+    loss, calls = recipe.loss, []
+
+    def disturbed(model, batch):
+        calls.append(1)
+        if RANK == 1:
+            time.sleep(nap)
+            if flip_at and len(calls) == 2 * flip_at:  # two micro-batches to a step
+                bits = next(model.parameters()).detach().view(torch.int32)
+                bits.view(-1)[7] ^= 1 << 20
+        if fails:
+            raise ValueError("this step fails every time")
+        return loss(model, batch)
+
+    return dataclasses.replace(recipe, loss=disturbed)
+"""
+
+
+class Job:
+    """torchrun with so many ranks; its output goes to a file."""
+
+    def __init__(self, folder: Path, *words: str, ranks: int = 2, restarts: int = 20, patience: float = 60) -> None:
+        (folder / "small.py").write_text(RECIPE)
+        self.run, self.said = folder / "run", folder / "said"
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+        again = ["--max-restarts", str(restarts), "--monitor-interval", "0.1"]
+        train = ["-m", "surefoot", "train", str(folder / "small.py"), *words, "--dir", str(self.run)]
+        settings = {**os.environ, "OMP_NUM_THREADS": "1", "PATIENCE": str(patience), "COLUMNS": "200"}
+        with self.said.open("w") as said:
+            command = [*launcher, *again, *train]
+            self.process = subprocess.Popen(command, env=settings, stdout=said, stderr=said, start_new_session=True)
+
+    def steps(self) -> int:
+        log = self.run / "log.jsonl"
+        return log.read_text().count("\n") if log.exists() else 0
+
+    def after(self, steps: int) -> "Job":
+        while self.steps() < steps:
+            assert self.process.poll() is None, self.said.read_text()
+            time.sleep(0.05)
+        return self
+
+    def ranks(self) -> list[int]:
+        """The processes that train, by rank."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        found = {}
+        for child in map(int, children):
+            try:
+                place = re.search(rb"\0RANK=(\d+)\0", Path(f"/proc/{child}/environ").read_bytes())
+            except OSError:
+                continue
+            if place:
+                found[int(place[1])] = child
+        return [found[rank] for rank in sorted(found)]
+
+    def end(self) -> int:
+        return self.process.wait(300)
+
+
+@pytest.fixture
+def start(tmp_path):
+    jobs = []
+
+    def begin(*words: str, folder: str = "job", **how) -> Job:
+        (tmp_path / folder).mkdir()
+        jobs.append(Job(tmp_path / folder, *words, **how))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        if job.process.poll() is None:
+            os.killpg(job.process.pid, signal.SIGKILL)
+            for rank in job.ranks():
+                os.kill(rank, signal.SIGKILL)
+            job.process.wait()
+
+
+def finding_of(job: Job) -> dict:
+    (finding,) = json.loads((job.run / "findings.json").read_text())["findings"]
+    return finding
+
+
+@pytest.mark.parametrize("layout", ["dp_replicate=2", "dp_shard=2"])
+def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
+    whole = start(layout, folder="whole")
+    assert whole.end() == 0, whole.said.read_text()
+    job, draw = start(layout, folder="killed"), random.Random(0)
+    for _ in range(2):
+        job.after(job.steps() + draw.randrange(3, 9))
+        ranks = job.ranks()
+        os.kill(ranks[draw.randrange(len(ranks))], signal.SIGKILL)
+    assert job.end() == 0, job.said.read_text()
+    expected, found = surefoot.read_run(whole.run), surefoot.read_run(job.run)
+    assert found.starts >= 2
+    assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
+    assert [row.samples for row in found.rows()] == [row.samples for row in expected.rows()]
+    assert found.weights.read_bytes() == expected.weights.read_bytes()
+
+
+def test_a_stopped_rank_is_named_and_the_run_goes_on_without_it(start):
+    job = start("dp_replicate=2", "max_steps=60", patience=3)
+    job.after(10)
+    began = time.monotonic()
+    os.kill(job.ranks()[1], signal.SIGSTOP)
+    assert job.end() == 0, job.said.read_text()
+    assert time.monotonic() - began < 280  # of 1,800 s that a process group waits
+    finding = finding_of(job)
+    assert finding["check"] == "hanging-rank"
+    assert re.search(r"rank 1 gives no sign of life since step \d+; the others wait in", finding["seen"])
+    events = surefoot.read_run(job.run).happened()
+    assert {"slow-step", "hanging-rank", "resumed"} <= {event.kind for event in events}
+    assert surefoot.read_run(job.run).steps == 60
+
+
+def test_a_slow_rank_is_named_and_left_alone(start):
+    job = start("dp_replicate=2", "nap=0.15", f"max_steps={STEPS + 4}", "save_every=none")
+    assert job.end() == 0, job.said.read_text()
+    run = surefoot.read_run(job.run)
+    (event,) = [event for event in run.happened() if event.kind == "straggler"]
+    assert event.text.startswith("rank 1 works ")
+    assert run.starts == 1
+
+
+def test_a_flipped_bit_of_one_replica_is_named_with_step_rank_and_tensor(start):
+    job = start("dp_replicate=2", "flip_at=10", "max_steps=30", restarts=0)
+    assert job.end() != 0
+    finding = finding_of(job)
+    assert finding["check"] == "replicas-differ"
+    name = next(name for name, _ in surefoot.load_recipe("gpt", ["layers=1"]).model().named_parameters())
+    assert f"`{name}`" in finding["seen"]
+    step = int(re.match(r"step (\d+), rank 1;", finding["where"])[1])
+    assert 10 <= step <= 12  # a save compares first
+
+
+def test_a_run_that_fails_at_every_start_is_not_started_forever(start):
+    job = start("fails=true", "dp_replicate=2", restarts=FAILURES + 1)
+    assert job.end() != 0
+    run = surefoot.read_run(job.run)
+    assert run.status == "failed"
+    assert "this step fails every time" in run.reason
+    assert run.starts == FAILURES
+    assert "RunError" in job.said.read_text()
+
+
+# ------------------------------------------------------------------------------------------- what the guards conclude
+
+
+def test_who_is_waited_for():
+    ranks = [Beat(5, 9, "all_reduce"), Beat(5, 9, "all_reduce"), Beat(5, 9, "")]
+    later = [Beat(8, 9, "all_reduce"), Beat(5, 9, "all_reduce"), Beat(8, 9, "")]
+    assert waiting(ranks, later) == ("rank 1 gives no sign of life since step 9; the others wait in all_reduce", 0)
+    everyone = [beat._replace(count=8) for beat in ranks]
+    assert waiting(ranks, everyone) == ("rank 2 is in no collective since step 9; the others wait in all_reduce", 0)
+    stopped = [ranks[0], *everyone[1:]]
+    assert waiting(ranks, stopped).teller == 1
+    alike = [Beat(8, 9, "all_reduce")] * 3
+    assert waiting([Beat(5, 9, "all_reduce")] * 3, alike).text == "all ranks wait in all_reduce"
+
+
+def test_replicas_are_those_that_hold_the_same_shard():
+    assert replicas(2, 8) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert differing([[1, 2], [1, 2], [1, 3]], [[0, 1, 2]]) == (2, 1)
+    assert differing([[1], [2], [1], [2]], replicas(2, 4)) is None
+
+
+def test_a_rank_is_slow_if_it_is_slow_again_and_again():
+    once, always = Stragglers(), Stragglers()
+    assert not any(once.see(1.0, [0.2, 0.9 if step == 3 else 0.2]) for step in range(3 * STEPS))
+    said = [always.see(1.0, [0.2, 0.9]) for _ in range(STEPS)]
+    assert said[-1].startswith("rank 1 works 0.9 s of each step by itself, the others 0.2 s")
+    assert not any(said[:-1])
