@@ -40,11 +40,12 @@ def main() -> None:
     asked = asked.parse_args()
     scripts = asked.scripts or (QUICK if asked.quick else SCRIPTS)
     rounds, steps = asked.rounds or (1 if asked.quick else 5), asked.steps or (40 if asked.quick else 60)
-    found = {script: measured(script, rounds, steps) for script in scripts}
-    for script, each in found.items():
+    found = {}
+    for script in scripts:
+        each = found[script] = measured(script, rounds, steps)
         same = "losses identical" if each["identical"] else "LOSSES DIFFER"
         prices = f"{each['ratio']:.3f} of bare, {each['booked']:.2f} while booked, {each['checked']:.2f} while checked"
-        print(f"{script:14s} {prices}; {same}")
+        print(f"{script:14s} {prices}; {same}", flush=True)
     if asked.out is not None:
         write_record(asked.out, {"rounds": rounds, "steps": steps, "scripts": found})
     identical = sum(each["identical"] for each in found.values())

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from surefoot.recipe import Recipe
     from surefoot.records.finding import Findings
     from surefoot.records.plan import Plan
-    from surefoot.records.run import Run
 
 RESUMABLE = 75
 """The exit code of a run that was asked to stop, saved, and can go on: EX_TEMPFAIL of sysexits.h."""
@@ -256,7 +255,6 @@ def train(
 
         path = str(run) if run else None
         record = way(loaded, path=path, resume=resume, accept_change=accept_change, plan=planned, tell=tell)
-    _keep_token_ledger(loaded, record)
     _show(record, run_text, json=json)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
@@ -271,17 +269,6 @@ def _planned(recipe: Recipe) -> Plan | None:
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
         return None
-
-
-def _keep_token_ledger(recipe: Recipe, run: Run) -> None:
-    """What became of every token, where the data is a corpus of tokens."""
-    from surefoot.data.ledger import TokenData, token_ledger
-    from surefoot.records.files import write_whole
-
-    data = recipe.data()
-    if isinstance(data, TokenData):
-        samples = run.tokens // recipe.tokens_per_sample
-        write_whole(Path(run.path) / "tokens.json", to_json(token_ledger(data, samples, seed=recipe.seed)) + "\n")
 
 
 @app.command()
@@ -432,7 +419,9 @@ def report(
 
         write_page(record, html)
     if json:
-        print(to_json({"report": record, "runs": read, "logs": [each.rows() for each in read]}))
+        ledgers = [each.token_ledger.totals(each.parameters) if each.token_ledger else None for each in read]
+        logs = [each.rows() for each in read]
+        print(to_json({"report": record, "runs": read, "tokens": ledgers, "logs": logs}))
         return
     Console().print(report_text(record, read))
     if html is not None:

@@ -57,6 +57,9 @@ PROFILE = Profile(
 )  # fmt: skip
 
 
+TOKENS = TokenLedger((SourceTokens("web", 10**6, 900_000, 1_000, 100, 50),), padding=77)
+
+
 @pytest.fixture
 def run_folder(tmp_path: Path):
     """`run_folder("a", steps=100)`: a run directory with all that a report can show."""
@@ -67,7 +70,7 @@ def run_folder(tmp_path: Path):
         run = Run(
             str(folder), "gpt", "the next byte", "gpt", {"layers": 2, "lr": 0.001}, "finished", 1_000, "cpu", "2.13.0",
             steps=steps, tokens=8192 * steps, seconds=0.9 * steps, first_loss=5.0, last_loss=2.0,
-            environment={"python": "3.11"},
+            environment={"python": "3.11"}, token_ledger=TOKENS,
         )  # fmt: skip
         write_run(run)
         with run.log.open("w") as file:
@@ -77,8 +80,6 @@ def run_folder(tmp_path: Path):
         append_event(run.events, Event(40, "resumed", "start 2, from <step> 40", "2026-11-15 02:03:04"))
         write_plan(folder, Plan("gpt", "", {}, 1_000, 8192, 1, steps, steady=STEADY))
         write_profile(folder, PROFILE)
-        tokens = TokenLedger((SourceTokens("web", 10**6, 900_000, 1_000, 100, 50),), padding=77)
-        (folder / "tokens.json").write_text(to_json(tokens))
         run.source.write_text("def gpt(): ...  # </script><b>not markup</b>\n")
         return folder
 

@@ -19,7 +19,7 @@ BESIDE_STATE = 2**20
 
 def ledger_of(plan: Plan | None, profile: Profile | None = None, run: Run | None = None) -> Ledger:
     """Memory by account and phase, FLOPs, seconds, tokens and checkpoints. A side that is not known is left open."""
-    predicted = Tally() if plan is None else plan.tally
+    predicted = Tally() if plan is None else plan.tally + _planned_seconds(plan)
     if plan is not None and run is not None:
         predicted = predicted + _planned_run(plan)
     measured = Tally()
@@ -32,6 +32,14 @@ def ledger_of(plan: Plan | None, profile: Profile | None = None, run: Run | None
     ledger = Ledger.of(predicted, measured, tolerances=tolerances).explained(predicted, measured)
     peaks = _peaks(plan, profile) if plan is not None and profile is not None else ()
     return Ledger((*(_caused(entry, plan, profile, run) for entry in ledger.entries), *peaks))
+
+
+def _planned_seconds(plan: Plan) -> Tally:
+    """Of a step, where the plan is for a device whose rates are known."""
+    if plan.time is None:
+        return Tally()
+    phases = [Account(f"seconds/{name}", seconds, "seconds") for name, seconds in plan.time.phases.items()]
+    return Tally.of([*phases, Account("step/seconds", plan.time.seconds, "seconds")])
 
 
 def _planned_run(plan: Plan) -> Tally:

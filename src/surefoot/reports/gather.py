@@ -18,7 +18,6 @@ from surefoot.records.plan import Plan, read_plan
 from surefoot.records.profile import Profile, read_profile
 from surefoot.records.report import Ceiling, Curve, Report, Sheet
 from surefoot.records.run import Run, read_run
-from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.watched import Watched, read_watched
 
@@ -54,7 +53,8 @@ def _sheet(folder: Path, ceilings: Ceilings | None) -> Sheet:
         curves=_curves(rows),
         ledger=ledger,
         findings=findings,
-        tokens=_tokens(folder),
+        tokens=None if run is None else run.token_ledger,
+        cost=_cost(plan),
         events=tuple(run.happened()) if run is not None else (),
     )
     sheet = _with_usage(sheet, plan, profile, watched)
@@ -223,9 +223,20 @@ def _went(ledger: Ledger, run: Run | None) -> bool | None:
     return not ledger.disagreements if compared else None
 
 
-def _tokens(folder: Path) -> TokenLedger | None:
-    file = folder / "tokens.json"
-    return from_json(TokenLedger, file.read_text(encoding="utf-8")) if file.exists() else None
+def _cost(plan: Plan | None) -> dict[str, str]:
+    """What the plan says that all steps cost, where it knows the cluster."""
+    cost = None if plan is None else plan.cost
+    if cost is None:
+        return {}
+    figures = {
+        "time in all": seconds_text(cost.seconds),
+        "device hours": f"{cost.device_hours:,.1f}",
+        "dollars": None if cost.dollars is None else f"{cost.dollars:,.0f}",
+        "goodput": f"{cost.goodput:.1%}",
+        "failures": f"{cost.failures:.1f}",
+        "energy": None if cost.kilowatt_hours is None else f"{cost.kilowatt_hours:,.0f} kWh",
+    }
+    return {name: told for name, told in figures.items() if told is not None}
 
 
 def _curves(rows: tuple[LogRow, ...]) -> tuple[Curve, ...]:
