@@ -94,7 +94,7 @@ def _run(script: str, steps: int, *, watched: bool) -> dict[str, Any]:
             else [file, notes, str(steps)]
         )
         if script == "two_ranks":
-            launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
             words = [*launcher, *words]
         done = subprocess.run([python, *words], cwd=BENCH, env=peers.environment(), capture_output=True, text=True)
         if not Path(f"{notes}.0").exists():
