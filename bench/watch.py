@@ -1,7 +1,8 @@
 """watch: what `surefoot watch` costs scripts that it has never heard of, and whether it changes a bit of them.
 
 Every script in `watched/` runs bare and watched, in turns, in processes of its own. Compared are the losses, bit for
-bit, and the median CPU seconds of the steps after the booked ones; what the booked ones cost is in the record.
+bit, and the median CPU seconds of the steps after the checked ones; what the booked and checked ones cost is printed
+too. `in_turns` is the same for one loop whose steps are bare and watched in turns, which a busy machine disturbs less.
 
     python bench/watch.py            six scripts, five rounds, 60 steps
     python bench/watch.py --quick    two of them, one round
@@ -21,6 +22,7 @@ from typing import Any
 
 from record import write_record
 from trainers import peers
+from watched.in_turns import in_turns
 
 SCRIPTS = ("plain", "nano", "by_lightning", "by_hf_trainer", "by_accelerate", "two_ranks")
 OF_PEERS = ("by_lightning", "by_hf_trainer", "by_accelerate")
@@ -46,11 +48,15 @@ def main() -> None:
         same = "losses identical" if each["identical"] else "LOSSES DIFFER"
         prices = f"{each['ratio']:.3f} of bare, {each['booked']:.2f} while booked, {each['checked']:.2f} while checked"
         print(f"{script:14s} {prices}; {same}", flush=True)
+    turns = in_turns(30 if asked.quick else 120)
+    print(f"steps in turns in one process: {turns.ratio:.3f}, 95% sure of {turns.low:.3f} to {turns.high:.3f}")
     if asked.out is not None:
-        write_record(asked.out, {"rounds": rounds, "steps": steps, "scripts": found})
+        in_one = {"ratio": turns.ratio, "low": turns.low, "high": turns.high}
+        write_record(asked.out, {"rounds": rounds, "steps": steps, "scripts": found, "in_turns": in_one})
     identical = sum(each["identical"] for each in found.values())
     middle = median(each["ratio"] for each in found.values())
-    print(f"RESULT watched_over_bare={middle:.3f} scripts={len(found)} identical_losses={identical}")
+    counts = f"scripts={len(found)} identical_losses={identical}"
+    print(f"RESULT watched_over_bare={middle:.3f} {counts} in_turns={turns.ratio:.3f}")
 
 
 def measured(script: str, rounds: int, steps: int) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def _run(script: str, steps: int, *, watched: bool) -> dict[str, Any]:
             else [file, notes, str(steps)]
         )
         if script == "two_ranks":
-            launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
             words = [*launcher, *words]
         done = subprocess.run([python, *words], cwd=BENCH, env=peers.environment(), capture_output=True, text=True)
         if not Path(f"{notes}.0").exists():

@@ -27,4 +27,4 @@ def test_training_costs_little_more_than_a_loop_written_by_hand():
 
 def test_a_watched_script_computes_the_same_losses():
     said = last_line("watch.py", "--scripts", "plain", "--rounds", "1", "--steps", "20")
-    assert said.endswith("scripts=1 identical_losses=1")
+    assert "scripts=1 identical_losses=1" in said

@@ -275,7 +275,7 @@ def _planned(recipe: Recipe) -> Plan | None:
 def profile(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
-    steps: Annotated[int, typer.Option(min=1, help="how many steps to time; with --against, rounds (at least 6)")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="how many steps to time; with --against, rounds (at least 15)")] = 5,
     against: Annotated[
         str | None,
         typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
