@@ -52,11 +52,13 @@ def _counts_alone(loss: Loss) -> bool:
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    # without a line it is a way's own step, which divides once, by the count of all
     cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
     summed = [
         window
         for window in windows(evidence)
-        if all(_counts_alone(loss) for loss in window) and evidence.backwards[window[0].backward].where not in cleared
+        if all(_counts_alone(loss) for loss in window)
+        and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len(summed) >= 2 and evidence.scaling is None:
         yield Finding(
