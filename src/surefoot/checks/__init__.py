@@ -39,7 +39,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "missing-zero-grad": ("summed-micro-batches",),
     "growing-graph": ("kept-losses",),
     "scaler-skips-updates": ("missing-update",),
-    "softmax-over-wrong-dimension": ("samples-mixed-in-batch", "logits-in-nll-loss"),
+    "softmax-over-wrong-dimension": ("samples-mixed-in-batch", "logits-in-nll-loss", "future-tokens-in-logits"),
     "softmax-before-cross-entropy": ("far-off-initial-loss",),
     "input-ignored": ("detached-layers", "samples-mixed-in-batch"),
     "symmetric-initial-weights": ("input-ignored", "update-without-gradients"),

@@ -347,6 +347,8 @@ class Probe:
     """The dropout that stays on in evaluation mode."""
     softmax_over_batch: str = ""
     """The module whose softmax runs over the samples of a batch."""
+    softmax_over_queries: str = ""
+    """The module whose softmax runs over the rows of a square of scores, and not over its columns."""
     repeats_evaluation: bool = False
     """The loop itself evaluates the same input repeatedly, as Monte Carlo dropout does."""
 

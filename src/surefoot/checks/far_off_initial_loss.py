@@ -32,14 +32,15 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     first = next((loss for loss in evidence.losses if loss.value is not None), None)
-    if first is None or first.function != "cross_entropy" or first.reduction != "mean" or first.update > 0:
+    if first is None or first.function != "cross_entropy" or not first.valid or first.update > 0:
         return
+    value = (first.value or 0.0) / (first.valid if first.reduction == "sum" else 1)
     uniform = math.log(first.classes) if first.classes > 2 else math.inf
-    if first.value is not None and first.value > 2 * uniform + 1:
+    if value > 2 * uniform + 1:
         yield Finding(
             check="far-off-initial-loss",
             severity="warning",
-            seen=f"the first loss is {first.value:.3g}; a guess among {first.classes} classes has {uniform:.3g}",
+            seen=f"the first loss is {value:.3g}; a guess among {first.classes} classes has {uniform:.3g}",
             where=first.where or "the recipe's model",
             why="a fresh model that is confidently wrong spends its first steps on undoing its initialisation",
             remedy="initialise with smaller weights: a standard deviation near 0.02, or 1/sqrt(fan-in)",

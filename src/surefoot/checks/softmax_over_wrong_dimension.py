@@ -45,6 +45,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"changes the others by {mixing[0].other_samples:.2g} standard deviations"
         )
         where = mixing[0].softmax_over_batch
+    elif any(probe.softmax_over_queries for probe in evidence.probes):
+        where = next(probe.softmax_over_queries for probe in evidence.probes if probe.softmax_over_queries)
+        seen = f"the softmax in {where} runs over the queries of a square of scores, and logits see later tokens"
     else:
         return
     yield Finding(

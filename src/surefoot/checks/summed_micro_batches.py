@@ -46,17 +46,18 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
 
 
 def _counts_alone(loss: Loss) -> bool:
-    """Is this the mean over its own micro-batch, as if there were no other?"""
-    whole = (1,) if loss.reduction == "mean" else (loss.shape[0], loss.valid) if loss.reduction == "sum" else ()
-    return any(abs(loss.weights[0] * count - 1) < 1e-4 and (count > 1 or loss.reduction == "mean") for count in whole)
+    """Is this the mean over its own micro-batch, as if there were no other? A sum may be divided after the backward."""
+    return loss.reduction == "mean" and abs(loss.weights[0] - 1) < 1e-6
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    # without a line it is a way's own step, which divides once, by the count of all
     cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
     summed = [
         window
         for window in windows(evidence)
-        if all(_counts_alone(loss) for loss in window) and evidence.backwards[window[0].backward].where not in cleared
+        if all(_counts_alone(loss) for loss in window)
+        and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len(summed) >= 2 and evidence.scaling is None:
         yield Finding(

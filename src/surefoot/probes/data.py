@@ -181,7 +181,7 @@ def _beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[An
         shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
     else:
         shared = _shared(copied(ours), reader)
-    if shared < 1.0:
+    if shared < 1.0 or len(ours) > len(theirs):  # all of it: evaluation on the training data, on purpose
         found.shared_with_evaluation = max(found.shared_with_evaluation, shared)
 
 

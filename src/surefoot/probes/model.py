@@ -93,6 +93,7 @@ def _disturb(
     if tokens is not None:
         turned = _time_first(tokens, sequence, losses, again.call)
         _causality(found, again, place, base, _counted(tokens, losses, again.call), turned=turned)
+        found.softmax_over_queries = losses.softmax_over_queries if found.future > CHANGED else ""
         _padding(found, again, place, base, tokens)
         _documents(found, again, place, base, tokens)
     if found.ignores_input or turned or inputs.shape[0] < 2:

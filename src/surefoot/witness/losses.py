@@ -39,6 +39,7 @@ class Losses(Part):
         self.coarse: dict[tuple[str, str], Coarse] = {}
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
+        self.softmax_over_queries = ""
         self.targets: list[tuple[Loss, torch.Tensor, int]] = []
         """The first targets, with what is ignored in them."""
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
@@ -175,6 +176,13 @@ class Losses(Part):
         module = self.scene.phases.module() or "the model"
         if isinstance(dim, int) and out.dim() >= 2 and dim % out.dim() == 0 and self.scene.phases.in_model():
             self.softmax_over[module] = 0, tuple(out.shape)
+        if (
+            isinstance(dim, int)
+            and out.dim() >= 3
+            and dim % out.dim() == out.dim() - 2
+            and out.shape[-1] == out.shape[-2]
+        ):
+            self.softmax_over_queries = module
         with aside():
             if bool(out.isnan().any()) and not bool(given.isnan().any()):
                 self._note("mask", given.dtype, float("-inf"))

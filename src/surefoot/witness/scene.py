@@ -44,10 +44,10 @@ class Scene:
         return {each for optimizer in self.optimizers for each in held(optimizer)}
 
     def updates_of(self, optimizer: Optimizer) -> int:
-        """The updates an optimizer has made, itself or as the wrapper of one that holds the same parameters."""
-        first = next(held(optimizer), None)
-        alike = [count for each, count in self.stepped.items() if next(held(each), None) is first]
-        return self.stepped.get(optimizer, max(alike, default=0))
+        """The updates an optimizer has made, itself or through one that it wraps or that wraps it."""
+        family = (optimizer, getattr(optimizer, "optimizer", None))
+        counts = (n for each, n in self.stepped.items() if each in family or getattr(each, "optimizer", 0) is optimizer)
+        return max(counts, default=0)
 
     def names(self) -> dict[torch.Tensor, str]:
         """Every parameter of every model that ran, by its name."""
