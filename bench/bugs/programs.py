@@ -102,7 +102,7 @@ def programs_of(base: str) -> Iterator[Program]:
 
 
 def _general(base: str, source: str, own: str) -> Iterator[Program]:
-    """Those of the general edits that find their places; `## skip AUTO-06` or `## skip all` in its own file leaves out."""
+    """The general edits that find their places; `## skip AUTO-06` and `## skip all` in a base's own file leave out."""
     if "## skip all\n" in own:
         return
     words = vocabulary(source)

@@ -1,4 +1,4 @@
-"""A student learns from a larger teacher: the teacher is in evaluation mode, without gradients; KL and cross-entropy."""
+"""A student learns from a larger teacher, which is in evaluation mode and without gradients; KL and cross-entropy."""
 
 import torch
 import torch.nn.functional as F
