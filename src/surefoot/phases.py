@@ -16,12 +16,14 @@ from __future__ import annotations
 import functools
 import sys
 from bisect import bisect_right
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 
 class Segment:
@@ -39,6 +41,9 @@ class Listener:
     def entered(self, segment: Segment) -> None: ...
     def model_found(self, model: torch.nn.Module, prefix: str) -> None: ...
     def forward_begins(self, model: torch.nn.Module) -> None: ...
+    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None: ...
+    def module_called(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
+    def model_returned(self, model: torch.nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None: ...
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def backward_begins(self, losses: Any) -> None: ...
     def backward_ends(self) -> None: ...
@@ -60,6 +65,7 @@ class Phases:
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
         self._entered = ExitStack()
+        self.is_deaf = False
 
     def __enter__(self) -> Self:
         hooks = [
@@ -92,6 +98,10 @@ class Phases:
         node = torch._C._current_autograd_node()
         return "" if node is None else self.maker(node)
 
+    def in_model(self) -> bool:
+        """Is the forward of a model running?"""
+        return self._forwards > 0
+
     def recomputing(self) -> bool:
         """Is a module's forward running again inside the backward?"""
         return bool(self._calls) and self.now().name == "backward"
@@ -106,18 +116,42 @@ class Phases:
         for listener in self.listeners:
             listener.entered(self.segment)
 
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """What is run inside is no part of the loop: no listener hears of it and no dispatch mode sees it."""
+        modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
+        self.is_deaf = True
+        try:
+            with modes:
+                yield
+        finally:
+            self.is_deaf = False
+
     def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
+        if self.is_deaf:
+            return
         is_model = not self._forwards and not self._backwards and _has_parameters(module)
         self._calls.append((module, is_model))
         if is_model:
             self._forward_begins(module)
+            for listener in self.listeners:
+                listener.model_called(module, args)
         self._mark()
 
     def _call_ends(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
+        if self.is_deaf:
+            return
         kwargs = rest[0] if len(rest) == 2 else {}  # after an exception torch leaves them out
+        returned = len(rest) == 2
+        if returned:
+            for listener in self.listeners:
+                listener.module_called(module, args, rest[1])
         while self._calls:  # an exception inside a module can skip the end of its children
             called, is_model = self._calls.pop()
             if is_model:
+                if returned and called is module:
+                    for listener in self.listeners:
+                        listener.model_returned(module, args, kwargs, rest[1])
                 self._forward_ends(called, args, kwargs)
             if called is module:
                 break
@@ -233,6 +267,20 @@ def caller() -> str:
     return ""
 
 
+def in_scheduler() -> bool:
+    """Is a scheduler of learning rates running another one's code: its first step, or one inside a chain?"""
+    frame = sys._getframe(1)
+    depth = 0
+    while frame is not None and depth < 12:
+        name = frame.f_globals.get("__name__", "")
+        if name == "torch.optim.lr_scheduler":
+            return True
+        if name.split(".")[0] not in ("torch", "surefoot", "contextlib", "functools"):
+            return False
+        frame, depth = frame.f_back, depth + 1
+    return False
+
+
 def _has_parameters(module: torch.nn.Module) -> bool:
     return next(module.parameters(), None) is not None
 
@@ -243,6 +291,19 @@ def _in_graph_task() -> bool:
 
 def _next_node() -> int:
     return torch._C._autograd._get_sequence_nr()
+
+
+def number(node: torch.autograd.graph.Node) -> int:
+    """The place of a node among all that this thread's forwards have made; of no use for a leaf's."""
+    return node._sequence_nr()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What is computed inside is seen by no mode and has no graph."""
+    modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
+    with modes, torch._C.DisableTorchFunction(), torch.no_grad():
+        yield
 
 
 def writes(tensor: torch.Tensor) -> int:

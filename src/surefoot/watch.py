@@ -22,8 +22,8 @@ from surefoot.records.watched import Watched
 if TYPE_CHECKING:
     import torch
 
-    from surefoot.checks.witness import Witness
     from surefoot.meters.books import Books
+    from surefoot.witness.witness import Witness
 
 BOOKED_STEPS = 3
 """How many steps of a script are booked; after that its operators are no longer looked at."""
@@ -61,13 +61,12 @@ def watch(
 
     Without a model, every module with parameters that the loop calls is one.
     """
-    from surefoot.checks.witness import Witness
     from surefoot.meters.books import Books
+    from surefoot.witness.witness import Witness
 
     books = Books(model)
     witness = Witness(books.phases, *optimizers)
-    books.phases.listeners.append(witness)
-    with books:
+    with books, witness:
         yield Seen(books, witness, allow)
 
 
@@ -76,9 +75,9 @@ def watch_script(
 ) -> Watched:
     """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given."""
     from surefoot.checks import run_checks
-    from surefoot.checks.witness import Witness
     from surefoot.meters.books import Books
     from surefoot.phases import Listener
+    from surefoot.witness.witness import Witness
 
     class Counter(Listener):
         updates = 0
@@ -92,11 +91,10 @@ def watch_script(
         raise RunError(f"no script {script}")
     books, counter = Books(most_steps=BOOKED_STEPS), Counter()
     witness = Witness(books.phases)
-    books.phases.listeners.append(witness)
-    with books:
+    with books, witness:
         books.phases.listeners.append(counter)
-        _run(script, args)
-    witness.optimizers += _live_optimizers()
+        witness.scene.ended = _run(script, args)
+    witness.scene.optimizers += [each for each in _live_optimizers() if each not in witness.scene.optimizers]
     models = tuple(books.phases.models)
     return Watched(
         script=script,
@@ -113,19 +111,21 @@ class _EnoughSteps(BaseException):
     """Ends a script from inside its optimizer; no `except Exception` of the script catches it."""
 
 
-def _run(script: str, args: Sequence[str]) -> None:
+def _run(script: str, args: Sequence[str]) -> bool:
+    """Whether the script ran to its end."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
         runpy.run_path(script, run_name="__main__")
     except _EnoughSteps:
-        pass
+        return False
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
             raise
     finally:
         sys.argv, sys.path[:] = argv, path
+    return True
 
 
 def _live_optimizers() -> list[torch.optim.Optimizer]:

@@ -1,5 +1,6 @@
 """Every check has a buggy program that it names and a fixed twin that is clean; look-alikes are clean too."""
 
+import importlib
 import inspect
 
 import pytest
@@ -9,37 +10,21 @@ from torch import nn
 
 import surefoot
 from surefoot.checks import CHECKS
+from tests.checks.twins import TWINS, X, Y, mlp, plain
+from tests.checks.twins.models import Listed
 
-X, Y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1] * 4)
+for subject in ("data", "losses", "loops", "models"):
+    importlib.import_module(f"tests.checks.twins.{subject}")
 
-
-def mlp(*extra: nn.Module) -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), *extra, nn.Linear(8, 2))
-
-
-def plain(model, *, steps=3, loss=F.cross_entropy, zero=True, optimizer=None):
-    """The seven lines, each of which can be got wrong."""
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
-    with surefoot.watch(model, optimizer) as seen:
-        for _ in range(steps):
-            if zero:
-                optimizer.zero_grad()
-            loss(model(X), Y).backward()
-            optimizer.step()
-    return seen.findings
-
-
-class PlainList(nn.Module):
-    def __init__(self, container=list):
-        super().__init__()
-        layers = [nn.Linear(4, 4) for _ in range(2)]
-        self.layers = {"a": layers[0], "b": layers[1]} if container is dict else container(layers)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        for layer in self.layers.values() if isinstance(self.layers, dict) else self.layers:
-            x = layer(x)
-        return self.head(x)
+ALONE = (
+    "clipping-by-local-norm",
+    "diverging-replicas",
+    "gradients-reduced-twice",
+    "same-randomness-on-all-ranks",
+    "sync-in-every-micro-batch",
+    "unequal-step-counts",
+    "unsharded-data",
+)
 
 
 class Teacher(nn.Module):
@@ -55,15 +40,6 @@ class Teacher(nn.Module):
         return self.student(x) + self.hidden[0](x)
 
 
-class SoftmaxAtTheEnd(nn.Module):
-    def __init__(self, kind=nn.Softmax):
-        super().__init__()
-        self.body, self.end = mlp(), kind(dim=-1)
-
-    def forward(self, x):
-        return self.end(self.body(x)).view(-1, 2)
-
-
 class Attending(nn.Module):
     """A softmax inside, with a layer between it and the loss."""
 
@@ -75,12 +51,6 @@ class Attending(nn.Module):
         return self.head(F.softmax(self.score(x), -1) * x)
 
 
-def half_held(keep_all: bool):
-    model = mlp()
-    held = model.parameters() if keep_all else model[2].parameters()
-    return plain(model, optimizer=torch.optim.SGD(held, lr=0.1))
-
-
 def in_eval(model, *, train_again: bool):
     model.eval()
     if train_again:
@@ -88,58 +58,36 @@ def in_eval(model, *, train_again: bool):
     return plain(model)
 
 
-def rebuilt(logits, target):
-    return torch.tensor(F.cross_entropy(logits, target).item(), requires_grad=True)
-
-
 def cut(logits, target):
     return F.cross_entropy(logits.detach().requires_grad_(), target)
 
 
-TWINS = {
-    "missing-zero-grad": (lambda: plain(mlp(), zero=False), lambda: plain(mlp())),
-    "eval-mode-in-training": (
-        lambda: in_eval(mlp(nn.Dropout(0.5)), train_again=False),
-        lambda: in_eval(mlp(nn.Dropout(0.5)), train_again=True),
-    ),
-    "parameter-outside-optimizer": (lambda: half_held(False), lambda: half_held(True)),
-    "layers-in-plain-list": (lambda: plain(PlainList()), lambda: plain(PlainList(nn.ModuleList))),
-    "softmax-before-cross-entropy": (
-        lambda: plain(SoftmaxAtTheEnd()),
-        lambda: plain(SoftmaxAtTheEnd(nn.LogSoftmax)),  # idempotent, so harmless
-    ),
-    "detached-loss": (lambda: plain(mlp(), loss=rebuilt), lambda: plain(mlp())),
-}
-
-
 def test_every_check_has_twins():
-    assert set(TWINS) == set(CHECKS)
+    assert {*TWINS, *ALONE} == set(CHECKS)
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", TWINS)
 def test_the_buggy_twin_is_named_and_only_that(name: str):
-    findings = TWINS[name][0]()
+    findings = TWINS[name](True)
     assert [finding.check for finding in findings.findings] == [name]
-    finding = findings.findings[0]
-    assert finding.severity == "error"
-    for part in (finding.seen, finding.where, finding.why, finding.remedy):
+    for part in (finding := findings.findings[0]).seen, finding.where, finding.why, finding.remedy:
         assert part
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", TWINS)
 def test_the_fixed_twin_is_clean(name: str):
-    assert TWINS[name][1]().findings == ()
+    assert TWINS[name](False).findings == ()
 
 
 @pytest.mark.parametrize("container", [tuple, dict])
 def test_other_plain_containers_are_seen_too(container):
-    finding = plain(PlainList(container)).findings[0]
+    finding = plain(Listed(container)).findings[0]
     assert finding.check == "layers-in-plain-list"
     assert finding.where == "layers"
 
 
 def test_unregistered_layers_that_an_optimizer_does_train_are_a_warning():
-    model = PlainList()
+    model = Listed()
     everything = [*model.parameters(), *(p for layer in model.layers for p in layer.parameters())]
     findings = plain(model, optimizer=torch.optim.SGD(everything, lr=0.1))
     assert [(finding.check, finding.severity) for finding in findings.findings] == [("layers-in-plain-list", "warning")]
@@ -282,14 +230,14 @@ def test_a_check_can_be_allowed_and_an_unknown_one_is_refused():
     assert seen.findings.allowed == ("missing-zero-grad",)
     with surefoot.watch(model, allow=["zero-grad"]) as seen:
         pass
-    with pytest.raises(surefoot.SurefootError, match="no check is called 'zero-grad'; known: detached-loss"):
+    with pytest.raises(surefoot.SurefootError, match="no check is called 'zero-grad'; known: activation-before"):
         _ = seen.findings
 
 
 def test_the_line_of_user_code_is_named():
     finding = plain(mlp(), zero=False).findings[0]
     line = next(n for n, text in enumerate(inspect.getsourcelines(plain)[0]) if "optimizer.step()" in text)
-    assert finding.where == f"{__file__}:{inspect.getsourcelines(plain)[1] + line}"
+    assert finding.where == f"{inspect.getsourcefile(plain)}:{inspect.getsourcelines(plain)[1] + line}"
 
 
 def test_a_recipe_whose_loss_has_no_graph_is_a_finding_and_not_a_traceback(small_recipe):

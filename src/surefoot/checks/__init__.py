@@ -1,42 +1,72 @@
 """Checks: one silent bug per file, each a pure function from evidence to findings."""
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from types import ModuleType
 
-from surefoot.checks import (
-    detached_loss,
-    eval_mode_in_training,
-    layers_in_plain_list,
-    missing_zero_grad,
-    parameter_outside_optimizer,
-    softmax_before_cross_entropy,
-)
 from surefoot.checks.evidence import Evidence
 from surefoot.errors import RecipeError
 from surefoot.records.finding import Finding, Findings
 
-_FILES: tuple[ModuleType, ...] = (
-    detached_loss,
-    eval_mode_in_training,
-    layers_in_plain_list,
-    missing_zero_grad,
-    parameter_outside_optimizer,
-    softmax_before_cross_entropy,
-)
 
-CHECKS: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
-    file.__name__.rpartition(".")[2].replace("_", "-"): file.check for file in _FILES
-}
+def _found() -> Iterator[tuple[str, Callable[[Evidence], Iterator[Finding]]]]:
+    """Every file of this package that has a function `check`."""
+    for file in pkgutil.iter_modules(__path__):
+        check = getattr(importlib.import_module(f"{__name__}.{file.name}"), "check", None)
+        if check is not None:
+            yield file.name.replace("_", "-"), check
+
+
+CHECKS: dict[str, Callable[[Evidence], Iterator[Finding]]] = dict(_found())
 """Every check by the name that silences it."""
+
+EXPLAINS: dict[str, tuple[str, ...]] = {
+    "detached-loss": ("update-without-gradients", "missing-update", "detached-layers", "loss-term-without-gradient"),
+    "loss-term-without-gradient": ("detached-layers",),
+    "layers-in-plain-list": ("unregistered-parameter", "optimizer-of-other-parameters"),
+    "only-frozen-parameters-in-optimizer": (
+        "detached-loss","update-without-gradients", "parameter-outside-optimizer"),
+    "optimizer-of-other-parameters": (
+        "detached-loss",
+        "update-without-gradients", "parameter-outside-optimizer", "gradients-into-fixed-network", "missing-update",
+        "clipping-without-effect",
+    ),
+    "zero-grad-between-micro-batches": ("summed-micro-batches", "mean-of-unequal-means"),
+    "update-without-gradients": (
+        "update-without-effect", "clipping-without-effect", "missing-zero-grad", "zero-grad-between-micro-batches",
+    ),
+    "missing-zero-grad": ("summed-micro-batches",),
+    "growing-graph": ("kept-losses",),
+    "scaler-skips-updates": ("missing-update",),
+    "softmax-over-wrong-dimension": ("samples-mixed-in-batch", "logits-in-nll-loss"),
+    "softmax-before-cross-entropy": ("far-off-initial-loss",),
+    "input-ignored": ("detached-layers", "samples-mixed-in-batch"),
+    "symmetric-initial-weights": ("input-ignored", "update-without-gradients"),
+    "all-targets-ignored": ("nonfinite-gradients", "constant-targets", "update-without-gradients"),
+    "overflowing-mask-value": ("nonfinite-gradients",),
+    "interleaved-zero-tokens": ("padding-in-loss", "targets-shifted-twice", "targets-equal-inputs"),
+    "sorted-training-data": ("constant-targets",),
+    "running-frozen-batch-norm": ("training-mode-in-evaluation",),
+    "future-tokens-in-logits": ("attention-across-documents",),
+    "sync-in-every-micro-batch": (),
+    "diverging-replicas": ("clipping-by-local-norm",),
+    "repeated-batch": ("same-order-every-epoch",),
+    "update-inside-autocast": ("update-without-effect",),
+    "zero-learning-rate": ("update-without-effect", "scheduler-out-of-order"),
+    "updates-rounded-away": ("update-without-effect",),
+}  # fmt: skip
+"""One cause, one finding: where the first is found, the others are its symptoms and are left out."""
 
 
 def run_checks(evidence: Evidence, *, recipe: str, allow: Iterable[str] = ()) -> Findings:
-    """All findings, errors first; those of allowed checks are left out."""
+    """All findings, errors first; those of allowed checks, and symptoms of others, are left out."""
     allowed = tuple(allow)
     for name in allowed:
         if name not in CHECKS:
             raise RecipeError(f"no check is called {name!r}; known: {', '.join(CHECKS)}")
-    found = [each for name, check in CHECKS.items() if name not in allowed for each in check(evidence)]
+    found = [each for check in CHECKS.values() for each in check(evidence)]
+    explained = {name for each in found for name in EXPLAINS.get(each.check, ())}
+    found = [each for each in found if each.check not in explained and each.check not in allowed]
     order = ("error", "warning", "info")
     found.sort(key=lambda finding: order.index(finding.severity))
     return Findings(recipe, tuple(CHECKS), tuple(found), allowed)

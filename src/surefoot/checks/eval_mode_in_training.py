@@ -40,7 +40,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     by_model: dict[str, list[bool]] = {}
     layers: dict[str, tuple[str, ...]] = {}
     for forward in evidence.forwards:
-        if forward.trained and forward.mode_dependent:
+        used = forward.backpropagated or not forward.builds_graph
+        if forward.trained and used and forward.mode_dependent:
             by_model.setdefault(forward.model, []).append(forward.training)
             layers[forward.model] = forward.mode_dependent
     for model, training in by_model.items():

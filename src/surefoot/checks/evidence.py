@@ -1,21 +1,33 @@
-"""Evidence: what a witness saw of a few steps. Plain facts; checks are pure functions over them."""
+"""Evidence: what a witness saw of a few steps, and what probes found. Plain facts; checks are pure functions over them.
 
-from dataclasses import dataclass
+A witness fills records in as the loop goes on; checks only read them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Parameter:
     """A parameter of a model that ran."""
 
     name: str
+    model: str
     trainable: bool
     reached: bool
     """A backward put a gradient into it."""
     optimized: bool
     """An optimizer holds it."""
+    executed: bool = False
+    """Its module ran, with gradients on, in a forward whose model was updated."""
+    in_loss: bool | None = None
+    """Disturbing it changes what the loss was made from; None where that was not tried."""
+    elements: int = 0
+    only_in: str = ""
+    """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class HiddenModule:
     """A module with parameters that sits in a plain container of a model, where torch does not see it."""
 
@@ -26,18 +38,62 @@ class HiddenModule:
     optimized: bool
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
+class Leaf:
+    """A tensor that collects gradients and belongs to no model and no optimizer."""
+
+    shape: tuple[int, ...]
+    backwards: int
+    path: str
+    """The attribute of a model that holds it; empty where none does."""
+
+
+@dataclass(slots=True)
 class Forward:
-    """A forward with gradients: was the model in training mode, and which of its modules care?"""
+    """A forward of a model with gradients on."""
 
     model: str
     training: bool
     mode_dependent: tuple[str, ...]
-    trained: bool
+    trained: bool = False
     """An optimizer that holds parameters of this model updated them afterwards."""
+    backpropagated: bool = False
+    builds_graph: bool = False
+    input_graded: bool = False
+    """An input asks for a gradient itself, as for a saliency map."""
+    graph_kept: bool = False
+    """Its graph was never back-propagated and still existed two updates later."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    batch: int = 0
+    """A hash of the inputs; 0 where they were not read."""
+    reseeded: bool = False
+    """It began with the random state that the forward of the step before began with, and drew from it."""
+    float16: bool = False
+    """Computed in float16, by autocast or by its parameters."""
+    bfloat16: bool = False
+    overwritten: tuple[str, ...] = ()
+    """Parameters whose values changed behind autograd's back before its backward."""
+    wrote_input: bool = False
+    late_backward: bool = False
+    """Its own optimizer had already made an update when its backward came."""
+    update: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
+class Evaluation:
+    """A forward without gradients of a model."""
+
+    model: str
+    active: tuple[str, ...]
+    """Dropout and BatchNorm layers that ran in training mode."""
+    update: int
+    """How many updates had been made before."""
+    repeated: bool
+    """The inputs are those of the evaluation before."""
+    trained: bool = False
+
+
+@dataclass(slots=True)
 class Backward:
     """A call of backward: where, and what hangs on the loss."""
 
@@ -49,24 +105,369 @@ class Backward:
     followed_by_update: bool
     double_softmax: tuple[str, ...]
     """Modules whose softmax goes straight into a log-softmax."""
+    nodes: int = 0
+    repeated: bool = False
+    """The same loss had been back-propagated since the last update."""
+    shapes: tuple[Any, ...] = ()
+    """The shapes of all model inputs since the backward before."""
+    update: int = 0
+    ascends: bool = False
+    """The loss is the negative of a mean of squares or of absolute values."""
+    in_update: bool = False
+    """Made by a closure, inside an update."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Update:
-    """A call of an optimizer's step, and which gradients still held what an earlier step had used."""
+    """A call of an optimizer's step."""
 
     number: int
+    optimizer: int
     where: str
     parameters: int
     carried: tuple[str, ...]
+    """Parameters whose gradients still held what an earlier step had used."""
+    with_gradient: int = 0
+    all_zero: bool = False
+    """Gradients exist and every element is zero."""
+    nonfinite: tuple[str, ...] = ()
+    rate: float = 1.0
+    """The largest learning rate of its groups."""
+    moved: bool | None = None
+    """Some parameter with a gradient changed; None where that was not looked at."""
+    lost_share: float = 0.0
+    """Of the half-precision elements with a gradient, the share that did not change."""
+    half: str = ""
+    """The dtype of those elements."""
+    in_autocast: bool = False
+    """One autocast region has been open since the update before."""
+    anomaly: bool = False
+    micro_batches: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
+class Optimizing:
+    """An optimizer, and what it holds."""
+
+    kind: str
+    updates: int
+    parameters: int
+    frozen: int
+    foreign: tuple[str, ...]
+    """Shapes of trainable parameters that no backward reached and no model that ran has."""
+    reached: int
+    maximizes: bool = False
+    doubly_held: tuple[str, ...] = ()
+    """Parameters that another optimizer updates in turns with this one."""
+
+
+@dataclass(slots=True)
+class Loss:
+    """A call of one of torch's loss functions with gradients on."""
+
+    function: str
+    where: str
+    reduction: str
+    shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+    update: int
+    in_model: bool
+    classes: int = 0
+    value: float | None = None
+    probabilities: bool = False
+    """The input lies between 0 and 1 and sums to 1 over the classes."""
+    log_probabilities: bool = True
+    above: str = ""
+    """The operation that made the input, views left out."""
+    targets: int = 0
+    valid: int = 0
+    """Targets that are not ignored."""
+    distinct: int = 0
+    """Distinct valid targets."""
+    constant: float | None = None
+    counts: tuple[int, ...] = ()
+    """How often each class occurs, where targets are one class per sample."""
+    backward: int = -1
+    """The number of the backward that came next."""
+    weights: list[float] = field(default_factory=list)
+    """The gradient of what was back-propagated with respect to this loss."""
+    broadcast: tuple[int, ...] = ()
+    """The shape that input and target were spread to, if it is larger than both."""
+    layout_fault: str = ""
+
+
+@dataclass(slots=True)
+class Discard:
+    """Backwards of one line whose gradients were cleared before any update used them, and those that were used."""
+
+    where: str
+    discarded: int
+    used: int
+
+
+@dataclass(slots=True)
+class Clip:
+    """A call of gradient clipping."""
+
+    where: str
+    parameters: int
+    with_gradient: int
+    used_already: bool
+    """The gradients are those that the last update has used."""
+    scaled: bool
+    """They are still multiplied by a scaler's scale."""
+    optimized: bool
+    """At least one of the parameters is held by an optimizer."""
+    unlimited: bool
+    """The limit is infinite: the call only measures."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """A scheduler of learning rates."""
+
+    kind: str
+    where: str
+    calls: int
+    updates: int
+    """Of its own optimizer."""
+    before_first_update: bool
+    between_updates: int
+    """The most calls between two updates."""
+    horizon: int | None
+    """After so many calls it is at its end."""
+    turns: bool
+    """Behind its horizon the rate rises again."""
+    epoch: int | None
+    """Batches in one pass over the training loader."""
+    share_after_epoch: float | None
+    """What is left of the rate after one pass, at the calls seen per update."""
+    others_updated: int
+    """Updates by other optimizers."""
+    ended: bool = False
+    """The script has run to its end."""
+
+
+@dataclass(slots=True)
+class Loader:
+    """A DataLoader that was iterated."""
+
+    kind: str
+    role: str
+    """training, evaluation or unknown"""
+    passes: int
+    batches: int | None
+    shuffled: bool
+    drops_last: bool
+    workers: int
+    same_epoch: bool = False
+    """A sampler that shuffles by epoch was never told of a new one."""
+    same_first_batch: bool = False
+    """Every pass began with the same batch, although it shuffles."""
+    leftover: int = 0
+    """Backwards whose gradients no update had used when a pass ended."""
+    window: int = 1
+    """Backwards per update."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """What a probe found about the data set behind a training loader."""
+
+    where: str
+    alike_workers: bool = False
+    """Every worker draws the same random numbers."""
+    alike_epochs: bool = False
+    """Every epoch draws the same random numbers."""
+    whole_stream: bool = False
+    """Every worker yields the whole stream."""
+    changed_by_reading: str = ""
+    """The attribute that reading a sample changed."""
+    random_in_evaluation: bool = False
+    """Evaluation reads the same data set, whose samples are random."""
+    shared_with_evaluation: float = 0.0
+    """The share of evaluation samples that occur in training."""
+    sorted_labels: int = 0
+    """The number of classes in a data set that is read in the order of its labels."""
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Statistics of what entered a model's first layer."""
+
+    model: str
+    layer: str
+    shape: tuple[int, ...]
+    lowest: float
+    highest: float
+    whole: bool
+    """All are whole numbers."""
+    image: bool
+    zero_interleaved: bool = False
+    """Every second token is zero, and only those."""
+
+
+@dataclass(slots=True)
+class Sequence:
+    """How the targets of a token model lie beside its inputs."""
+
+    model: str
+    where: str
+    shift: int | None
+    """The offset at which targets equal inputs; None where there is none."""
+    match: float
+    tokens: int
+    ends_ignored: int | None = None
+    """An end token that inputs hold and no valid target does."""
+    padding_counted: int = 0
+    """Valid targets at padded positions."""
+    padding_seen_by: str = ""
+    """How padding was told from text: a mask, or a trailing run of one token."""
+
+
+@dataclass(slots=True)
+class Probe:
+    """What a model did when its inputs were disturbed."""
+
+    model: str
+    where: str = ""
+    future: float = 0.0
+    """The largest change of a logit by later tokens, in standard deviations."""
+    past: float = 0.0
+    padding: float = 0.0
+    other_samples: float = 0.0
+    relational: bool = False
+    """Inputs relate samples to each other, as a graph's edges do."""
+    documents: float = 0.0
+    ignores_input: bool = False
+    random_in_evaluation: str = ""
+    """The dropout that stays on in evaluation mode."""
+    softmax_over_batch: str = ""
+    """The module whose softmax runs over the samples of a batch."""
+    repeats_evaluation: bool = False
+    """The loop itself evaluates the same input repeatedly, as Monte Carlo dropout does."""
+
+
+@dataclass(slots=True)
+class Layout:
+    """Facts about how a model is built."""
+
+    model: str
+    repeated_layers: tuple[str, ...] = ()
+    copied_ties: tuple[str, ...] = ()
+    alike_rows: tuple[str, ...] = ()
+    matrices: int = 0
+    constant_matrices: int = 0
+    running_frozen: tuple[str, ...] = ()
+    """BatchNorm layers with frozen parameters whose statistics were updated."""
+    fewest_per_channel: int | None = None
+    few_in: str = ""
+    lost_state: tuple[str, ...] = ()
+    """Tensors that changed in training and that no state_dict saves."""
+    unregistered: tuple[str, ...] = ()
+    """Tensors that are neither parameters nor buffers."""
+    coarse_positions: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Coarse:
+    """Numbers kept in a dtype that cannot hold them."""
+
+    kind: str
+    """positions, sum or mask"""
+    where: str
+    dtype: str
+    value: float
+
+
+@dataclass(slots=True)
+class Scaling:
+    """A gradient scaler at work."""
+
+    attempts: int
+    skipped: int
+    with_bfloat16: bool
+
+
+@dataclass(slots=True)
+class File:
+    """A saved or loaded state."""
+
+    kind: str
+    """loose-load, alias, module, unrestored-optimizer, unrestored-scheduler or without-optimizer"""
+    where: str
+    matched: int = 0
+    wanted: int = 0
+    found: int = 0
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Recomputation:
+    """A module that gave something else when its forward was run again in backward."""
+
+    module: str
+    difference: float
+
+
+@dataclass(slots=True)
+class CustomBackward:
+    """A custom autograd function whose backward does not fit its forward."""
+
+    function: str
+    where: str
+    error: float
+
+
+@dataclass(slots=True)
+class Ranks:
+    """What several ranks saw of the same steps."""
+
+    count: int
+    same_samples: float = 0.0
+    """The share of samples that two ranks both saw."""
+    diverged: tuple[str, ...] = ()
+    bypassed: bool = False
+    """The model under the wrapper was called, and not the wrapper."""
+    same_randomness: bool = False
+    local_norms: tuple[float, ...] = ()
+    syncs_per_update: float = 0.0
+    micro_batches: float = 0.0
+    never_synced: bool = False
+    target_counts: tuple[int, ...] = ()
+    batch_counts: tuple[int, ...] = ()
+    reduced_again: str = ""
+
+
+@dataclass(slots=True)
 class Evidence:
     """All of it."""
 
     parameters: tuple[Parameter, ...] = ()
     hidden_modules: tuple[HiddenModule, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
     forwards: tuple[Forward, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
     backwards: tuple[Backward, ...] = ()
     updates: tuple[Update, ...] = ()
+    optimizers: tuple[Optimizing, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    discards: tuple[Discard, ...] = ()
+    clips: tuple[Clip, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    loaders: tuple[Loader, ...] = ()
+    samples: tuple[Samples, ...] = ()
+    inputs: tuple[Inputs, ...] = ()
+    sequences: tuple[Sequence, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    coarse: tuple[Coarse, ...] = ()
+    scaling: Scaling | None = None
+    files: tuple[File, ...] = ()
+    recomputations: tuple[Recomputation, ...] = ()
+    custom_backwards: tuple[CustomBackward, ...] = ()
+    ranks: Ranks | None = None
+    kept_graphs: int = 0
+    """Back-propagated graphs of steps long past that still exist."""
+    weights_by_hand: bool = False
+    """Parameters changed although no optimizer made an update."""

@@ -4,8 +4,8 @@
 Reports trainable parameters that receive gradients but are held by no optimizer.
 
 ## Why it hurts
-Their gradients are computed, stored, and never used: that part of the model stays at its random start.
-It happens when a layer is added or replaced after the optimizer was built, or when only
+Their gradients are computed, stored, and never used: that part of the model stays at its random start. It
+happens when a layer is added, replaced or unfrozen after the optimizer was built, or when only
 `model.head.parameters()` was passed on.
 
 ## Buggy
@@ -27,21 +27,27 @@ Frozen parameters (`requires_grad=False`); several optimizers that hold the para
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
+from surefoot.checks.gradients_into_fixed_network import fixed_networks
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    outside = [p.name for p in evidence.parameters if p.trainable and p.reached and not p.optimized]
-    if outside and evidence.updates:
+    fixed = fixed_networks(evidence)
+    outside = [
+        each.name
+        for each in evidence.parameters
+        if each.trainable and each.reached and not each.optimized and each.model not in fixed
+    ]
+    if outside and evidence.optimizers:
         yield Finding(
             check="parameter-outside-optimizer",
             severity="error",
             seen=(
-                f"{len(outside)} of {len(evidence.parameters)} parameters receive gradients and are in no "
-                f"optimizer: {', '.join(outside[:4])}" + (", ..." if len(outside) > 4 else "")
+                f"{len(outside)} of {len(evidence.parameters)} parameters receive gradients that no optimizer uses: "
+                + ", ".join(outside[:3])
+                + (", ..." if len(outside) > 3 else "")
             ),
             where=outside[0].rpartition(".")[0] or outside[0],
-            why="their gradients are computed and thrown away; they keep their initial values",
-            remedy="build the optimizer after the model is complete, from all its parameters; "
-            "or freeze them with requires_grad_(False)",
+            why="they keep their initial values; their gradients only cost memory",
+            remedy="build the optimizer from all parameters after the model is complete, or freeze these",
         )

@@ -5,8 +5,8 @@ Reports probabilities given to a loss that expects logits: a softmax whose resul
 log-softmax inside `cross_entropy`.
 
 ## Why it hurts
-The softmax is applied twice. The second one sees numbers between 0 and 1, so the predicted
-probabilities can never come near 1, the gradients shrink, and the loss stops falling early.
+The softmax is applied twice. The second one sees numbers between 0 and 1, so the predicted probabilities
+can never come near 1, the gradients shrink, and the loss stops falling early.
 
 ## Buggy
 ```python
@@ -36,17 +36,27 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    given = [loss for loss in evidence.losses if loss.function == "cross_entropy" and loss.probabilities]
+    turned = any(loss.above == "Softmax" and not loss.probabilities for loss in evidence.losses)
     doubled = [backward for backward in evidence.backwards if backward.double_softmax]
+    if not given and (not doubled or turned):
+        return
     if doubled:
-        first = doubled[0]
-        yield Finding(
-            check="softmax-before-cross-entropy",
-            severity="error",
-            seen=(
-                f"in {len(doubled)} of {len(evidence.backwards)} backwards, the result of a softmax in "
-                f"{first.double_softmax[0]} goes straight into a log-softmax"
-            ),
-            where=first.where or first.double_softmax[0],
-            why="softmax is applied twice: probabilities cannot come near 1 and gradients shrink",
-            remedy="give cross_entropy the raw logits; apply softmax only where probabilities are read",
+        maker, where = doubled[0].double_softmax[0], doubled[0].where or doubled[0].double_softmax[0]
+        seen = (
+            f"in {len(doubled)} of {len(evidence.backwards)} backwards, the result of a softmax in {maker} goes "
+            "straight into a log-softmax"
         )
+    else:
+        where = given[0].where or "the recipe's loss"
+        seen = (
+            f"cross_entropy was given probabilities {len(given)} times: between 0 and 1, and 1 in sum over the classes"
+        )
+    yield Finding(
+        check="softmax-before-cross-entropy",
+        severity="error",
+        seen=seen,
+        where=where,
+        why="softmax is applied twice: probabilities cannot come near 1 and gradients shrink",
+        remedy="give cross_entropy the raw logits; apply softmax only where probabilities are read",
+    )

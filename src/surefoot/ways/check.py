@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 
 from surefoot.checks import run_checks
-from surefoot.checks.witness import Witness
 from surefoot.data.batches import batches_of
 from surefoot.phases import Phases
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Findings
 from surefoot.step import Step
+from surefoot.witness.witness import Witness
 from surefoot.world import TinyWorld
 
-STEPS = 3
+STEPS = 4
 
 
 def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
-    """Runs three steps of a few samples and reports what no exception would."""
+    """Runs four steps of a few samples and reports what no exception would."""
     world = TinyWorld()
     small = world.fit(recipe)
     batches = batches_of(small)
@@ -24,8 +24,8 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         step = Step(small, world)
         phases = Phases(step.model)
         witness = Witness(phases, step.optimizer)
-        phases.listeners.append(witness)
-        with phases:
+        witness.scene.tiny = True
+        with phases, witness:
             try:
                 for _ in range(STEPS):
                     step(world.take(batches) for _ in range(small.micro_batches()))

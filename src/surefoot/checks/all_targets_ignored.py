@@ -1,0 +1,42 @@
+"""all-targets-ignored
+
+## What it does
+Reports a batch in which every target is the one that the loss ignores.
+
+## Why it hurts
+The mean over nothing is NaN, or the step is wasted. It happens when truncation cuts off all answers and
+only the masked prompt is left.
+
+## Buggy
+```python
+labels = torch.full_like(tokens, -100)
+loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+```
+
+## Fixed
+```python
+labels = tokens.masked_fill(is_prompt, -100)
+loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+```
+
+## What looks like it and is fine
+Batches in which some targets are ignored.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    empty = [loss for loss in evidence.losses if loss.targets and not loss.valid]
+    if empty:
+        yield Finding(
+            check="all-targets-ignored",
+            severity="error",
+            seen=f"in {len(empty)} of {len(evidence.losses)} losses all {empty[0].targets:,} targets are ignored",
+            where=empty[0].where or "the recipe's data",
+            why="the mean over nothing is NaN, or the step is wasted",
+            remedy="drop samples without a target before batching, or truncate the prompt and not the answer",
+        )

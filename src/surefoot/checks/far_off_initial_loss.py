@@ -1,0 +1,46 @@
+"""far-off-initial-loss
+
+## What it does
+Reports a first cross-entropy that is more than twice that of a uniform guess.
+
+## Why it hurts
+A fresh model that is confidently wrong has badly scaled weights: the first hundreds of steps go into
+undoing the initialisation, and saturated layers may never recover.
+
+## Buggy
+```python
+nn.init.normal_(self.embed.weight, std=1.0)
+self.head.weight = self.embed.weight
+```
+
+## Fixed
+```python
+nn.init.normal_(self.embed.weight, std=0.02)
+self.head.weight = self.embed.weight
+```
+
+## What looks like it and is fine
+Trained weights that meet a new task; weighted losses.
+"""
+
+import math
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    first = next((loss for loss in evidence.losses if loss.value is not None), None)
+    if first is None or first.function != "cross_entropy" or first.reduction != "mean" or first.update > 0:
+        return
+    uniform = math.log(first.classes) if first.classes > 2 else math.inf
+    if first.value is not None and first.value > 2 * uniform + 1:
+        yield Finding(
+            check="far-off-initial-loss",
+            severity="warning",
+            seen=f"the first loss is {first.value:.3g}; a guess among {first.classes} classes has {uniform:.3g}",
+            where=first.where or "the recipe's model",
+            why="a fresh model that is confidently wrong spends its first steps on undoing its initialisation",
+            remedy="initialise with smaller weights: a standard deviation near 0.02, or 1/sqrt(fan-in)",
+        )

@@ -1,0 +1,41 @@
+"""few-matching-weights
+
+## What it does
+Reports `load_state_dict(strict=False)` that matches less than half of the model and of the file.
+
+## Why it hurts
+A prefix (`module.`, `_orig_mod.`, `model.`) makes every name different, and `strict=False` says nothing.
+The run starts from random weights.
+
+## Buggy
+```python
+model.load_state_dict(torch.load("ddp.pt"), strict=False)
+```
+
+## Fixed
+```python
+model.load_state_dict({name.removeprefix("module."): each for name, each in torch.load("ddp.pt").items()})
+```
+
+## What looks like it and is fine
+A new head on loaded weights; a part loaded into a larger model.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for file in evidence.files:
+        if file.kind == "loose-load" and file.matched < 0.5 * file.wanted and file.matched < 0.5 * file.found:
+            yield Finding(
+                check="few-matching-weights",
+                severity="error",
+                seen=f"{file.matched:,} of the model's {file.wanted:,} elements matched a file of {file.found:,}"
+                + (f"; it holds {file.detail}" if file.detail else ""),
+                where=file.where or "load_state_dict",
+                why="the rest of the model keeps its random start, and strict=False does not say so",
+                remedy="strip the prefix of the names, and load with strict=True",
+            )

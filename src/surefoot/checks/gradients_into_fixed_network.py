@@ -1,0 +1,58 @@
+"""gradients-into-fixed-network
+
+## What it does
+Reports a model that no optimizer holds, in whose parameters a loss leaves gradients although nothing before
+it needs them.
+
+## Why it hurts
+A target network or teacher that is not detached receives gradients: half of the work of the backward is
+wasted, and where it shares layers with the trained model the target runs after its own prediction.
+
+## Buggy
+```python
+wanted = reward + 0.99 * target(following).max(1).values
+loss = F.mse_loss(online(state), wanted)
+```
+
+## Fixed
+```python
+with torch.no_grad():
+    wanted = reward + 0.99 * target(following).max(1).values
+loss = F.mse_loss(online(state), wanted)
+```
+
+## What looks like it and is fine
+A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def fixed_networks(evidence: Evidence) -> set[str]:
+    """Models that ran, receive gradients, and are held by no optimizer, while another model is."""
+    by_model: dict[str, list[bool]] = {}
+    for each in evidence.parameters:
+        by_model.setdefault(each.model, []).append(each.optimized)
+    graded = {forward.model for forward in evidence.forwards if forward.input_graded}
+    if sum(any(held) for held in by_model.values()) == 0:
+        return set()
+    return {model for model, held in by_model.items() if not any(held) and model not in graded}
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for model in sorted(fixed_networks(evidence)):
+        reached = [each for each in evidence.parameters if each.model == model and each.trainable and each.reached]
+        if reached:
+            yield Finding(
+                check="gradients-into-fixed-network",
+                severity="warning",
+                seen=f"{len(reached)} parameters of {model} receive gradients; no optimizer holds any of it, and "
+                "nothing before it needs them",
+                where=model,
+                why="the gradient flows into the target: the backward does needless work, and a target that shares "
+                "layers with the model runs after it",
+                remedy="call it under torch.no_grad(), or freeze it with requires_grad_(False)",
+            )

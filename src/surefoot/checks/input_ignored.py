@@ -1,0 +1,43 @@
+"""input-ignored
+
+## What it does
+Reports a model whose outputs do not change when all of its inputs are replaced.
+
+## Why it hurts
+A variable was overwritten, a branch is dead, or every unit is. The model can learn a constant and nothing
+else.
+
+## Buggy
+```python
+def forward(self, x):
+    x = torch.zeros_like(x)
+    return self.net(x)
+```
+
+## Fixed
+```python
+def forward(self, x):
+    return self.net(x)
+```
+
+## What looks like it and is fine
+Models that ignore one of several inputs.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for probe in evidence.probes:
+        if probe.ignores_input:
+            yield Finding(
+                check="input-ignored",
+                severity="error",
+                seen="no output changes when every input is replaced",
+                where=probe.model,
+                why="the model can learn a constant and nothing else",
+                remedy="look for an overwritten variable, a dead branch, or weights that are all zero",
+            )

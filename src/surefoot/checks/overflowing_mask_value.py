@@ -1,0 +1,46 @@
+"""overflowing-mask-value
+
+## What it does
+Reports mask values that half precision cannot hold, and rows of a softmax in which everything is masked.
+
+## Why it hurts
+A product with -1e9 is minus infinity in float16, and 0 times that is NaN. A softmax over nothing but minus
+infinity is NaN, too, and spreads to every weight.
+
+## Buggy
+```python
+scores = scores + (1 - mask).half() * -1e9
+```
+
+## Fixed
+```python
+scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
+```
+
+## What looks like it and is fine
+Minus infinity in rows that keep at least one entry.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    masks = [each for each in evidence.coarse if each.kind == "mask"]
+    if masks:
+        first = masks[0]
+        kind = (
+            "a softmax has rows in which everything is masked"
+            if first.value == float("-inf")
+            else f"{first.value:.3g} does not fit into {first.dtype}"
+        )
+        yield Finding(
+            check="overflowing-mask-value",
+            severity="error",
+            seen=kind,
+            where=first.where,
+            why="the result is NaN, which spreads to every weight",
+            remedy="mask with torch.finfo(dtype).min, and leave every row at least one entry",
+        )

@@ -1,0 +1,47 @@
+"""overwritten-saved-tensor
+
+## What it does
+Reports parameters whose values change between a forward and its backward, behind autograd's back.
+
+## Why it hurts
+Autograd saved a reference to the weight. Changed through `.data`, the gradient is computed with a value
+that the forward never used; no error is raised, because `.data` does not count as a write.
+
+## Buggy
+```python
+loss = criterion(model(x), y)
+model.head.weight.data.mul_(0.9)
+loss.backward()
+```
+
+## Fixed
+```python
+loss = criterion(model(x), y)
+loss.backward()
+with torch.no_grad():
+    model.head.weight.mul_(0.9)
+```
+
+## What looks like it and is fine
+Weights that are clipped or averaged after the update; optimizers that run inside the backward.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    spoilt = [forward for forward in evidence.forwards if forward.overwritten]
+    if spoilt:
+        names = spoilt[0].overwritten
+        yield Finding(
+            check="overwritten-saved-tensor",
+            severity="error",
+            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {len(names)} parameters changed before the "
+            f"backward, such as {names[0]}",
+            where=names[0],
+            why="the gradient is computed with values that the forward never used",
+            remedy="change weights after backward, under no_grad and not through .data",
+        )

@@ -1,0 +1,41 @@
+"""padding-in-attention
+
+## What it does
+Reports outputs at real positions that change when only masked positions are changed.
+
+## Why it hurts
+Padding takes part in attention: the mask is inverted, too weak (-1e4 beside large scores) or not passed on.
+Outputs depend on what a sample is padded with.
+
+## Buggy
+```python
+attention(x, key_padding_mask=mask)  # True means: ignore
+```
+
+## Fixed
+```python
+attention(x, key_padding_mask=~mask)
+```
+
+## What looks like it and is fine
+Recurrent models, which read padding and are asked only at real positions before it.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for probe in evidence.probes:
+        if probe.padding > 1e-3:
+            yield Finding(
+                check="padding-in-attention",
+                severity="warning",
+                seen=f"outputs at real positions change by {probe.padding:.2g} standard deviations with what stands at "
+                "masked ones",
+                where=probe.model,
+                why="a sample's output depends on its padding",
+                remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",
+            )

@@ -1,0 +1,43 @@
+"""samples-mixed-in-batch
+
+## What it does
+Reports a model in evaluation mode whose output for one sample changes when another sample is changed.
+
+## Why it hurts
+Samples are mixed up inside: `view` where `transpose` was meant, or a recurrent or attention layer that
+takes the batch for time. It learns what the neighbours in a batch happen to be.
+
+## Buggy
+```python
+self.lstm = nn.LSTM(width, width)
+out, _ = self.lstm(x)  # x is (batch, time, width)
+```
+
+## Fixed
+```python
+self.lstm = nn.LSTM(width, width, batch_first=True)
+out, _ = self.lstm(x)
+```
+
+## What looks like it and is fine
+Graph networks, whose inputs relate samples; time-major code; BatchNorm in training mode.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for probe in evidence.probes:
+        if probe.other_samples > 1e-3 and not probe.relational and not probe.softmax_over_batch:
+            yield Finding(
+                check="samples-mixed-in-batch",
+                severity="warning",
+                seen=f"outputs of other samples change by {probe.other_samples:.2g} standard deviations when one "
+                "sample is changed",
+                where=probe.model,
+                why="what a sample gives depends on which others it is with",
+                remedy="look for view or reshape in place of transpose, for batch_first, and for sums over dim 0",
+            )

@@ -1,0 +1,77 @@
+"""scheduler-at-wrong-rate
+
+## What it does
+Reports a scheduler that is stepped more or less often than its horizon was counted in: per batch instead of
+per epoch, per micro-batch, or the other way round.
+
+## Why it hurts
+A cosine over 100 epochs that is stepped per batch is at zero within the first epoch and then rises again.
+Training goes on with a learning rate that nobody chose.
+
+## Buggy
+```python
+scheduler = CosineAnnealingLR(optimizer, T_max=epochs)
+for batch in loader:
+    ...
+    scheduler.step()
+```
+
+## Fixed
+```python
+scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))
+for batch in loader:
+    ...
+    scheduler.step()
+```
+
+## What looks like it and is fine
+Warm restarts; a constant tail; a run that is stopped early.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence, Schedule
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for schedule in evidence.schedules:
+        fault = _fault(schedule)
+        if fault:
+            yield Finding(
+                check="scheduler-at-wrong-rate",
+                severity="error",
+                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {fault}",
+                where=schedule.where or schedule.kind,
+                why="the learning rate follows another curve than the one that was meant",
+                remedy="count the horizon in the unit that step() is called in: updates or epochs",
+            )
+
+
+def _fault(schedule: Schedule) -> str:
+    if schedule.between_updates >= 2 and schedule.calls >= 1.5 * schedule.updates:
+        return f"{schedule.between_updates} steps in every update"
+    by_horizon = "" if schedule.horizon is None else _beside(schedule, schedule.horizon)
+    left, per_update = schedule.share_after_epoch, _per_update(schedule)
+    if not by_horizon and per_update and left is not None and left < 1e-3:
+        return f"stepped per update, one pass of {schedule.epoch} updates leaves {left:.0e} of the rate"
+    return by_horizon
+
+
+def _per_update(schedule: Schedule) -> bool:
+    return schedule.updates >= 2 and schedule.calls >= 0.9 * schedule.updates
+
+
+def _beside(schedule: Schedule, horizon: int) -> str:
+    """What is wrong with so many calls beside such a horizon."""
+    calls, updates, epoch = schedule.calls, schedule.updates, schedule.epoch or 0
+    if schedule.turns and calls > horizon + 1:
+        return f"it was at its end after {horizon}, and the rate rises again"
+    if _per_update(schedule) and epoch > 1 and horizon < epoch:
+        return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
+    per_pass = epoch >= 3 and 1 <= calls <= updates / (0.7 * epoch)
+    if per_pass and horizon >= 2 * epoch and horizon % epoch == 0:
+        return f"stepped once per pass of {epoch} updates, it would need {horizon} passes to end"
+    if schedule.ended and calls and updates >= 4 and not 0.5 * horizon <= calls <= 1.5 * horizon:
+        return f"the run has ended, and its horizon was {horizon}"
+    return ""

@@ -1,0 +1,52 @@
+"""scheduler-out-of-order
+
+## What it does
+Reports a scheduler that is stepped before the first update, drives an optimizer that makes none, or is
+never stepped.
+
+## Why it hurts
+Stepped too early, the first value of the schedule is skipped. Bound to another optimizer, or never stepped,
+the rate stays where it started, which for a warm-up may be zero.
+
+## Buggy
+```python
+scheduler.step()
+optimizer.step()
+```
+
+## Fixed
+```python
+optimizer.step()
+scheduler.step()
+```
+
+## What looks like it and is fine
+A scheduler that is restored before a resumed run goes on; one that steps at the end of an epoch that has
+not ended.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    second_pass = any(loader.role == "training" and loader.passes >= 2 for loader in evidence.loaders)
+    for schedule in evidence.schedules:
+        if schedule.calls and not schedule.updates and schedule.others_updated >= 2:
+            seen = f"its optimizer made no update, another one made {schedule.others_updated}"
+        elif schedule.before_first_update and schedule.updates >= 2 and schedule.calls >= 2:
+            seen = "its first step came before the first update"
+        elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):
+            seen = f"it was never stepped in {schedule.updates} updates"
+        else:
+            continue
+        yield Finding(
+            check="scheduler-out-of-order",
+            severity="warning",
+            seen=f"{schedule.kind}: {seen}",
+            where=schedule.where or schedule.kind,
+            why="the learning rate is not the one that the schedule says",
+            remedy="build it on the optimizer that is stepped, and call scheduler.step() after optimizer.step()",
+        )

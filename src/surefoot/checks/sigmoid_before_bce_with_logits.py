@@ -1,0 +1,44 @@
+"""sigmoid-before-bce-with-logits
+
+## What it does
+Reports a sigmoid or softmax whose result is given to `binary_cross_entropy_with_logits`.
+
+## Why it hurts
+That loss applies a sigmoid itself. Applied twice, predictions stay between 0.5 and 0.73 and gradients
+shrink.
+
+## Buggy
+```python
+loss = F.binary_cross_entropy_with_logits(torch.sigmoid(logits), target)
+```
+
+## Fixed
+```python
+loss = F.binary_cross_entropy_with_logits(logits, target)
+```
+
+## What looks like it and is fine
+A sigmoid before `binary_cross_entropy`, which expects one.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    doubled = [
+        loss
+        for loss in evidence.losses
+        if loss.function == "binary_cross_entropy_with_logits" and loss.above in ("Sigmoid", "Softmax")
+    ]
+    if doubled:
+        yield Finding(
+            check="sigmoid-before-bce-with-logits",
+            severity="error",
+            seen=f"{len(doubled)} calls were given the result of a {doubled[0].above.lower()}",
+            where=doubled[0].where or "the recipe's loss",
+            why="the sigmoid is applied twice: predictions stay between 0.5 and 0.73",
+            remedy="give it the raw logits; apply sigmoid only where probabilities are read",
+        )

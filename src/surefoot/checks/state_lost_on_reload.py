@@ -1,0 +1,41 @@
+"""state-lost-on-reload
+
+## What it does
+Reports tensors of a model that training changes and that its state_dict does not hold.
+
+## Why it hurts
+After a restart they are what they were in the beginning: running statistics, counters and averages are
+gone, and the resumed model is another one.
+
+## Buggy
+```python
+self.running = torch.zeros(width)  # updated in forward
+```
+
+## Fixed
+```python
+self.register_buffer("running", torch.zeros(width))
+```
+
+## What looks like it and is fine
+Caches that are computed anew, and tables that never change.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for layout in evidence.layouts:
+        if layout.lost_state:
+            yield Finding(
+                check="state-lost-on-reload",
+                severity="warning",
+                seen=f"{len(layout.lost_state)} tensors changed in training and are in no state_dict: "
+                f"{', '.join(layout.lost_state[:3])}",
+                where=layout.lost_state[0],
+                why="a resumed run begins with their initial values",
+                remedy="register them as buffers, persistent ones",
+            )

@@ -1,0 +1,65 @@
+"""summed-micro-batches
+
+## What it does
+Reports several backwards of one line per update whose mean losses are added up and not averaged.
+
+## Why it hurts
+The gradient is as many times too large as there are micro-batches. Clipping, weight decay and SGD's step
+all change with the cut.
+
+## Buggy
+```python
+for x, y in micro_batches:
+    F.cross_entropy(model(x), y).backward()
+optimizer.step()
+```
+
+## Fixed
+```python
+for x, y in micro_batches:
+    (F.cross_entropy(model(x), y) / len(micro_batches)).backward()
+optimizer.step()
+```
+
+## What looks like it and is fine
+Different losses on purpose, at lines of their own; sums that are divided by a count.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence, Loss
+from surefoot.records.finding import Finding
+
+
+def windows(evidence: Evidence) -> Iterator[list[Loss]]:
+    """For every update, the losses of its micro-batches: of one function, one line of backward, one per backward."""
+    for update in {each.update for each in evidence.backwards if each.followed_by_update and not each.in_update}:
+        numbers = [
+            n for n, backward in enumerate(evidence.backwards) if backward.update == update and not backward.in_update
+        ]
+        lines = [evidence.backwards[n].where for n in numbers]
+        line = max(set(lines), key=lines.count)
+        chosen = [n for n in numbers if evidence.backwards[n].where == line]
+        losses = [each for each in evidence.losses if each.backward in chosen and each.weights]
+        alike = len({(each.function, each.shape[1:], each.where) for each in losses}) == 1
+        if len(chosen) >= 2 and alike and sorted(each.backward for each in losses) == chosen:
+            yield losses
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
+    summed = [
+        window
+        for window in windows(evidence)
+        if all(loss.reduction == "mean" and abs(loss.weights[0] - 1) < 1e-6 for loss in window)
+        and evidence.backwards[window[0].backward].where not in cleared
+    ]
+    if len(summed) >= 2 and evidence.scaling is None:
+        yield Finding(
+            check="summed-micro-batches",
+            severity="error",
+            seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches with mean losses count with weight 1 each",
+            where=evidence.backwards[summed[0][0].backward].where or "the loop",
+            why=f"the gradient is {len(summed[0])} times that of the whole batch",
+            remedy="divide each micro-batch's loss by their number, or by the count of all targets",
+        )

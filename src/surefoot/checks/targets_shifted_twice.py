@@ -1,0 +1,42 @@
+"""targets-shifted-twice
+
+## What it does
+Reports a token model whose targets lie two or more positions ahead of its inputs, or behind them.
+
+## Why it hurts
+Where both the data and the model shift, the model learns to predict the token after the next. What it
+generates skips every other word.
+
+## Buggy
+```python
+loss = hf_model(input_ids=tokens[:, :-1], labels=tokens[:, 1:]).loss  # it shifts again
+```
+
+## Fixed
+```python
+loss = hf_model(input_ids=tokens, labels=tokens).loss
+```
+
+## What looks like it and is fine
+Heads that predict several tokens ahead, beside one that predicts the next.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    shifts = {sequence.shift for sequence in evidence.sequences}
+    for sequence in evidence.sequences:
+        if sequence.shift not in (None, 0, 1) and 1 not in shifts:
+            yield Finding(
+                check="targets-shifted-twice",
+                severity="error",
+                seen=f"{sequence.match:.0%} of the targets are the token {sequence.shift} positions ahead",
+                where=sequence.where or "the recipe's loss",
+                why="the model learns to predict another token than the next",
+                remedy="shift once: in the data, or in the model",
+            )
+            return

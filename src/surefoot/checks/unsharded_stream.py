@@ -1,0 +1,43 @@
+"""unsharded-stream
+
+## What it does
+Reports a stream of which every worker yields all.
+
+## Why it hurts
+An `IterableDataset` is copied into every worker. Unless it takes its share, each sample comes as often as
+there are workers, one right after the other.
+
+## Buggy
+```python
+def __iter__(self):
+    yield from self.lines
+```
+
+## Fixed
+```python
+def __iter__(self):
+    worker = get_worker_info()
+    yield from itertools.islice(self.lines, worker.id, None, worker.num_workers)
+```
+
+## What looks like it and is fine
+Endless streams of random samples, which differ; one worker.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for samples in evidence.samples:
+        if samples.whole_stream:
+            yield Finding(
+                check="unsharded-stream",
+                severity="error",
+                seen=f"the first samples of two workers reading {samples.where} are the same",
+                where=samples.where,
+                why="every sample comes once per worker",
+                remedy="take a share in __iter__, by torch.utils.data.get_worker_info()",
+            )

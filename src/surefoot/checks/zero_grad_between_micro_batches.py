@@ -1,0 +1,46 @@
+"""zero-grad-between-micro-batches
+
+## What it does
+Reports gradients of one line of backward that are cleared before the update as often as they are used.
+
+## Why it hurts
+Only the last micro-batch of every update counts; the work on all others is thrown away.
+
+## Buggy
+```python
+for x, y in micro_batches:
+    optimizer.zero_grad()
+    criterion(model(x), y).backward()
+optimizer.step()
+```
+
+## Fixed
+```python
+optimizer.zero_grad()
+for x, y in micro_batches:
+    criterion(model(x), y).backward()
+optimizer.step()
+```
+
+## What looks like it and is fine
+A backward of its own line for an adversarial example or a probe, whose gradients are cleared on purpose.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    lost = [each for each in evidence.discards if each.discarded >= 2 and each.used >= 2]
+    if lost:
+        yield Finding(
+            check="zero-grad-between-micro-batches",
+            severity="error",
+            seen=f"of {lost[0].discarded + lost[0].used} backwards of this line, the gradients of {lost[0].discarded} "
+            "were cleared before any update used them",
+            where=lost[0].where or "the loop",
+            why="only the last micro-batch of every update counts",
+            remedy="call zero_grad once per update, before the first backward",
+        )

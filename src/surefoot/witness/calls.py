@@ -1,0 +1,282 @@
+"""Calls: the forwards of models, the modes they ran in, and what entered and left them."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.evidence import Evaluation, Forward, Inputs, Recomputation
+from surefoot.phases import aside, number, writes
+from surefoot.trees import map_tensors
+from surefoot.witness.graph import Graph
+from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, readable, tensors
+
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_FIRST_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+
+
+class Sentinel:
+    """Lives as long as the graph node that holds it."""
+
+
+@dataclass
+class Captured:
+    """A training forward as it was called, to be called again by a probe."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[int]
+    """The graph number of each floating-point output, 0 where it has none."""
+    autocast: tuple[str, torch.dtype] | None
+    backward: int
+    """How many backwards had been made before."""
+    used: set[int] = field(default_factory=set)
+    """Which of those numbers a backward passed."""
+
+
+@dataclass
+class _Pending:
+    """A forward whose backward may still come."""
+
+    model: weakref.ref[nn.Module]
+    forward: Forward
+    numbers: set[int] = field(default_factory=set)
+    model_updates: int = 0
+    prints: dict[torch.Tensor, tuple[int, int]] = field(default_factory=dict)
+    sentinel: weakref.ref[Sentinel] | None = None
+
+
+class Calls(Part):
+    """What models were called with, and in which mode."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.forwards: list[Forward] = []
+        self.evaluations: list[Evaluation] = []
+        self.inputs: list[Inputs] = []
+        self.recomputations: dict[str, Recomputation] = {}
+        self.captured: dict[nn.Module, Captured] = {}
+        self.executed: set[nn.Module] = set()
+        self.shapes: list[Any] = []
+        self._evaluated: list[tuple[weakref.ref[nn.Module], Evaluation, int]] = []
+        self._pending: list[_Pending] = []
+        self._unsettled: list[_Pending] = []
+        self._model_updates: dict[nn.Module, int] = {}
+        self._versions: list[tuple[torch.Tensor, int]] = []
+        self._states: dict[tuple[int, int], tuple[int, int]] = {}
+        self._running: set[nn.Module] = set()
+        self._prints: dict[tuple[nn.Module, int], float] = {}
+        self._ordinals: dict[nn.Module, int] = {}
+        self._recomputed: dict[nn.Module, int] = {}
+        self._first_layers: set[nn.Module] = set()
+        self._state = 0
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._running = set()
+        self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
+        if self.scene.close:
+            self._state = random_state()
+        if torch.is_grad_enabled():
+            switching = tuple(name for name, module in model.named_modules() if mode_dependent(module))
+            forward = Forward(self.scene.name(model), model.training, switching, update=self.scene.updates)
+            pending = _Pending(weakref.ref(model), forward, model_updates=self._model_updates.get(model, 0))
+            self.forwards.append(forward)
+            self._pending.append(pending)
+            self._unsettled.append(pending)
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if self.scene.phases.recomputing():
+            self._compare(module, output)
+            return
+        if torch.is_grad_enabled():
+            self._running.add(module)
+        if not self.scene.close:
+            return
+        if isinstance(output, torch.Tensor) and output.is_floating_point() and readable(output):
+            key = module, self._ordinals.get(module, 0)
+            self._ordinals[module] = key[1] + 1
+            with aside():
+                self._prints[key] = float(output.double().abs().sum())
+        if isinstance(module, _FIRST_LAYERS) and not self._first_layers and args and readable(args[0]):
+            self._first_layers.add(module)
+            self._note_inputs(module, args[0])
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        self._first_layers.clear()
+        shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
+        if not torch.is_grad_enabled():
+            self._evaluate(model, args, kwargs)
+            return
+        self.shapes.append(shapes)
+        pending = self._pending[-1]
+        forward = pending.forward
+        forward.shapes = shapes
+        forward.wrote_input = any(writes(each) != before for each, before in self._versions)
+        self._versions = []
+        outputs = [each for each in tensors(output) if each.is_floating_point()]
+        nodes = [each.grad_fn for each in outputs if each.grad_fn is not None]
+        pending.numbers = {number(node) for node in nodes if not hasattr(node, "variable")}
+        forward.builds_graph = bool(pending.numbers)
+        forward.input_graded = any(each.requires_grad for each in tensors((args, kwargs)))
+        self.executed |= self._running
+        self._note_precision(model, forward)
+        if not model.training and nodes:
+            sentinel = Sentinel()
+            nodes[0].metadata["surefoot"] = sentinel
+            pending.sentinel = weakref.ref(sentinel)
+        if self.scene.close:
+            self._look(model, pending, args, kwargs, outputs)
+
+    def _look(self, model: nn.Module, pending: _Pending, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+        """The first forwards are read: their inputs, their random numbers, their parameters."""
+        forward = pending.forward
+        inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
+        forward.batch = hash(tuple(digest(each) for each in inputs)) if inputs else 0
+        drew = random_state() != self._state
+        ordinal = sum(each.forward.update == forward.update for each in self._pending)
+        before = self._states.get((id(model), ordinal))
+        forward.reseeded = drew and before == (self._state, forward.update - 1)
+        self._states[id(model), ordinal] = self._state, forward.update
+        pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in model.parameters() if readable(p)}
+        captured = self.captured.get(model)
+        if forward.builds_graph and (captured is None or not captured.used):
+            self._capture(model, args, kwargs, outputs)
+
+    def _capture(self, model: nn.Module, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+        device = next((each.device.type for each in outputs), "cpu")
+        on = torch.is_autocast_enabled(device)
+        numbers = [0 if each.grad_fn is None else number(each.grad_fn) for each in outputs]
+        with aside():
+            copied = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
+        cast = (device, torch.get_autocast_dtype(device)) if on else None
+        self.captured[model] = Captured(model, *copied, numbers, cast, self.scene.backwards)
+
+    def _note_precision(self, model: nn.Module, forward: Forward) -> None:
+        device = next((each.device.type for each in model.parameters()), "cpu")
+        dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16
+
+    def _note_inputs(self, layer: nn.Module, entered: torch.Tensor) -> None:
+        model = self.scene.name(next(iter(self.scene.phases.models)))
+        name = self.scene.phases.names.get(layer, type(layer).__name__)
+        with aside():
+            values = entered.detach()
+            image = isinstance(layer, nn.Conv2d) and values.dim() == 4 and values.shape[1] in (1, 3, 4)
+            image |= isinstance(layer, nn.Linear) and values.is_floating_point() and values.shape[-1] >= 64
+            if isinstance(layer, nn.Embedding):
+                self.inputs.append(
+                    Inputs(model, name, tuple(values.shape), 0, 0, True, False, zero_interleaved=_interleaved(values))
+                )
+            elif values.numel():
+                whole = bool((values == values.round()).all())
+                lowest, highest = float(values.min()), float(values.max())
+                self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image))
+
+    def _evaluate(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        active = tuple(name for name, module in model.named_modules() if mode_dependent(module) and _is_active(module))
+        batch = hash(tuple(digest(each) for each in tensors((args, kwargs)) if readable(each))) if active else 0
+        last = self._evaluated[-1][2] if self._evaluated else None
+        seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=batch == last and batch != 0)
+        self.evaluations.append(seen)
+        self._evaluated.append((weakref.ref(model), seen, batch))
+
+    def _compare(self, module: nn.Module, output: Any) -> None:
+        """A forward that is run again in backward must give what it gave."""
+        ordinal = self._recomputed.get(module, 0)
+        self._recomputed[module] = ordinal + 1
+        before = self._prints.get((module, ordinal))
+        if before is None or not self.scene.close or not isinstance(output, torch.Tensor) or not readable(output):
+            return
+        with aside():
+            now = float(output.double().abs().sum())
+        difference = abs(now - before) / (abs(before) + 1e-12)
+        if difference > 1e-4:
+            name = self.scene.phases.names.get(module, type(module).__name__)
+            self.recomputations.setdefault(name, Recomputation(name, difference))
+
+    def graph_seen(self, graph: Graph) -> None:
+        for captured in self.captured.values():
+            captured.used |= graph.numbers.intersection(captured.outputs)
+        for pending in self._pending:
+            forward = pending.forward
+            if forward.backpropagated or not pending.numbers & graph.numbers:
+                continue
+            forward.backpropagated = True
+            model = pending.model()
+            if model is not None:
+                forward.late_backward = self._model_updates.get(model, 0) > pending.model_updates
+            forward.overwritten = tuple(
+                self.scene.names().get(parameter, "?")
+                for parameter, (print_, written) in pending.prints.items()
+                if writes(parameter) == written and fingerprint(parameter, 64) != print_
+            )
+            pending.prints = {}
+        self.shapes = []
+
+    def backward_ends(self) -> None:
+        self._prints, self._ordinals, self._recomputed = {}, {}, {}
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        parameters = set(held(optimizer))
+        touched = {m for m in self.scene.phases.models if not parameters.isdisjoint(m.parameters())}
+        for model in touched:
+            self._model_updates[model] = self._model_updates.get(model, 0) + 1
+        for pending in self._unsettled:
+            pending.forward.trained |= pending.model() in touched
+        self._unsettled = []
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        waiting = []
+        for pending in self._pending:
+            age = self.scene.updates - pending.forward.update
+            alive = pending.sentinel is not None and pending.sentinel() is not None
+            pending.forward.graph_kept |= alive and age >= 2 and not pending.forward.backpropagated
+            pending.prints = {}
+            if age < 3 and not pending.forward.backpropagated:
+                waiting.append(pending)
+        self._pending = waiting
+
+    def settle(self) -> None:
+        """What can only be said at the end."""
+        optimized = self.scene.optimized()
+        for model, evaluation, _ in self._evaluated:
+            alive = model()
+            evaluation.trained = alive is not None and not optimized.isdisjoint(alive.parameters())
+
+
+def random_state() -> int:
+    return digest(torch.default_generator.get_state())
+
+
+def mode_dependent(module: nn.Module) -> bool:
+    """Does evaluation mode change what this module computes?"""
+    if isinstance(module, _DROPOUT):
+        return module.p > 0
+    if isinstance(module, _BATCH_NORM):
+        return module.track_running_stats
+    return isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, _BATCH_NORM)
+
+
+def _is_active(module: nn.Module) -> bool:
+    """In training mode, and not to collect statistics, which `update_bn` does with a momentum of None."""
+    return module.training and getattr(module, "momentum", 0.1) is not None
+
+
+def _interleaved(tokens: torch.Tensor) -> bool:
+    """Is every second token zero, and hardly any other?"""
+    if tokens.dim() != 2 or tokens.shape[1] < 8:
+        return False
+    odd, even = (tokens[:, 1::2] == 0).float().mean(), (tokens[:, ::2] == 0).float().mean()
+    return bool((odd > 0.95) & (even < 0.3) | (even > 0.95) & (odd < 0.3))

@@ -1,0 +1,271 @@
+"""Gradients: where they come from, who clears, clips and uses them, and whether an update moved anything."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.evidence import Backward, Clip, Discard, Leaf, Optimizing, Update
+from surefoot.phases import aside, caller, writes
+from surefoot.witness.calls import Sentinel
+from surefoot.witness.graph import Graph
+from surefoot.witness.scene import Part, Scene, fingerprint, held, readable
+
+_SNAPSHOTS = 3
+"""So many updates of each optimizer are compared with what was before them."""
+_OLD = 3
+"""A graph should be gone so many updates after its backward."""
+
+
+@dataclass
+class _Mark:
+    """A gradient that an update has used: the object, and how often it had been written by then."""
+
+    gradient: weakref.ref[torch.Tensor]
+    writes: int
+    carried: bool = False
+
+    def stands(self, gradient: torch.Tensor | None) -> bool:
+        return gradient is not None and self.gradient() is gradient and writes(gradient) == self.writes
+
+
+class Gradients(Part):
+    """From backward to update."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.backwards: list[Backward] = []
+        self.updates: list[Update] = []
+        self.clips: list[Clip] = []
+        self.pending: list[str] = []
+        """The lines of the backwards whose gradients no update has used."""
+        self.windows: list[int] = []
+        self.unscaled: set[torch.Tensor] | None = None
+        """Where a scaler has scaled a loss: the parameters whose gradients were unscaled since."""
+        self._leaves: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._marks: dict[torch.Tensor, _Mark] = {}
+        self._reached_by: list[frozenset[torch.Tensor]] = []
+        self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
+        self._most_kept = 0
+        self._discarded: Counter[str] = Counter()
+        self._used: Counter[str] = Counter()
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._order: list[int] = []
+        self._first_prints: dict[torch.Tensor, int] = {}
+        self._settled = 0
+        self.moved_by_hand = False
+
+    def __enter__(self) -> Gradients:
+        self.follow(Optimizer, "zero_grad", before=self._clears)
+        self.follow(nn.Module, "zero_grad", before=self._clears)
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            self._follow_clipping(name)
+        return self
+
+    def _follow_clipping(self, name: str) -> None:
+        """A generator of parameters must be read only once, so it is handed on as a list."""
+        plain = getattr(nn.utils, name)
+
+        def followed(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> Any:
+            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            self._clipped(listed, limit)
+            return plain(listed, limit, *args, **kwargs)
+
+        followed.__name__ = name
+        for owner in (nn.utils, nn.utils.clip_grad):
+            setattr(owner, name, followed)
+            self._entered.callback(setattr, owner, name, plain)
+
+    def graph_seen(self, graph: Graph) -> None:
+        self.scene.reached |= graph.leaves
+        self._reached_by.append(frozenset(graph.leaves))
+        for leaf in graph.leaves:
+            _, count = self._leaves.get(id(leaf), (None, 0))
+            self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
+        repeated = any(_sentinel_of(root) in self._live() for root in graph.roots)
+        for root in graph.roots:
+            sentinel = Sentinel()
+            root.metadata["surefoot"] = sentinel
+            self._sentinels.append((self.scene.updates, weakref.ref(sentinel)))
+        self.backwards[-1].repeated = repeated
+        self._compare_by_hand()
+
+    def backward_begins(self, losses: Any) -> None:
+        for parameter, mark in list(self._marks.items()):
+            if mark.stands(parameter.grad):
+                mark.carried = True
+            else:
+                del self._marks[parameter]
+
+    def backward_ends(self) -> None:
+        where = self.backwards[-1].where
+        if self.scene.updating is None:
+            self.pending.append(where)
+        for parameter, mark in self._marks.items():
+            if mark.carried and parameter.grad is not None:
+                mark.writes = writes(parameter.grad)
+        for parameter in self.scene.names():
+            if parameter.grad is not None:
+                self.scene.reached.add(parameter)
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        parameters = list(held(optimizer))
+        names = self.scene.names()
+        self._order.append(id(optimizer))
+        carried = tuple(names.get(p, "?") for p in parameters if p in self._marks and self._marks[p].carried)
+        number = len(self.updates) + 1
+        update = Update(number, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried)
+        update.rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
+        update.anomaly = torch.is_anomaly_enabled()
+        update.micro_batches = len(self.pending)
+        self.updates.append(update)
+        self._before = []
+        if self.scene.stepped.get(optimizer, 0) < _SNAPSHOTS:
+            with aside():
+                self._before = [(p, p.detach().clone()) for p in parameters if readable(p)]
+        for backward in self.backwards[self._settled :]:
+            backward.followed_by_update = True
+        self._settled = len(self.backwards)
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        update, names = self.updates[-1], self.scene.names()
+        graded = [p for p in held(optimizer) if p.grad is not None]
+        update.with_gradient = len(graded)
+        if self.scene.close:
+            self._read(update, graded, names)
+        for parameter in graded:
+            self._marks[parameter] = _Mark(weakref.ref(parameter.grad), writes(parameter.grad))
+        self._used.update(self.pending)
+        self.windows.append(len(self.pending))
+        self.pending = []
+        old = [each() for number, each in self._sentinels if number <= self.scene.updates - _OLD]
+        self._most_kept = max(self._most_kept, sum(each is not None for each in old))
+        self._before = []
+
+    def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
+        with aside():
+            dense = [(p, p.grad) for p in graded if readable(p.grad)]
+            sizes = {p: gradient.abs().amax() if gradient.numel() else gradient.sum() for p, gradient in dense}
+            update.all_zero = bool(sizes) and len(dense) == len(graded) and all(not size for size in sizes.values())
+            update.nonfinite = tuple(names.get(p, "?") for p, size in sizes.items() if not torch.isfinite(size))
+            before = [(p, was) for p, was in self._before if p in sizes and sizes[p] > 0]
+            if before:
+                update.moved = any(not torch.equal(p, was) for p, was in before)
+            halves = [(p, was) for p, was in before if p.dtype in (torch.float16, torch.bfloat16)]
+            if halves:
+                update.half = str(halves[0][0].dtype).removeprefix("torch.")
+                moving = sum(int((p.grad != 0).sum()) for p, _ in halves)
+                lost = sum(int(((p.grad != 0) & (p == was)).sum()) for p, was in halves)
+                update.lost_share = lost / max(1, moving)
+
+    def _clears(self, owner: Any, *_: Any, **__: Any) -> None:
+        """Gradients are about to be cleared; those of an update in the making are a closure's own affair."""
+        if self.scene.updating is not None:
+            return
+        cleared = held(owner) if isinstance(owner, Optimizer) else owner.parameters()
+        if self.pending and any(p.grad is not None and p not in self._unmarked() for p in cleared):
+            self._discarded.update(self.pending)
+        self.pending = []
+
+    def _unmarked(self) -> set[torch.Tensor]:
+        """Parameters whose gradients are only those that an update has used."""
+        return {p for p, mark in self._marks.items() if mark.stands(p.grad) and not mark.carried}
+
+    def _clipped(self, parameters: list[torch.Tensor], limit: float) -> None:
+        graded = [p for p in parameters if p.grad is not None]
+        used = bool(graded) and all(p in self._marks and self._marks[p].stands(p.grad) for p in graded)
+        unscaled = self.unscaled
+        self.clips.append(
+            Clip(
+                where=caller(),
+                parameters=len(parameters),
+                with_gradient=len(graded),
+                used_already=used and not any(self._marks[p].carried for p in graded),
+                scaled=unscaled is not None and bool(graded) and not unscaled.intersection(graded),
+                optimized=not self.scene.optimized().isdisjoint(parameters),
+                unlimited=math.isinf(float(limit)),
+            )
+        )
+
+    def _compare_by_hand(self) -> None:
+        """Weights that move although no optimizer made an update are moved by hand."""
+        if self.scene.updates or self.moved_by_hand:
+            return
+        for parameter in self.scene.names():
+            if parameter.requires_grad and readable(parameter):
+                now = fingerprint(parameter, 64)
+                self.moved_by_hand |= self._first_prints.setdefault(parameter, now) != now
+
+    def _live(self) -> list[Sentinel]:
+        return [each for n, ref in self._sentinels if n == self.scene.updates and (each := ref()) is not None]
+
+    def settle(self) -> None:
+        """What can only be said when all optimizers are known."""
+        optimized = self.scene.optimized()
+        for leaves, backward in zip(self._reached_by, self.backwards, strict=False):
+            backward.reaches_optimized = not leaves.isdisjoint(optimized)
+
+    @property
+    def kept_graphs(self) -> int:
+        return self._most_kept
+
+    def discards(self) -> Iterator[Discard]:
+        for where, count in self._discarded.items():
+            yield Discard(where, count, self._used[where])
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Tensors outside all models and optimizers that collect gradients again and again."""
+        known = self.scene.optimized() | set(self.scene.names())
+        for ref, count in self._leaves.values():
+            leaf = ref()
+            if leaf is not None and leaf not in known and count >= 2 and leaf.grad is not None:
+                yield Leaf(tuple(leaf.shape), count, self._path(leaf))
+
+    def _path(self, leaf: torch.Tensor) -> str:
+        for model, prefix in self.scene.phases.models.items():
+            for owner, module in model.named_modules():
+                for name, value in vars(module).items():
+                    inside = value if isinstance(value, list | tuple) else [value]
+                    if any(each is leaf for each in inside):
+                        return f"{prefix}{owner}.{name}".lstrip(".")
+        return ""
+
+    def optimizers(self) -> Iterator[Optimizing]:
+        names, models = self.scene.names(), self.scene.phases.models
+        for optimizer in self.scene.optimizers:
+            parameters = list(held(optimizer))
+            trainable = [p for p in parameters if p.requires_grad]
+            foreign = [p for p in trainable if p not in self.scene.reached and p not in names]
+            yield Optimizing(
+                kind=type(optimizer).__name__,
+                updates=self.scene.stepped.get(optimizer, 0),
+                parameters=len(parameters),
+                frozen=len(parameters) - len(trainable),
+                foreign=tuple("x".join(map(str, p.shape)) for p in foreign) if models else (),
+                reached=sum(p in self.scene.reached for p in trainable),
+                maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),
+                doubly_held=tuple(self._doubly_held(optimizer, names)),
+            )
+
+    def _doubly_held(self, optimizer: Optimizer, names: dict[torch.Tensor, str]) -> Iterator[str]:
+        for other in self.scene.optimizers:
+            if other is optimizer or other.param_groups is optimizer.param_groups:
+                continue
+            turns = [each for each in self._order if each in (id(optimizer), id(other))]
+            switches = sum(a != b for a, b in pairwise(turns))
+            if switches >= 3:
+                shared = set(held(optimizer)).intersection(held(other))
+                yield from (names.get(p, "?") for p in held(optimizer) if p in shared)
+
+
+def _sentinel_of(node: Any) -> Any:
+    return node.metadata.get("surefoot")

@@ -1,0 +1,153 @@
+"""Loaders: the DataLoaders that a loop iterates, and what for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from surefoot.checks.evidence import Loader
+from surefoot.witness.gradients import Gradients
+from surefoot.witness.scene import Part, Scene, digest, readable, tensors
+
+
+@dataclass
+class Seen:
+    """One DataLoader as it is used."""
+
+    loader: DataLoader[Any]
+    passes: int = 0
+    batches: int = 0
+    updates: int = 0
+    evaluations: int = 0
+    epochs: list[int] = field(default_factory=list)
+    first_batches: list[int] = field(default_factory=list)
+    leftover: int = 0
+    window: int = 1
+
+    @property
+    def role(self) -> str:
+        if self.updates:
+            return "training"
+        return "evaluation" if self.evaluations else "unknown"
+
+
+class Loaders(Part):
+    """Every DataLoader that was iterated."""
+
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self.seen: dict[int, Seen] = {}
+        self.latest: Seen | None = None
+        self._gradients = gradients
+
+    def __enter__(self) -> Loaders:
+        plain = DataLoader.__iter__
+
+        def followed(loader: DataLoader[Any]) -> Any:
+            return _Followed(plain(loader), self, self._begins(loader))
+
+        DataLoader.__iter__ = followed  # type: ignore[method-assign]
+        self._entered.callback(setattr, DataLoader, "__iter__", plain)
+        return self
+
+    def _begins(self, loader: DataLoader[Any]) -> Seen:
+        seen = self.seen.setdefault(id(loader), Seen(loader))
+        seen.passes += 1
+        sampler = getattr(loader, "sampler", None)
+        if isinstance(sampler, DistributedSampler):
+            seen.epochs.append(sampler.epoch)
+        self.latest = seen
+        return seen
+
+    def yielded(self, seen: Seen, batch: Any, *, first: bool) -> None:
+        """A loader has handed out a batch."""
+        seen.batches += 1
+        self.latest = seen
+        if first and self.scene.close:
+            read = [digest(each) for each in tensors(batch) if readable(each)]
+            seen.first_batches.append(hash(tuple(read)))
+
+    def ended(self, seen: Seen) -> None:
+        """A pass is over."""
+        windows = [each for each in self._gradients.windows if each]
+        usual = max(set(windows), key=windows.count) if windows else 1
+        pending = len(self._gradients.pending)
+        if seen.role == "training" and usual > 1 and 0 < pending < usual:
+            seen.leftover, seen.window = pending, usual
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        if self.latest is not None:
+            self.latest.updates += 1
+
+    def model_called(self, model: nn.Module, args: Any) -> None:
+        if self.latest is not None and not torch.is_grad_enabled():
+            self.latest.evaluations += 1
+
+    def training_epoch(self) -> int | None:
+        """Updates in one pass over the training loader, by its length and the backwards per update."""
+        for seen in self.seen.values():
+            length = _length(seen.loader)
+            if seen.role == "training" and length:
+                windows = self._gradients.windows or [1]
+                return max(1, length // max(1, round(sum(windows) / len(windows))))
+        return None
+
+    def loaders(self) -> Iterator[Loader]:
+        for seen in self.seen.values():
+            sampler = getattr(seen.loader, "sampler", None)
+            by_epoch = isinstance(sampler, DistributedSampler) and sampler.shuffle
+            shuffled = isinstance(sampler, RandomSampler) or by_epoch
+            firsts = seen.first_batches
+            yield Loader(
+                kind=type(seen.loader.dataset).__name__,
+                role=seen.role,
+                passes=seen.passes,
+                batches=_length(seen.loader),
+                shuffled=shuffled,
+                drops_last=bool(seen.loader.drop_last),
+                workers=seen.loader.num_workers,
+                same_epoch=by_epoch and len(seen.epochs) >= 2 and len(set(seen.epochs)) == 1,
+                same_first_batch=shuffled and not by_epoch and len(firsts) >= 2 and len(set(firsts)) == 1,
+                leftover=seen.leftover,
+                window=seen.window,
+            )
+
+
+class _Followed:
+    """An iterator of a loader's, handed on as it is."""
+
+    def __init__(self, plain: Any, loaders: Loaders, seen: Seen) -> None:
+        self._plain, self._loaders, self._seen, self._first = plain, loaders, seen, True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._plain)
+        except StopIteration:
+            self._loaders.ended(self._seen)
+            raise
+        self._loaders.yielded(self._seen, batch, first=self._first)
+        self._first = False
+        return batch
+
+
+def _length(loader: DataLoader[Any]) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:
+        return None

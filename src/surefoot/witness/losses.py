@@ -1,0 +1,234 @@
+"""Losses: every call of a loss function of torch's, what it was given, and how much of it was back-propagated."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from surefoot.checks.evidence import Coarse, Loss
+from surefoot.phases import aside, caller
+from surefoot.witness.graph import Graph, operation, through_views, walk
+from surefoot.witness.scene import Part, Scene, readable
+
+_CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
+_BINARY = {
+    F.binary_cross_entropy: "binary_cross_entropy",
+    F.binary_cross_entropy_with_logits: "binary_cross_entropy_with_logits",
+}
+_DISTANCES = {
+    F.mse_loss: "mse_loss", F.l1_loss: "l1_loss", F.smooth_l1_loss: "smooth_l1_loss", F.huber_loss: "huber_loss",
+}  # fmt: skip
+LOSSES: dict[Any, str] = {**_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
+_ARITHMETIC = {"sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__"}
+_SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
+_SOFTMAXES = {"softmax", "log_softmax"}
+_HALVES = (torch.float16, torch.bfloat16)
+_WHOLE_UP_TO = {torch.float16: 2048, torch.bfloat16: 256}
+
+
+class Losses(Part):
+    """Loss functions as they are called, and a few operators that lose numbers."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.losses: list[Loss] = []
+        self.coarse: dict[tuple[str, str], Coarse] = {}
+        self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
+        """By module: the dimension of a softmax and the shape it ran over."""
+        self.targets: list[tuple[Loss, torch.Tensor, int]] = []
+        """The first targets, with what is ignored in them."""
+        self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
+        self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def __enter__(self) -> Losses:
+        self._entered.enter_context(_Functions(self))
+        return self
+
+    def graph_seen(self, graph: Graph) -> None:
+        for loss in reversed(self.losses):
+            if loss.backward >= 0:
+                break
+            loss.backward = self.scene.backwards
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if function in LOSSES:
+            if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad and self.scene.close:
+                self._loss(LOSSES[function], args, kwargs, out)
+            return
+        name = getattr(function, "__name__", "")
+        if name in _ARITHMETIC and len(args) >= 2:
+            self._arithmetic(name, args, out)
+        if name in _SUMS:
+            self._sum(args, out)
+        elif name in _SOFTMAXES and self.scene.close:
+            self._softmax(args, kwargs, out)
+        elif name == "arange" and self.scene.close:
+            self._positions(out)
+
+    def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
+        given, target = _argument(args, kwargs, 0, "input"), _argument(args, kwargs, 1, "target")
+        if name == "ctc_loss":
+            given, target = _argument(args, kwargs, 0, "log_probs"), _argument(args, kwargs, 1, "targets")
+        reduction = str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
+        shapes = tuple(given.shape), tuple(target.shape)
+        loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
+        loss.above = operation(through_views(given.grad_fn))
+        if name in _CLASSES.values():
+            self._classes(loss, given, target, kwargs)
+        elif readable(given) and readable(target):
+            self._numbers(loss, given, target, args, kwargs)
+        if out.dim() == 0 and readable(out):
+            with aside():
+                loss.value = float(out)
+            out.register_hook(lambda gradient: loss.weights.append(float(gradient)))
+            if self.scene.updates < 3:
+                self.unused.append((loss, walk([out]).leaves))
+        self.losses.append(loss)
+
+    def _classes(self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any]) -> None:
+        dim = 1 if given.dim() > 1 else 0
+        loss.classes = given.shape[dim]
+        if not readable(given) or not readable(target):
+            return
+        with aside():
+            values = given.detach().float()
+            if loss.classes > 1 and bool(torch.isfinite(values).all()):
+                loss.probabilities = _sums_to_one(values, dim)
+                loss.log_probabilities = bool((values.logsumexp(dim).abs() < 1e-2).all())
+            if target.is_floating_point():
+                loss.targets = loss.valid = target.shape[0]
+                return
+            ignored = kwargs.get("ignore_index", -100)
+            valid = target[target != ignored]
+            loss.targets, loss.valid = target.numel(), valid.numel()
+            distinct = valid.unique()
+            loss.distinct = distinct.numel()
+            loss.constant = float(distinct[0]) if loss.distinct == 1 else None
+            if target.dim() == 1 and not loss.in_model and loss.classes <= 4096:
+                loss.counts = tuple(torch.bincount(valid.clamp(min=0), minlength=loss.classes).tolist())
+            if len(self.targets) < 8:
+                self.targets.append((loss, target.detach().clone(), ignored))
+
+    def _numbers(
+        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        loss.targets = loss.valid = target.numel()
+        with aside():
+            values = given.detach().float()
+            if loss.function == "kl_div":
+                loss.log_probabilities = bool(values.max() <= 1e-3) and any(
+                    bool((values.logsumexp(dim).abs() < 5e-2).all()) for dim in range(values.dim())
+                )
+            elif loss.function == "ctc_loss":
+                loss.layout_fault = _ctc_fault(values, args, kwargs)
+            else:
+                if target.numel() and bool((target == target.flatten()[0]).all()):
+                    loss.constant, loss.distinct = float(target.flatten()[0]), 1
+                else:
+                    loss.distinct = 2
+                loss.broadcast = _broadcast(given, target)
+
+    def _arithmetic(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+        first, second = args[0], args[1]
+        if isinstance(first, torch.Tensor) and isinstance(second, int | float) and first.dtype in _HALVES:
+            if "mul" in name and abs(second) > torch.finfo(first.dtype).max and abs(second) != float("inf"):
+                self._note("mask", first.dtype, second)
+            return
+        if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and isinstance(out, torch.Tensor)):
+            return
+        if self.scene.phases.in_model() or not torch.is_grad_enabled() or first.requires_grad == second.requires_grad:
+            return
+        if "mul" in name or not self.scene.close:
+            return
+        spread = _broadcast(first, second)
+        if spread and first.dim() != second.dim() and first.numel() == second.numel() and first.dim() and second.dim():
+            graded, other = (first, second) if first.requires_grad else (second, first)
+            shapes = tuple(graded.shape), tuple(other.shape)
+            loss = Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates, in_model=False)
+            loss.broadcast = spread
+            self.losses.append(loss)
+
+    def _sum(self, args: tuple[Any, ...], out: Any) -> None:
+        """A running sum in half precision, outside the model, over more than one update."""
+        if not isinstance(out, torch.Tensor) or out.dim() or out.dtype not in _HALVES or out.requires_grad:
+            return
+        if self.scene.phases.in_model():
+            return
+        known = [self._sums[id(each)] for each in args if id(each) in self._sums]
+        begun = min((first for ref, first in known if ref() is not None), default=None)
+        self._sums[id(out)] = weakref.ref(out), self.scene.updates if begun is None else begun
+        if begun is not None and self.scene.updates - begun >= 2 and readable(out):
+            with aside():
+                self._note("sum", out.dtype, float(out))
+
+    def _softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        given = args[0] if args else kwargs.get("input")
+        if not isinstance(out, torch.Tensor) or not readable(out) or not readable(given):
+            return
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        module = self.scene.phases.module() or "the model"
+        if isinstance(dim, int) and out.dim() >= 2 and dim % out.dim() == 0 and self.scene.phases.in_model():
+            self.softmax_over[module] = 0, tuple(out.shape)
+        with aside():
+            if bool(out.isnan().any()) and not bool(given.isnan().any()):
+                self._note("mask", given.dtype, float("-inf"))
+
+    def _positions(self, out: Any) -> None:
+        most = _WHOLE_UP_TO.get(out.dtype) if isinstance(out, torch.Tensor) else None
+        if most is not None and out.numel() > most + 1 and readable(out):
+            self._note("positions", out.dtype, out.numel() - 1)
+
+    def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
+        where = caller() or self.scene.phases.module() or "the model"
+        self.coarse.setdefault((kind, where), Coarse(kind, where, str(dtype).removeprefix("torch."), value))
+
+
+class _Functions(TorchFunctionMode):
+    """Tells of every function of torch's that is called on tensors, or makes them."""
+
+    def __init__(self, listener: Losses) -> None:
+        super().__init__()
+        self.listener = listener
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if self.listener.scene.phases.is_deaf:
+            return out
+        self.listener.called(func, args, kwargs, out)
+        return out
+
+
+def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+    return args[place] if len(args) > place else kwargs.get(name)
+
+
+def _sums_to_one(values: torch.Tensor, dim: int) -> bool:
+    inside = (values >= -1e-4).all() & (values <= 1 + 1e-4).all()
+    return bool(inside & ((values.sum(dim) - 1).abs() < 1e-2).all())
+
+
+def _broadcast(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...]:
+    """The shape that two tensors are spread to, if it has more elements than either."""
+    if first.shape == second.shape:
+        return ()
+    spread = torch.broadcast_shapes(first.shape, second.shape)
+    return tuple(spread) if spread.numel() > max(first.numel(), second.numel()) else ()
+
+
+def _ctc_fault(values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if bool((values.logsumexp(-1).abs() > 1e-2).any()):
+        return "its input does not hold log-probabilities"
+    lengths = _argument(args, kwargs, 2, "input_lengths")
+    longest = int(torch.as_tensor(lengths).max())
+    samples = torch.as_tensor(lengths).numel()
+    if values.dim() == 3 and values.shape[1] != samples and values.shape[0] == samples:
+        return f"its input has {values.shape[0]} steps of {values.shape[1]} samples, and {samples} lengths"
+    if values.dim() == 3 and longest > values.shape[0]:
+        return f"an input length of {longest} is more than the {values.shape[0]} steps it has"
+    return ""

@@ -1,0 +1,78 @@
+"""Scaling: gradient scalers and autocast regions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.checks.evidence import Scaling
+from surefoot.witness.gradients import Gradients
+from surefoot.witness.scene import Part, Scene, held
+
+
+class Scaled(Part):
+    """Losses scaled against underflow, and regions computed in half precision."""
+
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self._gradients = gradients
+        self._attempts = self._exits = self._skipped = 0
+        self._updates_before = 0
+        self._exits_at: dict[int, int] = {}
+        self._depth = 0
+        self.used = False
+        self.scale = 1.0
+
+    def __enter__(self) -> Scaled:
+        scaler = torch.amp.GradScaler
+        self.follow(scaler, "scale", before=self._scales)
+        self.follow(scaler, "unscale_", after=self._unscaled)
+        self.follow(scaler, "step", before=self._steps, after=self._stepped)
+        self.follow(scaler, "update", after=self._ends)
+        self._depth = int(torch.is_autocast_enabled("cpu"))
+        self.follow(torch.autocast, "__enter__", before=self._enters_autocast)
+        self.follow(torch.autocast, "__exit__", before=self._leaves_autocast)
+        return self
+
+    def _scales(self, scaler: Any, *_: Any, **__: Any) -> None:
+        if not scaler.is_enabled():
+            return
+        self.used = True
+        if self._gradients.unscaled is None:
+            self._gradients.unscaled = set()
+
+    def _unscaled(self, _: Any, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        if scaler.is_enabled() and self._gradients.unscaled is not None:
+            self._gradients.unscaled |= set(held(optimizer))
+
+    def _steps(self, scaler: Any, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._attempts += 1
+            self.scale = float(scaler.get_scale())
+        self._updates_before = self.scene.updates
+
+    def _stepped(self, _: Any, scaler: Any, *__: Any, **___: Any) -> None:
+        if scaler.is_enabled() and self.scene.updates == self._updates_before:
+            self._skipped += 1
+
+    def _ends(self, *_: Any, **__: Any) -> None:
+        self._gradients.unscaled = None
+
+    def _enters_autocast(self, region: Any) -> None:
+        self._depth += 1
+
+    def _leaves_autocast(self, *_: Any, **__: Any) -> None:
+        """Casts are kept until the outermost region ends."""
+        self._depth -= 1
+        self._exits += self._depth <= 0
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        device = next((each.device.type for each in held(optimizer)), "cpu")
+        since = self._exits_at.get(id(optimizer))
+        inside = torch.is_autocast_enabled(device) and torch.is_autocast_cache_enabled()
+        self._gradients.updates[-1].in_autocast = inside and since == self._exits
+        self._exits_at[id(optimizer)] = self._exits
+
+    def scaling(self, *, bfloat16: bool) -> Scaling | None:
+        return Scaling(self._attempts, self._skipped, bfloat16) if self.used else None

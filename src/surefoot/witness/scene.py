@@ -1,0 +1,136 @@
+"""Scene: what all parts of a witness share, and how a part looks at torch's own functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+import xxhash
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.phases import Listener, Phases, aside
+from surefoot.witness.graph import Graph
+
+LOOKED_AT = 12
+"""So many updates are looked at closely: tensors are read, and not only counted."""
+LARGEST = 1 << 24
+"""Tensors with more elements than this are not read."""
+
+
+class Scene:
+    """The loop so far: its phases, its optimizers, how many updates it has made."""
+
+    def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = ()) -> None:
+        self.phases = phases
+        self.optimizers: list[Optimizer] = list(optimizers)
+        self.stepped: dict[Optimizer, int] = {}
+        self.updates = self.backwards = 0
+        self.updating: Optimizer | None = None
+        self.reached: set[torch.Tensor] = set()
+        self.ended = False
+        self.tiny = False
+        """Steps were cut to a few samples, so that the number of samples says nothing."""
+
+    @property
+    def close(self) -> bool:
+        """Whether tensors are read now."""
+        return self.updates < LOOKED_AT
+
+    def optimized(self) -> set[torch.Tensor]:
+        return {each for optimizer in self.optimizers for each in held(optimizer)}
+
+    def names(self) -> dict[torch.Tensor, str]:
+        """Every parameter of every model that ran, by its name."""
+        return {
+            each: prefix + name
+            for model, prefix in self.phases.models.items()
+            for name, each in model.named_parameters()
+        }
+
+    def name(self, model: nn.Module) -> str:
+        """The name of a model: its class, with a number where another model has the same."""
+        alike = [each for each in self.phases.models if type(each) is type(model)]
+        place = alike.index(model) if model in alike else 0
+        return type(model).__name__ + (f" {place + 1}" if place else "")
+
+
+class Part(Listener):
+    """One subject of a witness."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def graph_seen(self, graph: Graph) -> None:
+        """A backward begins on this graph."""
+
+    def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
+        """Hears of every call of a function of torch's: `before(*args)` and `after(result, *args)`."""
+        plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+
+        @functools.wraps(plain)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                before(*args, **kwargs)
+            result = plain(*args, **kwargs)
+            if after is not None:
+                after(result, *args, **kwargs)
+            return result
+
+        setattr(owner, name, followed)
+        self._entered.callback(setattr, owner, name, plain)
+
+
+def held(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    """The parameters of an optimizer."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def readable(tensor: Any) -> bool:
+    """A plain tensor with values, not too large to look at."""
+    return (
+        type(tensor) in (torch.Tensor, nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type != "meta"
+        and tensor.numel() <= LARGEST
+    )
+
+
+def digest(tensor: torch.Tensor) -> int:
+    """A hash of a tensor's values."""
+    with aside():
+        values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        return xxhash.xxh3_64_intdigest(values.numpy())
+
+
+def fingerprint(tensor: torch.Tensor, most: int = 4096) -> int:
+    """A hash of some of a tensor's values, spread over all of it."""
+    with aside():
+        flat = tensor.detach().reshape(-1)
+        return digest(flat[:: max(1, flat.numel() // most)])
+
+
+def tensors(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested containers and in what models return: mappings, sequences, plain objects of one level."""
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from tensors(item)
+    elif isinstance(tree, list | tuple | set):
+        for item in tree:
+            yield from tensors(item)
+    elif hasattr(tree, "__dataclass_fields__"):
+        for item in vars(tree).values():
+            yield from tensors(item)

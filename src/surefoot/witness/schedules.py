@@ -1,0 +1,114 @@
+"""Schedules: schedulers of learning rates, how often they are stepped, and how far that takes them."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+
+from surefoot.checks.evidence import Schedule
+from surefoot.phases import caller, in_scheduler
+from surefoot.witness.loaders import Loaders
+from surefoot.witness.scene import Part, Scene
+
+_TURNING = (lr_scheduler.CosineAnnealingLR,)
+_SIMULATED = (lr_scheduler.StepLR, lr_scheduler.MultiStepLR, lr_scheduler.ExponentialLR, lr_scheduler.MultiplicativeLR)
+
+
+@dataclass
+class _Stepped:
+    """One scheduler as it is used."""
+
+    scheduler: LRScheduler
+    where: str = ""
+    calls: int = 0
+    at: list[int] = field(default_factory=list)
+    """How many updates its own optimizer had made at each call."""
+
+
+class Schedules(Part):
+    """Every scheduler that was made or stepped."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self.seen: dict[int, _Stepped] = {}
+
+    def __enter__(self) -> Schedules:
+        for kind in vars(lr_scheduler).values():
+            if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
+                self.follow(kind, "step", after=self._steps)
+        self.follow(LRScheduler, "__init__", after=self._made)
+        return self
+
+    def _made(self, _: Any, scheduler: LRScheduler, *__: Any, **___: Any) -> None:
+        if not in_scheduler():
+            self.seen.setdefault(id(scheduler), _Stepped(scheduler, caller()))
+
+    def _steps(self, _: Any, scheduler: LRScheduler, *__: Any, **___: Any) -> None:
+        if in_scheduler():
+            return
+        seen = self.seen.setdefault(id(scheduler), _Stepped(scheduler))
+        if not seen.calls:
+            seen.where = caller() or seen.where
+        seen.calls += 1
+        seen.at.append(self.scene.stepped.get(scheduler.optimizer, 0))
+
+    def schedules(self) -> Iterator[Schedule]:
+        for seen in self.seen.values():
+            scheduler = seen.scheduler
+            own = self.scene.stepped.get(scheduler.optimizer, 0)
+            counts = [seen.at.count(each) for each in set(seen.at) if each > 0]
+            epoch = self._loaders.training_epoch()
+            yield Schedule(
+                kind=type(scheduler).__name__,
+                where=seen.where,
+                calls=seen.calls,
+                updates=own,
+                before_first_update=bool(seen.at) and seen.at[0] == 0,
+                between_updates=min(counts) if len(counts) >= 2 else 0,
+                horizon=_horizon(scheduler),
+                turns=isinstance(scheduler, _TURNING),
+                epoch=epoch,
+                share_after_epoch=_share(scheduler, round(seen.calls / own * epoch)) if own and epoch else None,
+                others_updated=self.scene.updates - own,
+                ended=self.scene.ended,
+            )
+
+
+def _horizon(scheduler: Any) -> int | None:
+    """After how many calls a scheduler is at its end, where it says so."""
+    for name in ("total_steps", "T_max"):
+        if isinstance(getattr(scheduler, name, None), int):
+            return int(getattr(scheduler, name))
+    if isinstance(scheduler, lr_scheduler.PolynomialLR):
+        return int(scheduler.total_iters)
+    for function in getattr(scheduler, "lr_lambdas", ()):
+        known = getattr(function, "keywords", {}) or {}
+        if isinstance(known.get("num_training_steps"), int):
+            return int(known["num_training_steps"])
+    return None
+
+
+def _share(scheduler: LRScheduler, calls: int) -> float | None:
+    """What is left of the rate after so many calls, tried on a copy with an optimizer of its own."""
+    if not isinstance(scheduler, _SIMULATED) or calls < 1:
+        return None
+    stand_in = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    own = copy.copy(scheduler)
+    own.optimizer, own.base_lrs, own.last_epoch = stand_in, [1.0], 0
+    stand_in.param_groups[0]["initial_lr"] = 1.0
+    if hasattr(own, "lr_lambdas"):
+        own.lr_lambdas = own.lr_lambdas[:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(min(calls, 10_000)):
+            own.last_epoch += 1
+            stand_in.param_groups[0]["lr"] = own.get_lr()[0]
+    return float(stand_in.param_groups[0]["lr"])

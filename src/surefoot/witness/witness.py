@@ -1,0 +1,179 @@
+"""Witness: all parts together, around a loop; it gives the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.evidence import Backward, Evidence, Parameter
+from surefoot.phases import Listener, Phases, caller
+from surefoot.probes.data import samples_of
+from surefoot.probes.model import matters, probe
+from surefoot.probes.tokens import sequences_of
+from surefoot.witness.calls import Calls
+from surefoot.witness.files import Files
+from surefoot.witness.gradients import Gradients
+from surefoot.witness.graph import walk
+from surefoot.witness.layouts import Layouts
+from surefoot.witness.loaders import Loaders
+from surefoot.witness.losses import Losses
+from surefoot.witness.scaling import Scaled
+from surefoot.witness.scene import Part, Scene
+from surefoot.witness.schedules import Schedules
+
+
+class Witness(Listener):
+    """A listener of `Phases`. Optimizers given beforehand count as holding their parameters at once.
+
+    Enter it with the phases: while it is entered it also hears of losses, loaders, schedulers, scalers and files.
+    """
+
+    def __init__(self, phases: Phases, *optimizers: Optimizer) -> None:
+        self.scene = Scene(phases, optimizers)
+        self.calls = Calls(self.scene)
+        self.gradients = Gradients(self.scene)
+        self.losses = Losses(self.scene)
+        self.loaders = Loaders(self.scene, self.gradients)
+        self.schedules = Schedules(self.scene, self.loaders)
+        self.scaled = Scaled(self.scene, self.gradients)
+        self.files = Files(self.scene)
+        self.layouts = Layouts(self.scene)
+        self.parts: list[Part] = [
+            self.calls, self.gradients, self.losses, self.loaders,
+            self.schedules, self.scaled, self.files, self.layouts,
+        ]  # fmt: skip
+        self._entered = ExitStack()
+        phases.listeners.append(self)
+
+    def __enter__(self) -> Self:
+        for part in self.parts:
+            self._entered.enter_context(part)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def model_found(self, model: nn.Module, prefix: str) -> None:
+        for part in self.parts:
+            part.model_found(model, prefix)
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        for part in self.parts:
+            part.model_called(model, args)
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.calls.module_called(module, args, output)
+        self.layouts.module_called(module, args, output)
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        self.calls.model_returned(model, args, kwargs, output)
+
+    def backward_begins(self, losses: Any) -> None:
+        tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
+        graph = walk(tensors)
+        self.gradients.backwards.append(
+            Backward(
+                where=caller(),
+                differentiable=any(tensor.requires_grad for tensor in tensors),
+                reaches_optimized=False,
+                followed_by_update=False,
+                double_softmax=tuple(self.scene.phases.maker(node) or "the loss" for node in graph.softmaxes),
+                nodes=len(graph.numbers),
+                shapes=tuple(self.calls.shapes),
+                update=self.scene.updates,
+                ascends=graph.ascends,
+                in_update=self.scene.updating is not None,
+            )
+        )
+        for part in self.parts:
+            part.graph_seen(graph)
+            part.backward_begins(losses)
+        self.scene.backwards += 1
+
+    def backward_ends(self) -> None:
+        for part in self.parts:
+            part.backward_ends()
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        if optimizer not in self.scene.optimizers:
+            self.scene.optimizers.append(optimizer)
+        for part in self.parts:
+            part.update_begins(optimizer)
+        self.scene.updating = optimizer
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self.scene.updating = None
+        for part in self.parts:
+            part.update_ends(optimizer)
+        self.scene.updates += 1
+        self.scene.stepped[optimizer] = self.scene.stepped.get(optimizer, 0) + 1
+
+    def evidence(self, *, probes: bool = True) -> Evidence:
+        """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
+        self.calls.settle()
+        self.gradients.settle()
+        evidence = Evidence(
+            hidden_modules=tuple(self.layouts.hidden_modules()),
+            leaves=tuple(self.gradients.leaves()),
+            forwards=tuple(self.calls.forwards),
+            evaluations=tuple(self.calls.evaluations),
+            backwards=tuple(self.gradients.backwards),
+            updates=tuple(self.gradients.updates),
+            optimizers=tuple(self.gradients.optimizers()),
+            losses=tuple(self.losses.losses),
+            discards=tuple(self.gradients.discards()),
+            clips=tuple(self.gradients.clips),
+            schedules=tuple(self.schedules.schedules()),
+            loaders=tuple(self.loaders.loaders()),
+            inputs=tuple(self.calls.inputs),
+            layouts=tuple(self.layouts.layouts()),
+            coarse=tuple(self.losses.coarse.values()),
+            scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
+            files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
+            recomputations=tuple(self.calls.recomputations.values()),
+            kept_graphs=self.gradients.kept_graphs,
+            weights_by_hand=self.gradients.moved_by_hand,
+        )
+        evidence.parameters = tuple(self._parameters(probes=probes))
+        if probes:
+            self._probe(evidence)
+        return evidence
+
+    def _probe(self, evidence: Evidence) -> None:
+        trained = [each for each in self.calls.captured.values() if each.used]
+        evidence.sequences = tuple(sequences_of(self.scene, trained, self.losses.targets))
+        repeats = any(each.repeated for each in evidence.evaluations)
+        shifts = {each.model: each for each in evidence.sequences}
+        evidence.probes = tuple(
+            found
+            for each in trained
+            if (found := probe(self.scene, each, shifts.get(self.scene.name(each.model)), self.losses, repeats))
+        )
+        evidence.samples = tuple(samples_of(self.loaders))
+
+    def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
+        optimized, reached = self.scene.optimized(), self.scene.reached
+        unused = {leaf: loss.where for loss, leaves in self.losses.unused if not loss.weights for leaf in leaves}
+        for model, prefix in self.scene.phases.models.items():
+            ran = {p for m in model.modules() if m in self.calls.executed for p in m.parameters(recurse=False)}
+            tested: dict[torch.Tensor, bool] = {}
+            lone = [p for p in ran if p.requires_grad and p in optimized and p not in reached]
+            if probes and lone and model in self.calls.captured:
+                tested = matters(self.scene, self.calls.captured[model], lone)
+            for name, p in model.named_parameters():
+                yield Parameter(
+                    prefix + name,
+                    self.scene.name(model),
+                    p.requires_grad,
+                    p in reached,
+                    p in optimized,
+                    executed=p in ran,
+                    in_loss=tested.get(p),
+                    elements=p.numel(),
+                    only_in=unused.get(p, "") if p not in reached else "",
+                )
