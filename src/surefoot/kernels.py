@@ -63,6 +63,8 @@ class Kernels:
         if not _can_differ(func):
             return None
         tensors = list(tensors_in([args, kwargs]))
+        if not all(tensor.layout == torch.strided for tensor in tensors):
+            return None
         if not tensors or (torch.Tag.pointwise in func.tags and len({t.dtype for t in tensors if t.dim()}) < 2):
             return None
         key = func, _signature(args), _signature(kwargs)
@@ -84,6 +86,8 @@ class Kernels:
                 peak = allocated_peak(lambda: results.append(func(*made_up_args, **made_up_kwargs)))
             except RuntimeError:  # the made-up values do not suit this operator
                 return None
+            if not all(tensor.layout == torch.strided for tensor in tensors_in(results)):
+                return None  # a sparse result has no storage of its own
             return _described(results[0], made_up_args, made_up_kwargs, peak)
 
 

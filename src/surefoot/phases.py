@@ -25,6 +25,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
+_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
+
 
 class Segment:
     """An uninterrupted stretch of one phase. Its name can be decided after it has ended."""
@@ -252,19 +254,32 @@ class Phases:
 
 
 def caller() -> str:
-    """The line of user code that is running, as `file.py:12`: the nearest frame outside torch and surefoot.
+    """The line of user code that is running, as `file.py:12`: the nearest frame outside installed packages.
 
     Empty when a way drives the loop: then the line is surefoot's own.
     """
+    frame, nearest = sys._getframe(1), ""
+    while frame is not None:
+        name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        if name.startswith("surefoot.ways"):
+            return ""
+        if name.split(".")[0] not in _NOT_THE_USER:
+            nearest = nearest or f"{file}:{frame.f_lineno}"
+            if "site-packages" not in file and not file.startswith("<"):
+                return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return nearest
+
+
+def site() -> int:
+    """The very call in user code that is running, told apart from others on its line."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name.startswith("surefoot.ways"):
-            return ""
-        if name.split(".")[0] not in ("torch", "surefoot", "contextlib", "functools"):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if name.split(".")[0] not in _NOT_THE_USER:
+            return hash((frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return ""
+    return 0
 
 
 def in_scheduler() -> bool:
@@ -275,7 +290,7 @@ def in_scheduler() -> bool:
         name = frame.f_globals.get("__name__", "")
         if name == "torch.optim.lr_scheduler":
             return True
-        if name.split(".")[0] not in ("torch", "surefoot", "contextlib", "functools"):
+        if name.split(".")[0] not in _NOT_THE_USER:
             return False
         frame, depth = frame.f_back, depth + 1
     return False

@@ -5,7 +5,6 @@ Nothing here imports torch before it is used, so that `import surefoot` stays qu
 
 from __future__ import annotations
 
-import gc
 import runpy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,6 +67,7 @@ def watch(
     witness = Witness(books.phases, *optimizers)
     with books, witness:
         yield Seen(books, witness, allow)
+    witness.scene.ended = True
 
 
 def watch_script(
@@ -94,7 +94,6 @@ def watch_script(
     with books, witness:
         books.phases.listeners.append(counter)
         witness.scene.ended = _run(script, args)
-    witness.scene.optimizers += [each for each in _live_optimizers() if each not in witness.scene.optimizers]
     models = tuple(books.phases.models)
     return Watched(
         script=script,
@@ -126,10 +125,3 @@ def _run(script: str, args: Sequence[str]) -> bool:
     finally:
         sys.argv, sys.path[:] = argv, path
     return True
-
-
-def _live_optimizers() -> list[torch.optim.Optimizer]:
-    """Optimizers that exist, whether or not they have made an update yet."""
-    from torch.optim import Optimizer
-
-    return [each for each in gc.get_objects() if issubclass(type(each), Optimizer)]

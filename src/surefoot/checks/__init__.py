@@ -23,7 +23,8 @@ CHECKS: dict[str, Callable[[Evidence], Iterator[Finding]]] = dict(_found())
 EXPLAINS: dict[str, tuple[str, ...]] = {
     "detached-loss": ("update-without-gradients", "missing-update", "detached-layers", "loss-term-without-gradient"),
     "loss-term-without-gradient": ("detached-layers",),
-    "layers-in-plain-list": ("unregistered-parameter", "optimizer-of-other-parameters"),
+    "layers-in-plain-list": (
+        "dropout-in-evaluation","unregistered-parameter", "optimizer-of-other-parameters"),
     "only-frozen-parameters-in-optimizer": (
         "detached-loss","update-without-gradients", "parameter-outside-optimizer"),
     "optimizer-of-other-parameters": (

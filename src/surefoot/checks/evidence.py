@@ -115,6 +115,8 @@ class Backward:
     """The loss is the negative of a mean of squares or of absolute values."""
     in_update: bool = False
     """Made by a closure, inside an update."""
+    site: int = 0
+    """The very call, told apart from others on its line."""
 
 
 @dataclass(slots=True)
@@ -194,6 +196,7 @@ class Loss:
     broadcast: tuple[int, ...] = ()
     """The shape that input and target were spread to, if it is larger than both."""
     layout_fault: str = ""
+    site: int = 0
 
 
 @dataclass(slots=True)

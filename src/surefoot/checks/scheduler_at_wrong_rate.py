@@ -67,11 +67,20 @@ def _beside(schedule: Schedule, horizon: int) -> str:
     calls, updates, epoch = schedule.calls, schedule.updates, schedule.epoch or 0
     if schedule.turns and calls > horizon + 1:
         return f"it was at its end after {horizon}, and the rate rises again"
-    if _per_update(schedule) and epoch > 1 and horizon < epoch:
+    goes_on = calls > horizon if schedule.ended else horizon < 0.5 * epoch or calls > horizon
+    if _per_update(schedule) and epoch > 1 and horizon < epoch and goes_on:
         return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
     per_pass = epoch >= 3 and 1 <= calls <= updates / (0.7 * epoch)
     if per_pass and horizon >= 2 * epoch and horizon % epoch == 0:
         return f"stepped once per pass of {epoch} updates, it would need {horizon} passes to end"
-    if schedule.ended and calls and updates >= 4 and not 0.5 * horizon <= calls <= 1.5 * horizon:
-        return f"the run has ended, and its horizon was {horizon}"
+    if (
+        schedule.ended
+        and calls
+        and updates >= 4
+        and calls < 0.5 * horizon
+        and 0.8 * updates <= horizon <= 1.25 * updates
+    ):
+        return f"its horizon of {horizon} is the number of updates"
+    if updates >= 4 and calls > 1.5 * horizon:
+        return f"it was at its end after {horizon}"
     return ""

@@ -37,11 +37,10 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
         numbers = [
             n for n, backward in enumerate(evidence.backwards) if backward.update == update and not backward.in_update
         ]
-        lines = [evidence.backwards[n].where for n in numbers]
-        line = max(set(lines), key=lines.count)
-        chosen = [n for n in numbers if evidence.backwards[n].where == line]
+        sites = [evidence.backwards[n].site for n in numbers]
+        chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
         losses = [each for each in evidence.losses if each.backward in chosen and each.weights]
-        alike = len({(each.function, each.shape[1:], each.where) for each in losses}) == 1
+        alike = len({(each.function, each.shape[1:], each.site) for each in losses}) == 1
         if len(chosen) >= 2 and alike and sorted(each.backward for each in losses) == chosen:
             yield losses
 

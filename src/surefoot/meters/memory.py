@@ -21,6 +21,7 @@ loading is not booked.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -48,14 +49,14 @@ class MemoryMeter(Meter):
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         outside_step = self.phases.now().name in ("init", "load", "between")
         foreign = set()
-        for tensor in tensors_in([args, kwargs]):
+        for tensor in _stored([args, kwargs]):
             if not outside_step:
                 self._book(tensor, "inputs", "")
             elif id(tensor.untyped_storage()) not in self._bookings:
                 foreign.add(id(tensor.untyped_storage()))
         if sums_gradients(func, args):
             self._free(id(args[0].untyped_storage()))  # without a mode, the sum would be written over it
-        for tensor in tensors_in(out):
+        for tensor in _stored(out):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
         kernel = self.kernels.measured(func, args, kwargs)
@@ -137,6 +138,13 @@ class MemoryMeter(Meter):
             self.book.free(booking)
 
     def _settle(self, tensor: torch.Tensor, account: str, module: str) -> None:
+        if tensor.layout != torch.strided:
+            return
         booking = self._book(tensor, account, "")
         if booking is not None:
             self.book.settle(booking, account, module)
+
+
+def _stored(tree: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a tree that have one storage; a sparse one has two tensors in its place, booked as they come."""
+    return (tensor for tensor in tensors_in(tree) if tensor.layout == torch.strided)

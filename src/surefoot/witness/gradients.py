@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -46,6 +46,9 @@ class Gradients(Part):
         self.backwards: list[Backward] = []
         self.updates: list[Update] = []
         self.clips: list[Clip] = []
+        self.made: list[Optimizer] = []
+        """Kept, so that an optimizer that never made an update is still there when evidence is given."""
+        self.before_clearing: list[Callable[[], None]] = []
         self.pending: list[str] = []
         """The lines of the backwards whose gradients no update has used."""
         self.windows: list[int] = []
@@ -65,6 +68,7 @@ class Gradients(Part):
         self.moved_by_hand = False
 
     def __enter__(self) -> Gradients:
+        self.follow(Optimizer, "__init__", after=lambda _, optimizer, *__, **___: self.made.append(optimizer))
         self.follow(Optimizer, "zero_grad", before=self._clears)
         self.follow(nn.Module, "zero_grad", before=self._clears)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -171,6 +175,8 @@ class Gradients(Part):
         """Gradients are about to be cleared; those of an update in the making are a closure's own affair."""
         if self.scene.updating is not None:
             return
+        for told in self.before_clearing:
+            told()
         cleared = held(owner) if isinstance(owner, Optimizer) else owner.parameters()
         if self.pending and any(p.grad is not None and p not in self._unmarked() for p in cleared):
             self._discarded.update(self.pending)

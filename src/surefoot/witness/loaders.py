@@ -46,6 +46,8 @@ class Loaders(Part):
         self.seen: dict[int, Seen] = {}
         self.latest: Seen | None = None
         self._gradients = gradients
+        self._closing: Seen | None = None
+        gradients.before_clearing.append(self.settle)
 
     def __enter__(self) -> Loaders:
         plain = DataLoader.__iter__
@@ -58,6 +60,7 @@ class Loaders(Part):
         return self
 
     def _begins(self, loader: DataLoader[Any]) -> Seen:
+        self.settle()
         seen = self.seen.setdefault(id(loader), Seen(loader))
         seen.passes += 1
         sampler = getattr(loader, "sampler", None)
@@ -75,11 +78,16 @@ class Loaders(Part):
             seen.first_batches.append(hash(tuple(read)))
 
     def ended(self, seen: Seen) -> None:
-        """A pass is over."""
+        """A pass is over; a loader that reads ahead says so before its last batch is used."""
+        self._closing = seen
+
+    def settle(self) -> None:
+        """Gradients that no update has used when a pass is over and its last batch was used are left over."""
+        seen, self._closing = self._closing, None
         windows = [each for each in self._gradients.windows if each]
         usual = max(set(windows), key=windows.count) if windows else 1
         pending = len(self._gradients.pending)
-        if seen.role == "training" and usual > 1 and 0 < pending < usual:
+        if seen is not None and seen.role == "training" and usual > 1 and 0 < pending < usual:
             seen.leftover, seen.window = pending, usual
 
     def update_ends(self, optimizer: Optimizer) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.evidence import Coarse, Loss
-from surefoot.phases import aside, caller
+from surefoot.phases import aside, caller, site
 from surefoot.witness.graph import Graph, operation, through_views, walk
 from surefoot.witness.scene import Part, Scene, readable
 
@@ -77,6 +77,7 @@ class Losses(Part):
         reduction = str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
+        loss.site = site()
         loss.above = operation(through_views(given.grad_fn))
         if name in _CLASSES.values():
             self._classes(loss, given, target, kwargs)

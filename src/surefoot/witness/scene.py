@@ -43,6 +43,12 @@ class Scene:
     def optimized(self) -> set[torch.Tensor]:
         return {each for optimizer in self.optimizers for each in held(optimizer)}
 
+    def updates_of(self, optimizer: Optimizer) -> int:
+        """The updates an optimizer has made, itself or as the wrapper of one that holds the same parameters."""
+        first = next(held(optimizer), None)
+        alike = [count for each, count in self.stepped.items() if next(held(each), None) is first]
+        return self.stepped.get(optimizer, max(alike, default=0))
+
     def names(self) -> dict[torch.Tensor, str]:
         """Every parameter of every model that ran, by its name."""
         return {

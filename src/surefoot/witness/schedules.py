@@ -58,12 +58,12 @@ class Schedules(Part):
         if not seen.calls:
             seen.where = caller() or seen.where
         seen.calls += 1
-        seen.at.append(self.scene.stepped.get(scheduler.optimizer, 0))
+        seen.at.append(self.scene.updates_of(scheduler.optimizer))
 
     def schedules(self) -> Iterator[Schedule]:
         for seen in self.seen.values():
             scheduler = seen.scheduler
-            own = self.scene.stepped.get(scheduler.optimizer, 0)
+            own = self.scene.updates_of(scheduler.optimizer)
             counts = [seen.at.count(each) for each in set(seen.at) if each > 0]
             epoch = self._loaders.training_epoch()
             yield Schedule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
@@ -11,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Backward, Evidence, Parameter
-from surefoot.phases import Listener, Phases, caller
+from surefoot.phases import Listener, Phases, caller, site
 from surefoot.probes.data import samples_of
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import sequences_of
@@ -23,7 +24,7 @@ from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.scaling import Scaled
-from surefoot.witness.scene import Part, Scene
+from surefoot.witness.scene import Part, Scene, held
 from surefoot.witness.schedules import Schedules
 
 
@@ -88,6 +89,7 @@ class Witness(Listener):
                 update=self.scene.updates,
                 ascends=graph.ascends,
                 in_update=self.scene.updating is not None,
+                site=site(),
             )
         )
         for part in self.parts:
@@ -115,8 +117,10 @@ class Witness(Listener):
 
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
+        self._find_optimizers()
         self.calls.settle()
         self.gradients.settle()
+        self.loaders.settle()
         evidence = Evidence(
             hidden_modules=tuple(self.layouts.hidden_modules()),
             leaves=tuple(self.gradients.leaves()),
@@ -143,6 +147,17 @@ class Witness(Listener):
         if probes:
             self._probe(evidence)
         return evidence
+
+    def _find_optimizers(self) -> None:
+        """Optimizers that exist and hold something of what ran, whether or not they have made an update."""
+        known = self.scene.reached.union(self.scene.names())
+        for each in gc.get_objects():
+            if (
+                issubclass(type(each), Optimizer)
+                and each not in self.scene.optimizers
+                and known.intersection(held(each))
+            ):
+                self.scene.optimizers.append(each)
 
     def _probe(self, evidence: Evidence) -> None:
         trained = [each for each in self.calls.captured.values() if each.used]
