@@ -1,8 +1,8 @@
 """Forks: a process that has torch loaded runs each program in a fork of itself, so that loading is paid for once.
 
-It reads tasks as lines of JSON and answers each with one: `{"do": "surefoot", "file": ..., "arguments": [...]}` runs the
-command, `{"do": "plain", ...}` the program alone. A task runs in its file's folder, in a process group of its own; what
-it prints is kept beside the file.
+It reads tasks as lines of JSON and answers each with one: `{"do": "surefoot", "file": ..., "arguments": [...]}` runs
+the command, `{"do": "plain", ...}` the program alone. A task runs in its file's folder, in a process group of its own;
+what it prints is kept beside the file.
 """
 
 from __future__ import annotations
@@ -20,24 +20,38 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-LOADED = (
-    *("torch", "torch._dynamo", "torch.utils.checkpoint", "torch.optim.swa_utils"),
-    *("surefoot.cli", "surefoot.watch", "surefoot.ways.check", "surefoot.reports.text", "surefoot.checks.witness"),
-    *("transformers", "transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
-    *("transformers.trainer", "accelerate", "lightning"),
-)
-"""What programs and the command load, where it is installed."""
+ALWAYS = ("torch", "torch._dynamo", "surefoot.cli", "surefoot.watch", "surefoot.ways.check", "surefoot.reports.text")
+ON_DEMAND = {
+    "transformers": ("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
+    "import Trainer": ("transformers.trainer",),
+    "import Accelerator": ("accelerate",),
+    "import lightning": ("lightning",),
+}
+
+
+def loaded_by(sources: list[str]) -> list[str]:
+    """The modules that are worth loading before programs are forked."""
+    wanted = [modules for mark, modules in ON_DEMAND.items() if any(mark in source for source in sources)]
+    return [*ALWAYS, *(module for modules in wanted for module in modules)]
+
+
+def environment() -> dict[str, str]:
+    """Of a process that looks at programs: one thread, and this surefoot."""
+    paths = [str(Path(__file__).parent.parent), *(path for path in sys.path if (Path(path) / "surefoot").is_dir())]
+    quiet = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
+    return {**os.environ, **quiet, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Forks:
     """The process, seen from outside."""
 
-    def __init__(self, python: str = sys.executable) -> None:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
-        paths = [str(Path(__file__).parent.parent), *(path for path in sys.path if (Path(path) / "surefoot").is_dir())]
-        env["PYTHONPATH"] = os.pathsep.join(paths)
+    def __init__(self, python: str, modules: list[str]) -> None:
         self._process = subprocess.Popen(
-            [python, "-m", "bugs.forks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+            [python, "-m", "bugs.forks", *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
         )
 
     def run(self, **task: Any) -> dict[str, Any]:
@@ -55,7 +69,7 @@ class Forks:
 def serve() -> None:
     """Answers one task after another."""
     answers = os.fdopen(os.dup(1), "w")
-    for name in LOADED:
+    for name in sys.argv[1:]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     for line in sys.stdin:
@@ -116,7 +130,7 @@ def _surefoot(task: dict[str, Any]) -> int:
 
 
 def _plain(task: dict[str, Any]) -> int:
-    """Runs a program without surefoot's eyes; writes which of its lines ran and what its weights were after each step."""
+    """Runs a program without surefoot; writes which of its lines ran and what its weights were after each step."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     lines: set[int] = set()
