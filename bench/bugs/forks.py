@@ -8,6 +8,7 @@ what it prints is kept beside the file.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -72,6 +73,7 @@ def serve() -> None:
     for name in sys.argv[1:]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.freeze()  # what is loaded stays shared with the forks, and no collection looks through it
     for line in sys.stdin:
         task = json.loads(line)
         began = time.monotonic()

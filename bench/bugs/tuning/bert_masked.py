@@ -12,8 +12,8 @@ class Sentences(Dataset):
     def __init__(self, n, seed):
         generator = torch.Generator().manual_seed(seed)
         start = torch.randint(0, 40, (n, 1), generator=generator)
-        stride = torch.randint(1, 4, (n, 1), generator=generator)
-        self.tokens = 4 + (start + stride * torch.arange(LENGTH)) % 44
+        steps = torch.randint(1, 4, (n, LENGTH), generator=generator)
+        self.tokens = 4 + (start + steps.cumsum(1)) % 44
 
     def __len__(self):
         return len(self.tokens)

@@ -41,7 +41,7 @@ def loss_function(logits, x, mu, logvar):
 generator = torch.Generator().manual_seed(2)
 strokes = (torch.rand(8, 64, generator=generator) < 0.3).float()
 pictures = strokes[torch.randint(0, 8, (192,), generator=generator)]
-pictures = (pictures - (torch.rand(192, 64, generator=generator) < 0.05).float()).abs()
+pictures = (pictures - (torch.rand(192, 64, generator=generator) < 0.15).float()).abs()
 loader = DataLoader(pictures[:160], batch_size=16, shuffle=True)
 
 model = VAE()
