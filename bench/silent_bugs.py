@@ -210,12 +210,10 @@ def result(rows: list[Row], theirs: dict[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------- the command
 
 
-def chosen_by(arguments: argparse.Namespace, *, trainers: bool) -> list[Program]:
+def chosen_by(arguments: argparse.Namespace) -> list[Program]:
     chosen = [program for program in programs() if arguments.only in program.name]
     if arguments.side:
         chosen = [program for program in chosen if program.held_out == (arguments.side == "held_out")]
-    if not trainers:
-        chosen = [program for program in chosen if program.needs in (None, "torchrun")]
     if arguments.quick:
         return quick(chosen)
     chosen = [program for program in chosen if digest(program.name) % arguments.one_in == arguments.one_in - 1]
@@ -239,18 +237,17 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="only programs whose name holds this")
     parser.add_argument("--one-in", type=int, default=1, metavar="N", help="only one program in N, by name")
     parser.add_argument("--verify", action="store_true", help="run the programs without surefoot instead")
-    parser.add_argument("--no-peers", action="store_true", help="without other tools and trainers; installs nothing")
+    parser.add_argument("--no-peers", action="store_true", help="without other tools")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     arguments = parser.parse_args()
-    alone = arguments.no_peers or arguments.quick
-    chosen = chosen_by(arguments, trainers=not alone)
-    python = sys.executable if alone else peers.python()
+    chosen = chosen_by(arguments)
+    python = peers.python() if any(program.needs for program in chosen) else sys.executable
     if arguments.verify:
         raise SystemExit(verify(chosen, arguments.jobs, python))
     rows = list(look_at(chosen, arguments.jobs, python))
     cold = {} if arguments.quick else cold_seconds(chosen)
-    theirs = tools.none_of_them() if alone else tools.compare(chosen)
+    theirs = tools.none_of_them() if arguments.quick or arguments.no_peers else tools.compare(chosen)
     print(table(rows))
     for name, found in theirs.items():
         print(f"{name}: {found['rate']} {found['note']}")

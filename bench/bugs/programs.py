@@ -49,13 +49,13 @@ class Program:
 
     @property
     def needs(self) -> str | None:
-        """The trainer or launcher that is needed to run it."""
-        by_mark = {
+        """The package or launcher that is needed to run it, beside torch."""
+        marks = {
+            "transformers": "transformers import",
             "lightning": "import lightning",
             "torchrun": "init_process_group",
-            "accelerate": "import Accelerator",
         }
-        return next((name for name, mark in by_mark.items() if mark in self.source), None)
+        return next((name for name, mark in marks.items() if mark in self.source), None)
 
 
 @dataclass(frozen=True)

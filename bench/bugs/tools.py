@@ -20,6 +20,7 @@ import sys
 import tempfile
 import venv
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +137,16 @@ def violated(program: Program, folder: Path, invariants: Path) -> set[str]:
         *("traincheck-check", "-f", str(trace), "-i", str(invariants), "-o", str(verdict), "--no-html-report"),
         folder=folder,
     )
-    failed = [line for log in verdict.rglob("failed*") for line in log.read_text().splitlines()]
-    return {
-        json.dumps(json.loads(line).get("invariant", line), sort_keys=True) for line in failed if line.startswith("{")
-    }
+    failed = [record for log in verdict.rglob("failed.log") for record in records_in(log.read_text())]
+    return {json.dumps(record.get("invariant"), sort_keys=True) for record in failed}
+
+
+def records_in(text: str) -> Iterator[dict[str, Any]]:
+    """JSON objects, one after another."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := text.find("{", at)) >= 0:
+        record, at = decoder.raw_decode(text, at)
+        yield record
 
 
 def run(command: str, *arguments: str, folder: Path) -> None:
