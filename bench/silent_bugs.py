@@ -42,7 +42,7 @@ from bugs.verify import verify
 from record import write_record
 from trainers import peers
 
-QUICK_PROGRAMS = 36
+QUICK_PROGRAMS = 30
 COLD_PROGRAMS = 6
 Row = dict[str, Any]
 
