@@ -16,6 +16,7 @@ from surefoot.records.codec import to_json
 
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
+    from surefoot.records.finding import Findings
 
 RESUMABLE = 75
 """The exit code of a run that was asked to stop, saved, and can go on: EX_TEMPFAIL of sysexits.h."""
@@ -45,6 +46,9 @@ KnobsArgument = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
+]
+SarifOption = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="keep the findings for editors and CI, as SARIF 2.1.0")
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run directory, as `surefoot train` makes it")]
 
@@ -123,6 +127,7 @@ def check(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="with --lr-range: the curve as .svg, .png or .pdf")
     ] = None,
+    sarif: SarifOption = None,
     json: JsonOption = False,
 ) -> None:
     """A few tiny real steps, watched for bugs that raise no exception.
@@ -141,16 +146,24 @@ def check(
     elif overfit:
         _check_overfit(loaded, steps, target_loss, allow, json=json)
     else:
-        _check_steps(loaded, allow, json=json)
+        _check_steps(loaded, allow, sarif, json=json)
 
 
-def _check_steps(loaded: Recipe, allow: list[str] | None, *, json: bool) -> None:
+def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *, json: bool) -> None:
     from surefoot.reports.text import findings_text
     from surefoot.ways.check import check as way
 
     record = way(loaded, allow=allow or ())
+    _keep_sarif(record, sarif)
     _show(record, findings_text, json=json)
     raise typer.Exit(1 if record.errors else 0)
+
+
+def _keep_sarif(findings: Findings, file: Path | None) -> None:
+    from surefoot.reports.sarif import sarif_text
+
+    if file is not None:
+        file.write_text(sarif_text(findings) + "\n", encoding="utf-8")
 
 
 def _check_overfit(
@@ -275,6 +288,7 @@ def watch(
     args: Annotated[list[str] | None, typer.Argument(metavar="-- ARGS", help="arguments of the script")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="stop the script after this many updates")] = None,
     allow: AllowOption = None,
+    sarif: SarifOption = None,
     json: JsonOption = False,
 ) -> None:
     """Runs a script of your own, unchanged, and books and checks its training loop.
@@ -286,6 +300,7 @@ def watch(
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
         record = watch_script(str(script), args or (), steps=steps, allow=allow or ())
+    _keep_sarif(record.findings, sarif)
     _show(record, watched_text, json=json)
     raise typer.Exit(1 if record.findings.errors else 0)
 

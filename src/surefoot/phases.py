@@ -14,13 +14,16 @@ without gradients. What runs after a backward is named by what follows it: `load
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
@@ -294,6 +297,27 @@ def in_scheduler() -> bool:
             return False
         frame, depth = frame.f_back, depth + 1
     return False
+
+
+def tell(notes: dict[str, Any]) -> None:
+    """Writes a rank's notes where other ranks find them: in the store of the process group."""
+    if dist.get_backend() != "fake":
+        dist.distributed_c10d._get_default_store().set(f"surefoot/{dist.get_rank()}", json.dumps(notes))
+
+
+def told(*, wait_seconds: float) -> list[dict[str, Any]]:
+    """The notes of the other ranks; of none, if one has written nothing in time."""
+    if dist.get_backend() == "fake":
+        return []
+    store, others = dist.distributed_c10d._get_default_store(), []
+    for rank in range(dist.get_world_size()):
+        if rank != dist.get_rank():
+            try:
+                store.wait([f"surefoot/{rank}"], timedelta(seconds=wait_seconds))
+            except RuntimeError:
+                return []
+            others.append(json.loads(store.get(f"surefoot/{rank}")))
+    return others
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:

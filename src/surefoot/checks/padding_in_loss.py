@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="padding-in-loss",
                 severity="error",
-                seen=f"{sequence.padding_counted:,} targets at padded positions count in the loss (padding by its "
+                seen=f"{sequence.padding_counted:,} targets at padded positions count in the loss (padding known by "
                 f"{sequence.padding_seen_by})",
                 where=sequence.where or "the recipe's loss",
                 why="the model is trained to predict padding, and short samples count for less",

@@ -88,7 +88,9 @@ def _compare(
         shift, match = turned if turned[1] >= 0.9 else (shift, match)
     found = Sequence(model, loss.where, shift if match >= 0.9 and distinct > 2 else None, match, distinct)
     mask = mask_of(call, tokens)
-    padded, found.padding_seen_by = (~mask, "mask") if mask is not None else (_trailing_run(tokens), "trailing run")
+    padded, found.padding_seen_by = (
+        (~mask, "a mask") if mask is not None else (_trailing_run(tokens), "runs at the ends")
+    )
     if loss.reduction in ("mean", "sum") and padded is not None and 0 < int(padded.sum()) < padded.numel():
         offset = found.shift if found.shift is not None and found.shift > 0 else 0
         if target.shape[1] < tokens.shape[1]:

@@ -20,6 +20,7 @@ from surefoot.checkpoint.interval import Interval, Progress
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.checks import CHECKS
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
 from surefoot.guards.nonfinite import first_nonfinite
@@ -38,6 +39,7 @@ from surefoot.resume import folder_for, new_run, old_run
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.utilisation import peak_flops, step_flops
+from surefoot.witness.glances import Glances
 from surefoot.world import World
 
 Tell = Callable[[Run, LogRow], None]
@@ -88,6 +90,7 @@ class _Training:
             with ExitStack() as open_things:
                 open_things.enter_context(self.world)
                 self.step = Step(self.recipe, self.world)
+                self.glances = Glances(self.step.model, self.step.optimizer, on=not self.step.compiled)
                 self._begin()
                 mend(self.run.log)
                 self.log = open_things.enter_context(self.run.log.open("a", encoding="utf-8"))
@@ -160,18 +163,29 @@ class _Training:
             self.run = self.run.after([row])
             if not self.run.memory_bytes:
                 self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
+            self._report()
             self.watchdog.beat()
             if self.every is not None and self.every.due(self.saved, self._progress()):
                 self._save()
             if self.tell is not None:
                 self.tell(self.run, row)
 
+    def _report(self) -> None:
+        """What glances found for the first time is told once, and kept with the run."""
+        new = self.glances.new_findings()
+        if new:
+            found = Findings(self.recipe.name, tuple(CHECKS), tuple(self.glances.found.values()))
+            write_whole(self.run.findings, to_json(found) + "\n")
+        for finding in new:
+            self._tell_of("finding", f"{finding.check}: {finding.seen}; {finding.remedy}")
+
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
         self.data_seconds = 0.0
         self.batches.taken.clear()
         try:
-            outcome = self.step(self._loaded())
+            with self.glances.at(self.step.number + 1):
+                outcome = self.step(self._loaded())
         except NonFinite as error:
             append_row(self.log, self._row(error.step, error.loss, error.grad_norm, False, lr, began))
             raise self._explained(error) from None

@@ -83,7 +83,7 @@ class Calls(Part):
         if self.scene.close:
             self._state = random_state()
         if torch.is_grad_enabled():
-            switching = tuple(name for name, module in model.named_modules() if mode_dependent(module))
+            switching = tuple(_told(*each) for each in model.named_modules() if mode_dependent(each[1]))
             forward = Forward(self.scene.name(model), model.training, switching, update=self.scene.updates)
             pending = _Pending(weakref.ref(model), forward, model_updates=self._model_updates.get(model, 0))
             self.forwards.append(forward)
@@ -181,7 +181,7 @@ class Calls(Part):
                 self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image))
 
     def _evaluate(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        active = tuple(name for name, module in model.named_modules() if mode_dependent(module) and _is_active(module))
+        active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
         batch = hash(tuple(digest(each) for each in tensors((args, kwargs)) if readable(each))) if active else 0
         last = self._evaluated[-1][2] if self._evaluated else None
         seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=batch == last and batch != 0)
@@ -267,6 +267,10 @@ def mode_dependent(module: nn.Module) -> bool:
 
 def is_batch_norm(module: nn.Module) -> bool:
     return isinstance(module, _BATCH_NORM)
+
+
+def _told(name: str, module: nn.Module) -> str:
+    return f"{name} ({type(module).__name__})".lstrip()
 
 
 def _is_active(module: nn.Module) -> bool:

@@ -22,6 +22,8 @@ from surefoot.witness.scene import Part, Scene, fingerprint, held, readable
 
 _SNAPSHOTS = 3
 """So many updates of each optimizer are compared with what was before them."""
+MOST_COMPARED = 1 << 24
+"""So many elements of an optimizer's parameters are copied before an update, to see whether they move."""
 _OLD = 3
 """A graph should be gone so many updates after its backward."""
 
@@ -135,7 +137,7 @@ class Gradients(Part):
         self._before = []
         if self.scene.stepped.get(optimizer, 0) < _SNAPSHOTS:
             with aside():
-                self._before = [(p, p.detach().clone()) for p in parameters if readable(p)]
+                self._before = [(p, p.detach().clone()) for p in _sampled(parameters)]
         for backward in self.backwards[self._settled :]:
             backward.followed_by_update = True
         self._settled = len(self.backwards)
@@ -271,6 +273,15 @@ class Gradients(Part):
             if switches >= 3:
                 shared = set(held(optimizer)).intersection(held(other))
                 yield from (names.get(p, "?") for p in held(optimizer) if p in shared)
+
+
+def _sampled(parameters: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Parameters to be compared with what they were: the small ones first, until there are enough elements."""
+    left = MOST_COMPARED
+    for each in sorted(parameters, key=lambda each: each.numel()):
+        left -= each.numel()
+        if readable(each) and left >= 0:
+            yield each
 
 
 def _sentinel_of(node: Any) -> Any:

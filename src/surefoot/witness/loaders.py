@@ -107,6 +107,11 @@ class Loaders(Part):
                 return max(1, length // max(1, round(sum(windows) / len(windows))))
         return None
 
+    def training_batches(self) -> int | None:
+        """Batches in one pass over the training loader."""
+        lengths = [_length(seen.loader) for seen in self.seen.values() if seen.role == "training"]
+        return next((each for each in lengths if each), None)
+
     def loaders(self) -> Iterator[Loader]:
         for seen in self.seen.values():
             sampler = getattr(seen.loader, "sampler", None)

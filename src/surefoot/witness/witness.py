@@ -23,6 +23,7 @@ from surefoot.witness.graph import walk
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.ranks import Between
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held
 from surefoot.witness.schedules import Schedules
@@ -44,9 +45,10 @@ class Witness(Listener):
         self.scaled = Scaled(self.scene, self.gradients)
         self.files = Files(self.scene)
         self.layouts = Layouts(self.scene)
+        self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
             self.calls, self.gradients, self.losses, self.loaders,
-            self.schedules, self.scaled, self.files, self.layouts,
+            self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
         phases.listeners.append(self)
@@ -73,6 +75,7 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
+        self.between.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
         tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
@@ -117,7 +120,8 @@ class Witness(Listener):
 
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
-        self._find_optimizers()
+        if probes:
+            self._find_optimizers()
         self.calls.settle()
         self.gradients.settle()
         self.loaders.settle()
@@ -140,6 +144,7 @@ class Witness(Listener):
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
             files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
             recomputations=tuple(self.calls.recomputations.values()),
+            ranks=self.between.ranks(),
             kept_graphs=self.gradients.kept_graphs,
             weights_by_hand=self.gradients.moved_by_hand,
         )

@@ -1,0 +1,53 @@
+"""Glances: the witness looks at a few steps of a long run, so that watching costs next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks import run_checks
+from surefoot.phases import Phases
+from surefoot.records.finding import Finding
+from surefoot.witness.witness import Witness
+
+FIRST = 3
+"""So many steps are looked at when a process begins; then every step that is a power of ten."""
+
+
+class Glances:
+    """Looks at some steps of a model under one optimizer. No probe is run, and no number changes."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:
+        self._phases = Phases()
+        self._phases.find(model)
+        self._witness = Witness(self._phases, optimizer)
+        self._on, self._taken, self._looked = on, 0, False
+        self.found: dict[str, Finding] = {}
+
+    @contextmanager
+    def at(self, step: int) -> Iterator[None]:
+        """Around one step; most are not looked at."""
+        self._taken += 1
+        if not self._on or (self._taken > FIRST and not _is_power_of_ten(step)):
+            yield
+            return
+        with self._phases, self._witness:
+            yield
+        self._looked = True
+
+    def new_findings(self) -> list[Finding]:
+        """What the last glance showed for the first time."""
+        if not self._looked:
+            return []
+        self._looked = False
+        found = run_checks(self._witness.evidence(probes=False), recipe="").findings
+        new = [each for each in found if each.check not in self.found and each.severity != "info"]
+        self.found.update({each.check: each for each in new})
+        return new
+
+
+def _is_power_of_ten(number: int) -> bool:
+    return number >= 10 and set(str(number)[1:]) == {"0"} and str(number)[0] == "1"
