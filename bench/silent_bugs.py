@@ -102,7 +102,10 @@ def findings_in(output: str) -> list[dict[str, str]]:
     """Of the record that a command printed: findings, or a watched script's with findings in it."""
     if "{" not in output:
         return []
-    record = json.loads(output[output.index("{") :])
+    try:
+        record = json.loads(output[output.index("{") :])
+    except json.JSONDecodeError:
+        return []  # a rank that was ended while it wrote
     while isinstance(record.get("findings"), dict):
         record = record["findings"]
     return record.get("findings", [])
@@ -126,13 +129,13 @@ def one_lane(chosen: list[Program], folder: Path, python: str) -> list[Row]:
 
 
 def say(row: Row) -> Row:
-    """A line for whatever went otherwise than it should."""
+    """A line for each program: what it is, and what was said of it."""
     if row["crashed"]:
         print(f"crash  {row['name']}: {row['why'].strip().splitlines()[-1:]}", flush=True)
-    elif row["bug"] and not detected(row["bug"], row["findings"]):
-        print(f"miss   {row['name']}: {told(row)}", flush=True)
-    elif not row["bug"] and alarms(row):
-        print(f"alarm  {row['name']}: {told(row)}", flush=True)
+    else:
+        right = detected(row["bug"], row["findings"]) if row["bug"] else not alarms(row)
+        word = ("found" if right else "miss") if row["bug"] else ("clean" if right else "alarm")
+        print(f"{word:6} {row['name']}: {told(row)}", flush=True)
     return row
 
 
@@ -188,6 +191,15 @@ def table(rows: list[Row]) -> str:
         ]
         lines.append(f"| false {kind}s | | {sides[0]} | {sides[1]} |")
     return "\n".join(lines)
+
+
+def times(rows: list[Row], cold: dict[str, float]) -> Iterator[str]:
+    """How long a verdict took."""
+    for kind in ("check", "watch"):
+        if seconds := [row["seconds"] for row in rows if row["door"] == kind]:
+            yield f"median seconds of {kind}, with torch loaded: {statistics.median(seconds):.2f}"
+    if cold:
+        yield f"median seconds from a cold start: {statistics.median(cold.values()):.1f} of {len(cold)}"
 
 
 def false_share(clean: list[Row], kind: str) -> str:
@@ -251,11 +263,8 @@ def main() -> None:
     print(table(rows))
     for name, found in theirs.items():
         print(f"{name}: {found['rate']} {found['note']}")
-    for kind in ("check", "watch"):
-        seconds = [row["seconds"] for row in rows if row["door"] == kind]
-        print(f"median seconds of {kind}, torch loaded: {statistics.median(seconds):.2f}" if seconds else "", end="\n")
-    if cold:
-        print(f"median seconds from a cold start: {statistics.median(cold.values()):.1f} of {len(cold)}")
+    for text in times(rows, cold):
+        print(text)
     if arguments.out:
         write_record(arguments.out, {"rows": rows, "cold_seconds": cold, "peers": theirs})
     print(result(rows, theirs))
