@@ -270,3 +270,32 @@ def test_gradients_that_autograd_would_sum_in_place_are_told_from_those_it_canno
             (h + h.sin()).sum().backward()
             checkpoint(lambda h: (h.exp() + h.sin()).tanh(), x * 2, use_reentrant=False).sum().backward()
     assert seen == [True, False, False, True], "autograd holds gradients differently: see phases.sums_gradients"
+
+
+def test_what_is_computed_aside_is_seen_by_no_mode_and_has_no_graph():
+    from surefoot.phases import aside
+
+    seen = []
+
+    class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(2, requires_grad=True)
+    with Seeing(), aside():
+        y = x * 2
+    assert seen == [], "torch.utils._python_dispatch._disable_current_modes no longer hides an operator from modes"
+    assert y.grad_fn is None
+
+
+def test_nodes_are_numbered_in_the_order_of_forward():
+    from surefoot.phases import number
+
+    x = torch.ones(2, requires_grad=True)
+    first, second = x * 2, x * 3
+    assert number(first.grad_fn) < number(second.grad_fn), "Node._sequence_nr no longer rises with forward"
+
+
+def test_the_store_of_a_process_group_can_still_be_asked_for():
+    assert hasattr(torch.distributed.distributed_c10d, "_get_default_store"), "notes of ranks need another way"

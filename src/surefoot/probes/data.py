@@ -14,6 +14,7 @@ import xxhash
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset, TensorDataset
 
 from surefoot.checks.evidence import Samples
+from surefoot.phases import Phases
 from surefoot.randomness import kept, seed_all
 from surefoot.witness.loaders import Loaders, Seen
 from surefoot.witness.scene import tensors
@@ -28,13 +29,18 @@ def samples_of(loaders: Loaders) -> Iterator[Samples]:
     evaluating = [seen for seen in loaders.seen.values() if seen.role == "evaluation"]
     for seen in list(loaders.seen.values()):
         if seen.role == "training":
-            with loaders.scene.phases.deaf(), kept(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                yield look(seen, evaluating)
+            yield read_again(seen, evaluating, loaders.scene.phases)
 
 
-def look(seen: Seen, evaluating: list[Seen]) -> Samples:
-    """One training loader's data set; whatever cannot be read again is left out."""
+def read_again(seen: Seen, evaluating: list[Seen], phases: Phases) -> Samples:
+    """What one training loader's data set does, beside those of evaluation; random numbers are as before."""
+    with phases.deaf(), kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _look(seen, evaluating)
+
+
+def _look(seen: Seen, evaluating: list[Seen]) -> Samples:
+    """Whatever cannot be read again is left out."""
     loader = seen.loader
     found = Samples(type(loader.dataset).__name__)
     for part in (_workers, _stream, _reading, _order):
@@ -171,15 +177,16 @@ def _beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[An
     if _root(ours) is _root(theirs) and len({print_of(reader[0]) for _ in range(3)}) > 1:
         found.random_in_evaluation = True
         return
-    shared = _shared(copied(ours), reader)
+    if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
+        shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
+    else:
+        shared = _shared(copied(ours), reader)
     if shared < 1.0:
         found.shared_with_evaluation = max(found.shared_with_evaluation, shared)
 
 
 def _shared(ours: Any, theirs: Any) -> float:
     """The share of evaluation samples that training holds, too; all of it means evaluation on training data."""
-    if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
-        return len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
     if len(ours) > 16 * MOST_SAMPLES:
         return 0.0
     held = {print_of(ours[number]) for number in range(len(ours))}

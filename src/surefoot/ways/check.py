@@ -1,14 +1,20 @@
 """check: a few tiny real steps of a recipe, watched for silent bugs."""
 
 from collections.abc import Iterable
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from surefoot.checks import run_checks
+from surefoot.checks.evidence import Samples
 from surefoot.data.batches import batches_of
 from surefoot.phases import Phases
+from surefoot.probes.data import read_again
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Findings
 from surefoot.step import Step
+from surefoot.witness.loaders import Seen
 from surefoot.witness.witness import Witness
 from surefoot.world import TinyWorld
 
@@ -32,4 +38,19 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
             except RuntimeError:
                 if all(backward.differentiable for backward in witness.evidence().backwards):
                     raise  # not the error that torch raises for a loss without a graph
-        return run_checks(witness.evidence(), recipe=recipe.name, allow=allow)
+        evidence = witness.evidence()
+        evidence.samples += (_samples(recipe, phases),)
+        return run_checks(evidence, recipe=recipe.name, allow=allow)
+
+
+def _samples(recipe: Recipe, phases: Phases) -> Samples:
+    """What the data does when it is read again, by as many workers as the recipe has."""
+
+    def loader(data: Dataset[Any]) -> Seen:
+        shuffle = (
+            None if isinstance(data, IterableDataset) else True
+        )  # a recipe's samples come in an order of their own
+        return Seen(DataLoader(data, recipe.micro_batch_size, shuffle=shuffle, num_workers=recipe.workers))
+
+    evaluation = [] if recipe.evaluation is None else [loader(recipe.evaluation())]
+    return read_again(loader(recipe.data()), evaluation, phases)

@@ -81,10 +81,12 @@ class Gradients(Part):
         """A generator of parameters must be read only once, so it is handed on as a list."""
         plain = getattr(nn.utils, name)
 
-        def followed(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> Any:
+        limit_name = "max_norm" if name == "clip_grad_norm_" else "clip_value"
+
+        def followed(parameters: Any, *args: Any, **kwargs: Any) -> Any:
             listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            self._clipped(listed, limit)
-            return plain(listed, limit, *args, **kwargs)
+            self._clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
+            return plain(listed, *args, **kwargs)
 
         followed.__name__ = name
         for owner in (nn.utils, nn.utils.clip_grad):
