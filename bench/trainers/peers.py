@@ -24,7 +24,7 @@ def python() -> str:
     if not (FOLDER / "complete").exists():
         print(f"installing {', '.join(NEEDED)} into {FOLDER}", file=sys.stderr, flush=True)
         venv.create(FOLDER, with_pip=True, clear=True)
-        _see_what_is_installed_here(made)
+        see_what_is_installed_here(made)
         _install(made)
         (FOLDER / "complete").touch()
     return str(made)
@@ -43,7 +43,7 @@ def versions() -> dict[str, str]:
     return json.loads(done.stdout)
 
 
-def _see_what_is_installed_here(made: Path) -> None:
+def see_what_is_installed_here(made: Path) -> None:
     """A file of paths, because `--system-site-packages` would look past an environment that this runs in."""
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     theirs = subprocess.run([made, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,158 @@
+"""Tools: what other checkers say of the same programs, in an environment of their own.
+
+| tool       | what it is                                                                                         |
+|------------|----------------------------------------------------------------------------------------------------|
+| torchfix   | a linter for PyTorch: it reads the source. All its rules are on                                    |
+| TrainCheck | infers invariants from the trace of a run that is right, and checks the traces of other runs       |
+
+Both are given more than a person has: what counts is only what they say of a buggy program and not of the same program
+without the bug. torchfix detects a bug if it says anything new of the source. TrainCheck learns its invariants from the
+very program before the bug was planted, and detects a bug if an invariant fails that holds in a second run of the
+program without it. To infer takes minutes and to trace a run half a minute, so it sees a sample of one script's bugs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainers.peers import see_what_is_installed_here
+
+from bugs.forks import environment
+from bugs.programs import Program, programs
+from bugs.split import digest
+
+FOLDER = Path(__file__).parent.parent / ".peers" / "checkers"
+NEEDED = ("torchfix", "traincheck", "astor", "numba", "pandas", "polars", "pyyaml", "orjson", "watchdog", "tqdm")
+TRACED, SAMPLE = "mlp_prices", 10
+TOO_LONG = 1800
+
+
+def none_of_them() -> dict[str, Any]:
+    return {name: {"rate": "n/a", "note": "not run"} for name in ("traincheck", "torchfix")}
+
+
+def compare(chosen: list[Program]) -> dict[str, Any]:
+    """The rate of each tool on the buggy programs among those chosen."""
+    install()
+    buggy = [program for program in chosen if program.bug]
+    return {"traincheck": traincheck(buggy), "torchfix": torchfix(buggy)}
+
+
+def install() -> None:
+    """Makes the environment, if it is not there. torch is the one that this runs with."""
+    if (FOLDER / "complete").exists():
+        return
+    print(f"installing {', '.join(NEEDED[:2])} into {FOLDER}", file=sys.stderr, flush=True)
+    venv.create(FOLDER, with_pip=True, clear=True)
+    see_what_is_installed_here(FOLDER / "bin" / "python")
+    subprocess.run([FOLDER / "bin" / "python", "-m", "pip", "install", "--quiet", *NEEDED], check=True)
+    (FOLDER / "complete").touch()
+
+
+def base_of(program: Program) -> Program:
+    return next(each for each in programs() if each.base == program.base and each.bug is None and not each.title)
+
+
+# ------------------------------------------------------------------------------------------- torchfix
+
+
+def torchfix(buggy: list[Program]) -> dict[str, Any]:
+    """It reads all programs at once, with those that they were made of."""
+    with tempfile.TemporaryDirectory() as folder:
+        for program in {each.name: each for known in buggy for each in (known, base_of(known))}.values():
+            (Path(folder) / file_name(program)).write_text(program.source, encoding="utf-8")
+        command = [FOLDER / "bin" / "torchfix", "--select", "ALL", folder]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=TOO_LONG).stdout
+    messages: dict[str, list[str]] = defaultdict(list)
+    for file, message in re.findall(r"([\w.+-]+\.py):\d+:\d+: (.*)", said):
+        messages[file].append(message)
+    found = [p.name for p in buggy if len(messages[file_name(p)]) > len(messages[file_name(base_of(p))])]
+    return {"rate": f"{len(found) / len(buggy):.3f}", "note": f"of {len(buggy)} programs", "found": found}
+
+
+def file_name(program: Program) -> str:
+    return program.name.replace("/", "__") + ".py"
+
+
+# ------------------------------------------------------------------------------------------- TrainCheck
+
+
+def traincheck(buggy: list[Program]) -> dict[str, Any]:
+    """A sample of the bugs of one script."""
+    able = sorted((p for p in buggy if p.base == TRACED), key=lambda program: digest(program.name))[:SAMPLE]
+    if not able:
+        return {"rate": "n/a", "note": f"none of these programs is a {TRACED}"}
+    found, failed = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            invariants, always = learn(base_of(able[0]), Path(folder))
+        except subprocess.SubprocessError as error:
+            return {"rate": "n/a", "note": f"no invariants: {error}"[:200]}
+        for program in able:
+            try:
+                if violated(program, Path(folder), invariants) - always:
+                    found.append(program.name)
+            except subprocess.SubprocessError as error:
+                failed[program.name] = str(error)[:200]
+    seen = len(able) - len(failed)
+    rate = f"{len(found) / seen:.3f}" if seen else "n/a"
+    return {"rate": rate, "note": f"of {seen} programs made of {TRACED}", "found": found, "failed": failed}
+
+
+def learn(base: Program, folder: Path) -> tuple[Path, set[str]]:
+    """The invariants of a program that is right, and those of them that fail when it is run again."""
+    trace = collect(base, folder, "reference")
+    invariants = folder / f"{base.base}.json"
+    run("traincheck-infer", "-f", str(trace), "-o", str(invariants), folder=folder)
+    return invariants, violated(base, folder, invariants)
+
+
+def collect(program: Program, folder: Path, purpose: str, *more: str) -> Path:
+    script, trace = folder / file_name(program).replace("-", "_"), folder / f"{purpose}_{digest(program.name)}"
+    script.write_text(program.source, encoding="utf-8")
+    run(
+        *("traincheck-collect", "--pyscript", str(script), "--models-to-track", "model"),
+        *("--output-dir", str(trace), *more),
+        folder=folder,
+    )
+    return trace
+
+
+def violated(program: Program, folder: Path, invariants: Path) -> set[str]:
+    """The invariants that a run breaks."""
+    trace = collect(program, folder, "target", "--invariants", str(invariants))
+    verdict = folder / f"verdict_{digest(program.name)}"
+    run(
+        *("traincheck-check", "-f", str(trace), "-i", str(invariants), "-o", str(verdict), "--no-html-report"),
+        folder=folder,
+    )
+    failed = [record for log in verdict.rglob("failed.log") for record in records_in(log.read_text())]
+    return {json.dumps(record.get("invariant"), sort_keys=True) for record in failed}
+
+
+def records_in(text: str) -> Iterator[dict[str, Any]]:
+    """JSON objects, one after another."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := text.find("{", at)) >= 0:
+        record, at = decoder.raw_decode(text, at)
+        yield record
+
+
+def run(command: str, *arguments: str, folder: Path) -> None:
+    subprocess.run(
+        [FOLDER / "bin" / command, *arguments],
+        cwd=folder,
+        env=environment(),
+        check=True,
+        capture_output=True,
+        timeout=TOO_LONG,
+    )

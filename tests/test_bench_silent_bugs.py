@@ -1,0 +1,91 @@
+"""The bench of silent bugs: its split is the rule's, its programs are many and compile, its verdicts are sound."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+with pytest.MonkeyPatch.context() as patched:
+    patched.setenv("OMP_NUM_THREADS", "1")  # the bench sets it, for itself; it is taken back here
+    import silent_bugs
+    from bugs import programs as edits
+    from bugs.expected import EXPECTED, MINOR, detected
+    from bugs.forks import Forks, loaded_by
+    from bugs.programs import programs
+    from bugs.split import base_held_out
+    from bugs.verify import planted
+
+
+def test_bases_lie_on_the_side_that_their_names_give():
+    sides = {path.stem: path.parent.name for path in (BENCH / "bugs").glob("*/*.py")}
+    assert sides
+    assert sides == {base: "held_out" if base_held_out(base) else "tuning" for base in sides}
+
+
+def test_counts_hold_and_a_third_is_held_out():
+    buggy = [program for program in programs() if program.bug]
+    clean = [program for program in programs() if not program.bug]
+    assert len({program.bug for program in buggy}) >= 70
+    assert len(buggy) >= 400
+    assert len(clean) >= 150
+    for some in (buggy, clean):
+        assert sum(program.held_out for program in some) * 3 >= len(some)
+    assert any(program.held_out and not base_held_out(program.base) for program in buggy), "no bug is held out"
+
+
+def test_every_program_compiles_and_differs_from_what_it_was_made_of():
+    bases = {program.base: program.source for program in programs() if not program.bug and not program.title}
+    for program in programs():
+        compile(program.source, program.name, "exec")
+        assert (program.source == bases[program.base]) == (program.bug is None and not program.title), program.name
+
+
+def test_every_bug_has_its_entry_in_the_table_of_names():
+    assert {program.bug for program in programs() if program.bug} == set(EXPECTED)
+    assert set(EXPECTED) >= MINOR
+
+
+def test_the_names_in_the_table_are_checks():
+    from surefoot.checks import CHECKS
+
+    assert {name for names in EXPECTED.values() for name in names} <= set(CHECKS)
+
+
+def test_only_the_right_name_loud_enough_is_a_detection():
+    error = {"check": "missing-zero-grad", "severity": "error"}
+    assert detected("AUTO-01", [error])
+    assert not detected("AUTO-01", [{**error, "severity": "info"}])
+    assert not detected("AUTO-02", [error])
+    assert detected("PERF-06", [{"check": "anomaly-mode-in-training", "severity": "info"}])
+
+
+def test_an_edit_must_find_its_place_once():
+    edit = edits._edit("AUTO-05 title\n loss.backward()\n+optimizer.zero_grad()\n")
+    assert edits.apply(edit, "if True:\n    loss.backward()\n", {}) == (
+        "if True:\n    loss.backward()\n    optimizer.zero_grad()\n"
+    )
+    for source in ("pass\n", "loss.backward()\nloss.backward()\n"):
+        with pytest.raises(edits.NoSuchPlace):
+            edits.apply(edit, source, {})
+
+
+def test_planted_lines_are_those_that_an_edit_wrote():
+    assert planted("a\nb\nc\n", "a\nx\nc\nd\n") == {2, 4}
+    assert planted("a\nb\n", "a\n") == set()
+
+
+def test_a_buggy_and_a_clean_program_are_judged_through_the_door(tmp_path):
+    chosen = {name: next(p for p in programs() if p.name == name) for name in ("mlp_prices/clean", "mlp_recipe/clean")}
+    buggy = next(p for p in programs() if p.name == "mlp_prices/AUTO-01/no-zero_grad")
+    forks = Forks(sys.executable, loaded_by([buggy.source]))
+    try:
+        rows = [silent_bugs.look(program, tmp_path, forks) for program in (*chosen.values(), buggy)]
+    finally:
+        forks.close()
+    assert not any(row["crashed"] for row in rows), rows
+    assert [bool(silent_bugs.alarms(row, "error")) for row in rows] == [False, False, True], rows
+    theirs = {name: {"rate": "n/a"} for name in ("traincheck", "torchfix")}
+    assert silent_bugs.result(rows, theirs).startswith("RESULT programs=3 detected_heldout=nan false_errors=0 ")
+    assert "| AUTO | 1 | 1/1 100.0% | - |" in silent_bugs.table(rows)
