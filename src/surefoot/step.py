@@ -58,8 +58,9 @@ class Step:
         self.mesh = mesh.mesh_of(self.layout, self.device)
         self.number = 0
         seed_all(recipe.seed)
-        with self.device, precision.parameters_in(recipe.precision):
-            self.model = recipe.model()
+        host = torch.device("cpu")
+        with host if self.layout.shards else self.device, precision.parameters_in(recipe.precision):
+            self.model = recipe.model()  # what is to be sharded is moved to the device block by block
         self.model.train()
         if self.layout.tp > 1:
             tensor_parallel.apply(self.model, recipe, self.mesh)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -29,6 +29,8 @@ class Trace:
 
     step: Step
     init: Usage
+    host_bytes: int = 0
+    """What building took of the host's memory, where it was not built on the device."""
     choices: tuple[str, ...] = ()
     first: Usage = Usage()
     steady: Usage = Usage()
@@ -64,9 +66,7 @@ class Tracing:
         self.kernels = self.world.kernels
         self.repeats = Repeats([])
         self.books = Books(kernels=self.kernels, work=work, times=times)
-        self._followers = {
-            kind: Follower(expandable_segments=kind == "expandable") for kind in ("classic", "expandable")
-        }
+        self._followers = {kind: _following(kind) for kind in ("classic", "expandable")}
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
@@ -79,7 +79,8 @@ class Tracing:
 
     def build(self, *, fewest: int | None = None) -> Trace:
         """The model and the optimizer; and the runs of at least `fewest` alike blocks, looked for before sharding."""
-        self.books.memory.book.followers += self._followers.values()
+        book = self.books.memory.book
+        book.followers += self._followers.values()
 
         def model() -> torch.nn.Module:
             made = self.recipe.model()
@@ -89,7 +90,12 @@ class Tracing:
 
         with self.books:
             step = Step(dataclasses.replace(self.recipe, model=model), self.world)
-            made = Trace(step, init=self.books.close(), choices=step.choices())
+            init = self.books.close()
+            made = Trace(step, init, choices=step.choices())
+            if self._built_on_host(step):
+                made.host_bytes, made.init = init.peak.peak_bytes, self.books.close()
+                self._followers = {kind: _following(kind, book.live()) for kind in self._followers}
+                book.followers[:] = self._followers.values()
             self.books.phases.find(step.model)
             self.books.traffic.know(step.mesh)
         return made
@@ -114,6 +120,10 @@ class Tracing:
             made.resume = self.resumed(beside, saved)
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
 
+    def _built_on_host(self, step: Step) -> bool:
+        """What is to be sharded on GPUs is built in the host's memory: only the shards come to the device."""
+        return self.world.gpu is not None and step.layout.shards
+
     def loaded(self, books: Books, step: Step) -> Iterator[Iterator[Any]]:
         """The micro-batches of one step after the other."""
         batches = batches_of(self.recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
@@ -133,9 +143,19 @@ class Tracing:
         """A step is built anew beside a saved state, which is booked already, and takes it over."""
         books.close()
         step = Step(self.recipe, self.world)
+        if self._built_on_host(step):
+            books.close()
         if saved is not None:
             load_state(step, saved)
         return books.close()
+
+
+def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
+    """An allocator that holds what lives already."""
+    follower = Follower(expandable_segments=kind == "expandable")
+    for each in live:
+        follower(each)
+    return follower
 
 
 def saved_state(step: Step) -> dict[str, Any]:

@@ -76,9 +76,10 @@ class TrafficMeter(Meter):
         self._all = "all"
 
     def know(self, mesh: DeviceMesh | None) -> None:
-        """A mesh of one dimension uses the group of all ranks."""
-        if mesh is not None and mesh.mesh_dim_names is not None and mesh.ndim == 1:
-            self._all = mesh.mesh_dim_names[0]
+        """A dimension that holds all ranks uses their group."""
+        for dimension, name in enumerate((mesh and mesh.mesh_dim_names) or ()):
+            if mesh is not None and mesh.size(dimension) == mesh.size():
+                self._all = name
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if func.namespace not in ("c10d", "_c10d_functional"):

@@ -19,6 +19,7 @@ from surefoot.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
+from surefoot.records.units import bytes_text
 from surefoot.reuse import FEWEST, run_few
 from surefoot.trace import Trace, Tracing
 
@@ -140,7 +141,9 @@ def _fit(target: Gpu, reserved: dict[str, int]) -> Fit:
 
 
 def _missing(traced: Trace) -> Iterator[str]:
-    """What a plan leaves out, since nothing says how much it is."""
+    """What a plan leaves out: what is not the device's, and what nothing says how much it is."""
+    if traced.host_bytes:
+        yield f"the model is built in the host's memory, {bytes_text(traced.host_bytes)} for each rank of a node"
     if traced.unknown:
         yield f"no workspace inside {', '.join(sorted(traced.unknown))}: the library chooses it on the GPU"
     if traced.too_large:
