@@ -66,7 +66,7 @@ def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
     ("on", "settings"),
     [
         ("4xcpu", {"dp_shard": 4}),
-        pytest.param("8xh100-sxm", {"dp_shard": 2, "tp": 2, "recompute": "full"}, marks=pytest.mark.long),
+        ("8xh100-sxm", {"dp_shard": 2, "tp": 2, "recompute": "full"}),
     ],
 )
 def test_a_few_blocks_stand_for_all_byte_for_byte(on: str, settings, monkeypatch):

@@ -1,6 +1,7 @@
 """Worlds: the fake one allocates nothing and simulates ranks; the tiny one cuts steps down."""
 
 import copy
+import importlib
 import subprocess
 import sys
 
@@ -167,3 +168,21 @@ def test_a_rank_s_own_chunk_is_the_one_that_fsdp_would_take(size: int, count: in
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)), (
         "torch's fully_shard cuts parameters otherwise than Chunks in world.py"
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch.distributed.tensor._ops.utils", "expand_to_full_mesh_op_strategy"),
+        ("torch.distributed.fsdp._fully_shard._fsdp_param", "_chunk_with_empty"),
+        ("torch.distributed.tensor._sharding_prop", "ShardingPropagator"),
+        ("torch.distributed.tensor._redistribute", "_gen_transform_infos"),
+        ("torch.distributed.tensor._redistribute", "clear_redistribute_planner_cache"),
+        ("torch.distributed.tensor.debug", "_clear_sharding_prop_cache"),
+        ("torch.distributed.distributed_c10d", "_resolve_process_group"),
+        ("torch.distributed.distributed_c10d", "_get_default_store"),
+    ],
+)
+def test_torch_still_has_what_plans_of_many_ranks_reach_for(module: str, name: str):
+    found = importlib.import_module(module)
+    assert hasattr(found, name), f"torch {torch.__version__} has no {module}.{name}: world.py and phases.py rely on it"

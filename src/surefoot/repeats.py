@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -78,6 +78,10 @@ class Repeats:
             dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
             kept = [child for position, child in enumerate(run.container.children()) if position not in dropped]
             _set_children(run.container, {str(position): child for position, child in enumerate(kept)})
+
+    def within(self, model: nn.Module, times: int) -> Repeats:
+        """The same runs in a copy of the model that has so many blocks."""
+        return Repeats([replace(run, container=model.get_submodule(run.name), times=times) for run in self.runs])
 
     @contextmanager
     def shortened(self, times: int) -> Iterator[None]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +23,7 @@ from surefoot.costs.unroll import Irregular, unrolled
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, Noted, filled, post
 from surefoot.records.usage import Usage
-from surefoot.repeats import Repeats, find_repeats
+from surefoot.repeats import Repeats
 from surefoot.step import Step
 from surefoot.trace import Trace, Tracing, load_state, saved_state
 from surefoot.trees import plain
@@ -134,11 +136,20 @@ class Reusing:
         there = set(books.memory.book.live())
         close()
         copies = [booking for booking in books.memory.book.live() if booking not in there]
-        made.state_bytes = sum(copy.size for copy in copies)
+        made.state_bytes = sum(each.size for each in copies)
         with Books(kernels=self.tracing.kernels) as beside:
-            for copy in copies:
-                beside.memory.book.book(copy.size, "inputs", "", "", copy.tensor)
-            made.resume = self.tracing.resumed(beside, None)
+            for each in copies:
+                beside.memory.book.book(each.size, "inputs", "", "", each.tensor)
+            made.resume = self._resumed(beside)
+
+    def _resumed(self, beside: Books) -> Usage:
+        """The step built anew beside what is booked; where the host builds it, what comes to the device is known."""
+        if not self.made.host_bytes:
+            return self.tracing.resumed(beside, None)
+        for _, booking in self._whole.booked:
+            beside.memory.book.book(booking.size, "temporary", "", booking.operator, booking.tensor)
+        beside.close()
+        return beside.close()
 
     def _books(self, journal: Journal, built: Built, *, work: bool = False) -> Books:
         """Books that know a model and what was built of it, and write to a journal."""
@@ -161,17 +172,26 @@ class Reusing:
 
     def _built_short(self, times: int) -> Built:
         """Sharding knows all blocks of a model, so they are left out before it."""
-        recipe = self.tracing.recipe
+        recipe, template = self.tracing.recipe, self._template
 
         def model() -> torch.nn.Module:
-            made = recipe.model()
-            find_repeats(made, fewest=FEWEST).shorten(times)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+                made = copy.deepcopy(template)
+            self.repeats.within(made, FEW[-1]).shorten(times)
             return made
 
         with Books(kernels=self.tracing.kernels) as books:
             step = Step(dataclasses.replace(recipe, model=model), self.tracing.world)
             books.phases.find(step.model)
         return Built(step, books, self.repeats)
+
+    @functools.cached_property
+    def _template(self) -> torch.nn.Module:
+        """The model before sharding, with as many blocks as a short run has at most."""
+        made = self.tracing.recipe.model()
+        self.repeats.within(made, self.repeats.times).shorten(FEW[-1])
+        return made
 
     def _short_step(self) -> Step:
         """A step of the shortened model, which recomputes already where it is to.
