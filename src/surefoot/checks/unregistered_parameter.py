@@ -19,7 +19,8 @@ self.scale = nn.Parameter(torch.ones(width))
 ```
 
 ## What looks like it and is fine
-Inputs that ask for a gradient, new in every step; learned tensors that an optimizer holds.
+Inputs that ask for a gradient, such as the points of an equation; learned tensors that an optimizer holds. What no
+module has as an attribute is an info, not an error.
 """
 
 from collections.abc import Iterator
@@ -33,10 +34,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     hidden = [module for module in evidence.hidden_modules if module.reached]
     lost = [leaf for leaf in lost if leaf.path or not hidden]
     if lost:
-        first = lost[0]
+        first = next((leaf for leaf in lost if leaf.path), lost[0])
         yield Finding(
             check="unregistered-parameter",
-            severity="error",
+            severity="error" if first.path else "info",
             seen=f"{len(lost)} tensors, one of shape {first.shape}, collected gradients in {first.backwards} backwards "
             "and belong to no model and no optimizer",
             where=first.path or "the loop",

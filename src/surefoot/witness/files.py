@@ -77,7 +77,7 @@ class Files(Part):
         if same:
             yield from (each.data_ptr() in live for each in handed.values() if isinstance(each, torch.Tensor))
 
-    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
+    def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
         items = list(saved.values()) if isinstance(saved, dict) else [saved]
         if any(isinstance(each, nn.Module) for each in [saved, *items]):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
@@ -88,7 +88,8 @@ class Files(Part):
             at_once[0] |= made == self.scene.updates
             if made < self.scene.updates and not at_once[0] and self._is_live(state):
                 self._files.append(File("alias", where, detail=f"saved {self.scene.updates - made} updates later"))
-        if isinstance(saved, dict) and self._is_resumable(saved) and not any(map(_is_optimizer_state, items)):
+        to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
+        if to_resume and not any(map(_is_optimizer_state, items)):
             self._files.append(File("without-optimizer", caller()))
 
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
@@ -105,7 +106,8 @@ class Files(Part):
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
         self._restored.add(Optimizer)
-        self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
+        if any(holds_optimizer for _, holds_optimizer, *_ in self._loaded):  # some wrappers load a state of their own
+            self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
 
     def _restores_scheduler(self, *_: Any, **__: Any) -> None:
         self._restored.add(LRScheduler)
