@@ -24,7 +24,7 @@ def test_one_rank_prints_and_writes_the_run(tmp_path):
     )  # before the first step, and at the end
     assert [row.step for row in read_run(tmp_path / "run").rows()] == [1, 2, 3]
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert files == {"checkpoints", "lock", "log.jsonl", "model.safetensors", "recipe.py", "run.json"}
+    assert files == {"checkpoints", "lock", "log.jsonl", "model.safetensors", "plan.json", "recipe.py", "run.json"}
     shards = {path.name for path in (tmp_path / "run" / "checkpoints" / "step-000000003").iterdir()}
     assert {"__0_0.distcp", "__1_0.distcp", "MANIFEST"} <= shards
 

@@ -14,7 +14,7 @@ import functools
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -91,8 +91,10 @@ class Reusing:
         world, kernels, journal = self.tracing.world, self.tracing.kernels, Journal(self.repeats.split)
         before = dict(world.assumptions)
         kernels.too_large.clear()
+        named = self._books(journal, self._whole, work=self.tracing.work)  # by the names of the whole model
         with self._short(times) as built:
-            step, books = built.step, self._books(journal, built, work=self.tracing.work)
+            step, many = built.step, self.tracing.world.ranks > 1
+            books = self._books(journal, built, work=self.tracing.work) if many else named
             loaded = self.tracing.loaded(books, step)
             with books:
                 step(next(loaded))
@@ -164,11 +166,12 @@ class Reusing:
     @contextmanager
     def _short(self, times: int) -> Iterator[Built]:
         """A step of the model with so many blocks: the same modules, or where ranks share it, a new and smaller one."""
-        if self.tracing.world.ranks > 1:
-            yield self._built_short(times)
-            return
-        with self.repeats.shortened(times):
-            yield self._whole.of(self._short_step())
+        with nullcontext() if self.tracing.world.ranks > 1 else self.repeats.shortened(times):
+            yield self._another(times)
+
+    def _another(self, times: int) -> Built:
+        """A step of the model that is short already, or of a new one."""
+        return self._built_short(times) if self.tracing.world.ranks > 1 else self._whole.of(self._short_step())
 
     def _built_short(self, times: int) -> Built:
         """Sharding knows all blocks of a model, so they are left out before it."""
@@ -207,8 +210,8 @@ class Reusing:
         return step
 
     def _refuse_costly_load(self, saved: dict[str, Any], times: int) -> None:
-        journal = Journal(self.repeats.split)
-        with self._short(times) as built, self._books(journal, built) as books:
+        journal, built = Journal(self.repeats.split), self._another(times)
+        with self._books(journal, built) as books:
             books.memory.see(saved)
             there = len(journal.entries)
             load_state(built.step, saved)

@@ -125,7 +125,9 @@ class _Training:
         try:
             with ExitStack() as open_things:
                 self.step = Step(self.recipe, self.world)
-                self.glances = Glances(self.step.model, self.step.optimizer, on=not self.step.compiled)
+                self.glances = Glances(
+                    self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards)
+                )
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
