@@ -39,7 +39,7 @@ def recipe_file(tmp_path):
 
 
 def test_the_reference_recipes_are_built_in():
-    assert builtin_recipes() == ("cruncher", "fashion", "gpt", "hf", "regression", "sentiment")
+    assert builtin_recipes() == ("cruncher", "fashion", "gpt", "hf", "llama", "regression", "sentiment")
 
 
 def test_a_file_a_function_in_it_and_a_module_name_the_same_recipe(recipe_file, monkeypatch):

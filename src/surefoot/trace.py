@@ -107,6 +107,7 @@ class Tracing:
             step(next(loaded))
             step(next(loaded))
             made.first, made.steady = books.steps
+            made.choices = step.choices()  # a budget for recomputation is settled by now
             made.attention = books.flops.attention
             books.close()  # the gradients of the last step are gone by now
             made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()

@@ -61,8 +61,9 @@ def test_the_command_prints_the_ledger_and_bits_per_byte(tmp_path, monkeypatch):
         for part in ("books", "web", "trained tokens", "tokens per parameter", "bits/byte", "left"):
             assert part in text
     told = json.loads(surefoot("report", "run", "--json").stdout)
-    assert told["tokens"]["trained"] == told["run"]["tokens"] == 4 * 256
-    assert told["tokens"]["tokens_per_parameter"] == 4 * 256 / told["run"]["parameters"]
+    (run,), (tokens,) = told["runs"], told["tokens"]
+    assert tokens["trained"] == run["tokens"] == 4 * 256
+    assert tokens["tokens_per_parameter"] == 4 * 256 / run["parameters"]
 
 
 @pytest.fixture
@@ -116,4 +117,4 @@ def test_a_corpus_that_was_made_again_is_refused_on_resume(interrupted):
 def test_a_corpus_that_is_as_it_was_goes_on(interrupted):
     done = resumed()
     assert done.exit_code == 0, done.output
-    assert json.loads(surefoot("report", "run", "--json").stdout)["tokens"]["trained"] == 8 * 256
+    assert json.loads(surefoot("report", "run", "--json").stdout)["tokens"][0]["trained"] == 8 * 256

@@ -11,7 +11,7 @@ from surefoot.records.plan import Fit
 GIB = 2**30
 
 
-@pytest.mark.parametrize("name", known_devices())
+@pytest.mark.parametrize("name", [name for name in known_devices() if datasheet(name).vendor == "NVIDIA"])
 def test_every_device_can_be_a_target(name: str):
     found = gpu(name)
     assert found.memory_bytes == (datasheet(name).usable_bytes or datasheet(name).memory_bytes)

@@ -57,13 +57,24 @@ def test_the_number_of_a_block_is_a_star(name, pattern):
 
 
 def test_a_few_blocks_tell_the_work_of_all():
-    recipe = load_recipe("gpt", ["layers=8", "width=16", "heads=2", "context=16", "precision=bf16-mixed"])
+    recipe = load_recipe(
+        "gpt",
+        [
+            "layers=6",
+            "width=16",
+            "heads=2",
+            "context=16",
+            "global_batch_tokens=64",
+            "micro_batch_size=2",
+            "precision=bf16-mixed",
+        ],
+    )
     with Tracing(recipe, work=True) as tracing:
         all_run = tracing.build()
         tracing.run(all_run)
     with Tracing(recipe, work=True) as tracing:
         few_run = tracing.build()
-        repeats = find_repeats(few_run.step.model, fewest=8)
+        repeats = find_repeats(few_run.step.model, fewest=6)
         assert repeats
         run_few(tracing, repeats, few_run)
     assert set(all_run.steady.work) == set(few_run.steady.work)

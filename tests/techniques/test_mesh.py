@@ -42,7 +42,7 @@ def test_ranks_share_the_data_among_them(dp_replicate, dp_shard, tp, said):
             4,
             "dp_replicate=3 x dp_shard=-1 x tp=1 does not make 4 rank(s): 4 is not a multiple of 3",
         ),
-        (["dp_shard=2"], 8, "dp_replicate=1 x dp_shard=2 x tp=1 does not make 8 rank(s): it takes 2"),
+        (["dp_shard=3"], 8, "dp_replicate=2 x dp_shard=3 x tp=1 does not make 8 rank(s): it takes 6"),
         (["tp=2"], 1, "dp_replicate=1 x dp_shard=-1 x tp=2 does not make 1 rank(s): 1 is not a multiple of 2"),
     ],
 )

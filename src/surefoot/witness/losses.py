@@ -87,10 +87,14 @@ class Losses(Part):
         if out.dim() == 0 and readable(out):
             with aside():
                 loss.value = float(out)
-            out.register_hook(lambda gradient: loss.weights.append(float(gradient)))
+            out.register_hook(lambda gradient: self._weigh(loss, gradient))
             if self.scene.updates < 3:
                 self.unused.append((loss, walk([out]).leaves))
         self.losses.append(loss)
+
+    def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
+        with aside():
+            loss.weights.append(float(gradient))
 
     def _classes(self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any]) -> None:
         dim = 1 if given.dim() > 1 else 0
