@@ -12,14 +12,15 @@ from surefoot.recipe import Precision, Recipe
 from surefoot.step import Step
 from surefoot.world import FakeWorld
 
-_FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
+FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
+"""What a precision computes in, where that is not float32."""
 
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:
     """The dense peak of a device, in FLOP/s, for what a precision computes in."""
     sheet = datasheet_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     single = "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
-    return sheet.dense_flops.get(_FORMATS.get(precision, single)) if sheet else None
+    return sheet.dense_flops.get(FORMATS.get(precision, single)) if sheet else None
 
 
 def step_flops(recipe: Recipe) -> float:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from surefoot.errors import WorldError
-from surefoot.hardware import Datasheet, datasheet
+from surefoot.hardware import Datasheet, counted, datasheet
 
 MIB = 1 << 20
 CPU = "cpu"
@@ -48,8 +48,7 @@ class Gpu:
 
 def targets(name: str) -> tuple[int, Gpu | None]:
     """How many ranks, and the GPU that each of them has: `8xh100-sxm`, or `h100-sxm` for one; `4xcpu` has none."""
-    counted = re.fullmatch(r"([1-9]\d*)x(.+)", name)
-    count, single = (int(counted[1]), counted[2]) if counted else (1, name)
+    count, single = counted(name)
     return count, None if single == CPU else gpu(single)
 
 

@@ -1,6 +1,6 @@
 """Devices as data: every number with its source; unknown stays unknown."""
 
-from surefoot.hardware.cluster import Cluster, cluster
+from surefoot.hardware.cluster import Cluster, cluster, counted
 from surefoot.hardware.datasheet import Datasheet, Price, datasheet, known_devices
 from surefoot.hardware.network import Network, known_networks, network
 
@@ -10,6 +10,7 @@ __all__ = [
     "Network",
     "Price",
     "cluster",
+    "counted",
     "datasheet",
     "known_devices",
     "known_networks",

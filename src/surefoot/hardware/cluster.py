@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from surefoot.errors import UnknownDevice
 from surefoot.hardware.datasheet import Datasheet, datasheet
 from surefoot.hardware.network import Network, network
 
@@ -40,6 +39,12 @@ class Cluster:
         return 0.0 if self.network is None else self.network.bytes_per_second / min(self.count, self.per_node)
 
 
+def counted(name: str) -> tuple[int, str]:
+    """`8xh100-sxm` as 8 and `h100-sxm`; a name alone counts one."""
+    found = re.fullmatch(r"([1-9]\d*)x(.+)", name)
+    return (int(found[1]), found[2]) if found else (1, name)
+
+
 def cluster(
     name: str,
     *,
@@ -48,15 +53,13 @@ def cluster(
     dollars_per_hour: float | None = None,
 ) -> Cluster:
     """Such as `h100-sxm` or `1024xh100-sxm`; what is not given is taken from the datasheet, or assumed and said."""
-    found = re.fullmatch(r"(?:(\d+)x)?(.+)", name)
-    if found is None or found[1] == "0":
-        raise UnknownDevice(f"{name!r} is not a device, nor a number of them such as 8xh100-sxm")
-    sheet = datasheet(found[2])
+    count, single = counted(name)
+    sheet = datasheet(single)
     assumed = _NETWORKS.get(sheet.compute_capability)
     chosen = between_nodes or assumed
     return Cluster(
         sheet,
-        int(found[1] or 1),
+        count,
         per_node,
         None if chosen is None else network(chosen),
         between_nodes is None and assumed is not None,

@@ -22,6 +22,7 @@ from surefoot.records.step_time import StepTime
 from surefoot.records.units import bytes_text
 from surefoot.reuse import FEWEST, run_few
 from surefoot.trace import Trace, Tracing
+from surefoot.utilisation import FORMATS
 
 
 def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: bool = False) -> Plan:
@@ -103,8 +104,7 @@ def _can_be_timed(sheet: Datasheet) -> bool:
 
 def _peak(sheet: Datasheet, recipe: Recipe) -> float:
     """What FLOPs alone would be divided by: the dense peak for the recipe's precision."""
-    formats = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
-    return sheet.dense_flops.get(formats.get(recipe.precision, "fp32"), 0.0)
+    return sheet.dense_flops.get(FORMATS.get(recipe.precision, "fp32"), 0.0)
 
 
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
