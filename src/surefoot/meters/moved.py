@@ -16,9 +16,21 @@ from surefoot.records.tally import Account
 from surefoot.trees import tensors_in
 
 aten = torch.ops.aten
-_PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather}
+_NOTHING = {
+    aten.empty,
+    aten.empty_like,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+    aten.lift_fresh,
+    aten.detach,
+    aten._unsafe_view,
+    aten._local_scalar_dense,
+}
+_OVERWRITTEN = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
+"""They write their first operand without reading it."""
+_PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}
 """They read as much of their first operand as they write."""
-_NOTHING = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten._unsafe_view, aten.detach}
 
 
 class MovedMeter(Meter):
@@ -29,13 +41,9 @@ class MovedMeter(Meter):
         self._counted: Counter[tuple[Segment, str]] = Counter()
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if func.is_view or func.overloadpacket in _NOTHING:
-            return
-        written = sum(map(_bytes, tensors_in(out)))
-        operands = list(tensors_in([args, kwargs]))
-        picks = func.overloadpacket in _PICKS
-        read = sum(map(_bytes, operands[picks:])) + (written if picks else 0)
-        self._counted[self.phases.now(), self.phases.module()] += read + written
+        if not moves_nothing(func):
+            moved = moved_bytes(func, list(tensors_in([args, kwargs])), list(tensors_in(out)))
+            self._counted[self.phases.now(), self.phases.module()] += moved
 
     def accounts(self) -> list[Account]:
         booked = [
@@ -44,6 +52,19 @@ class MovedMeter(Meter):
         ]
         self._counted.clear()
         return booked
+
+
+def moves_nothing(func: Any) -> bool:
+    """A view, or room for a result that others write."""
+    return func.is_view or func.overloadpacket in _NOTHING
+
+
+def moved_bytes(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:
+    """What one call reads and writes at least."""
+    packet, written = func.overloadpacket, sum(map(_bytes, results))
+    if packet in _PICKS:
+        return 2 * written + sum(map(_bytes, operands[1:]))
+    return written + sum(map(_bytes, operands[packet in _OVERWRITTEN :]))
 
 
 def _bytes(tensor: torch.Tensor) -> int:

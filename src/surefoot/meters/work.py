@@ -1,6 +1,6 @@
 """Work: every operator that is executed, with its FLOPs and the bytes it moves, by phase and module.
 
-Views do nothing and are left out. An operator is taken to read each operand once and to write each result once.
+Views do nothing and are left out; `moved.py` says what the others read and write.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from surefoot.call_times import CallTimes
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
+from surefoot.meters.moved import moved_bytes, moves_nothing
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 from surefoot.records.work import Work
@@ -30,19 +31,6 @@ FORMATS = {
     torch.float8_e4m3fn: "fp8",
     torch.float8_e5m2: "fp8",
 }
-_NOTHING = {
-    aten.empty,
-    aten.empty_like,
-    aten.empty_strided,
-    aten.new_empty,
-    aten.new_empty_strided,
-    aten.lift_fresh,
-    aten._unsafe_view,
-    aten._local_scalar_dense,
-}
-_OVERWRITTEN = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
-_PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}
-"""They read of their first operand as much as they write, not all of it."""
 
 
 class WorkMeter(Meter):
@@ -68,7 +56,7 @@ class WorkMeter(Meter):
             packet.__name__,
             next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
             flops,
-            _moved(packet, operands, list(tensors_in(out))),
+            moved_bytes(func, operands, list(tensors_in(out))),
             shape,
             "" if self.times is None else self.times.name(func, args, kwargs),
         )
@@ -111,9 +99,7 @@ def starred(module: str) -> str:
 
 @functools.cache
 def _does_nothing(func: Any) -> bool:
-    return (
-        func.is_view or func.overloadpacket in _NOTHING or func.namespace not in ("aten", "mkldnn", "mkldnn_prepacked")
-    )
+    return moves_nothing(func) or func.namespace not in ("aten", "mkldnn", "mkldnn_prepacked")
 
 
 def _is_causal(func: Any, args: Any, kwargs: Any) -> bool:
@@ -136,18 +122,3 @@ def _product_shape(packet: Any, args: Any) -> tuple[int, ...]:
         return ()
     many = left.shape[0] if left.dim() == 3 else 1
     return many, left.shape[-2], right.shape[-1], left.shape[-1]
-
-
-def _moved(packet: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:
-    written = sum(map(_bytes, results))
-    if packet in _PICKS:
-        return 2 * written + sum(map(_bytes, operands[1:]))
-    return written + sum(map(_bytes, operands[packet in _OVERWRITTEN :]))
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    """What is really there: an expanded dimension is read from one place."""
-    elements = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        elements *= size if stride or size == 0 else 1
-    return elements * tensor.element_size()
