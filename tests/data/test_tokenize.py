@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("datatrove")
 pytest.importorskip("fastokens")
 
-from surefoot.data import tokenize as module
+from surefoot.data import steps
 from surefoot.data.formats import open_corpus
 from surefoot.data.tokenize import tokenize
 from surefoot.data.tokenizer import BytePairTokenizer, ByteTokenizer, train_byte_pairs
@@ -139,7 +139,7 @@ def test_the_fast_engine_agrees_with_the_reference_on_adversarial_strings(tokeni
 
 def test_a_finished_job_is_not_done_again_and_another_is_refused(texts, tmp_path, monkeypatch):
     first = tokenize([str(texts)], tmp_path / "corpus")
-    monkeypatch.setattr(module, "write_shards", lambda *_: pytest.fail("done again"))
+    monkeypatch.setattr(steps, "write_shards", lambda *_: pytest.fail("done again"))
     assert tokenize([str(texts)], tmp_path / "corpus") == first
     with pytest.raises(DataError, match="was begun with other texts"):
         tokenize([str(texts)], tmp_path / "corpus", held_out=0.5)
