@@ -20,10 +20,10 @@ from surefoot.resume import FAILURES
 
 RECIPE = """
 import dataclasses, os, time, torch
-import surefoot.ways.train as way
+from surefoot import lookout
 from surefoot import Recipe, load_recipe
 
-way.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
+lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
 RANK = int(os.environ.get("RANK", "0"))
 WORDS = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=256"]
 
