@@ -31,12 +31,14 @@ from surefoot.guards.spike import Spikes
 from surefoot.guards.stragglers import Stragglers
 from surefoot.guards.watchdog import Watchdog
 from surefoot.meters.held import held_bytes
+from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, Status
+from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.scribe import Scribe
@@ -128,6 +130,8 @@ class _Training:
                 self.glances = Glances(
                     self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards)
                 )
+                many = self.world.ranks > 1 and not self.step.compiled
+                self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
@@ -207,6 +211,8 @@ class _Training:
             device=str(self.step.device),
             data_identity=self.batches.identity,
             choices=self.step.choices(),
+            memory_bytes={},
+            traffic=Tally(),
             **self._utilisation(),
         )
         self.saved = self._progress()
@@ -248,8 +254,8 @@ class _Training:
             self.run = self.run.after([row])
             for kind, text in self.drift.see(row):
                 self._tell_of(kind, text)
-            if not self.run.memory_bytes:
-                self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
+            held = self.run.memory_bytes or _standing_bytes(self.step)
+            self.run = replace(self.run, memory_bytes=held, traffic=self.traffic.tally)
             self._report()
             self.watchdog.beat()
             self.beats.step = self.step.number
@@ -273,7 +279,7 @@ class _Training:
         self.data_seconds = 0.0
         self.batches.taken.clear()
         try:
-            with self.glances.at(self.step.number + 1):
+            with self.glances.at(self.step.number + 1), self.traffic.around_step():
                 outcome = self.step(self._loaded())
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
