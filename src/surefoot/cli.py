@@ -261,11 +261,12 @@ def train(
 
 
 def _planned(recipe: Recipe) -> Plan | None:
-    """The plan, or none and why: a run does not depend on its prediction."""
+    """The plan of one of torchrun's ranks, or none and why: a run does not depend on its prediction."""
     from surefoot.ways.plan import plan as way
 
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
     try:
-        return way(recipe)
+        return way(recipe, on=f"{ranks}xcpu" if ranks > 1 else None)
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
         return None

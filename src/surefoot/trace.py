@@ -40,6 +40,7 @@ class Trace:
     allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     state_bytes: int = 0
+    checkpoint_bytes: int = 0
     assumed: dict[str, int] = dataclasses.field(default_factory=dict)
     too_large: int = 0
     """How many distinct kernels were too large to try."""
@@ -116,6 +117,7 @@ class Tracing:
             made.evaluate = books.close()
         saved = saved_state(step)
         made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
+        made.checkpoint_bytes = whole_bytes(saved)
         with Books(kernels=self.kernels) as beside:
             beside.memory.see(saved)
             made.resume = self.resumed(beside, saved)
@@ -169,6 +171,12 @@ def saved_state(step: Step) -> dict[str, Any]:
     model = step.model.state_dict()
     model.update(map_tensors(copy, dict(model)))  # in place: it also says which versions its modules have
     return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict())}
+
+
+def whole_bytes(saved: dict[str, Any]) -> int:
+    """What a saved state takes, with the shards of all ranks."""
+    tensors = {_identity(tensor): tensor for tensor in tensors_in(saved)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def load_state(step: Step, saved: dict[str, Any]) -> None:

@@ -100,8 +100,8 @@ def watch_call(
 ) -> Watched:
     """Calls something that trains, and watches it, as `watch_script` does a script."""
     from surefoot.checks import run_checks
+    from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.books import Books
-    from surefoot.meters.collectives import CollectivesMeter
     from surefoot.meters.pace import Pace
     from surefoot.meters.syncs import SyncsMeter
     from surefoot.phases import Listener
@@ -123,7 +123,7 @@ def watch_call(
                 raise _EnoughSteps
 
     books = Books(most_steps=BOOKED_STEPS)
-    beside = (SyncsMeter(books.phases), CollectivesMeter(books.phases))
+    beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, turns = Pace(books.phases, skipped=BOOKED_STEPS), Turns()
     witness = Witness(books.phases)
     books.beside(*beside)

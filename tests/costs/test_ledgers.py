@@ -16,7 +16,7 @@ USAGE = Usage(
     PEAK,
     {"backward": PEAK},
 )
-PLAN = Plan("gpt", "", {}, 10, 100, 1, 5, steady=USAGE, state_bytes=32 * MIB)
+PLAN = Plan("gpt", "", {}, 10, 100, 1, 5, steady=USAGE, checkpoint_bytes=32 * MIB)
 PROFILE = Profile("gpt", {}, "cpu", 10, USAGE, USAGE, 1, (1.0,), Tally(), allocated_peak_bytes=16 * MIB)
 
 

@@ -27,7 +27,7 @@ def ledger_of(plan: Plan | None, profile: Profile | None = None, run: Run | None
         measured = profile.tally + Tally((Account("step/seconds", profile.mean_step_seconds, "seconds"),))
     if run is not None:
         measured = measured + _taken(run, beside=profile)
-    beside = 0.0 if plan is None or not plan.state_bytes else BESIDE_STATE / plan.state_bytes
+    beside = 0.0 if plan is None or not plan.checkpoint_bytes else BESIDE_STATE / plan.checkpoint_bytes
     tolerances = {**TOLERANCES, "checkpoint/bytes": beside}
     ledger = Ledger.of(predicted, measured, tolerances=tolerances).explained(predicted, measured)
     peaks = _peaks(plan, profile) if plan is not None and profile is not None else ()
@@ -44,7 +44,7 @@ def _planned_seconds(plan: Plan) -> Tally:
 
 def _planned_run(plan: Plan) -> Tally:
     """What the plan says of all steps together."""
-    booked = [Account("checkpoint/bytes", plan.state_bytes, "bytes")]
+    booked = [Account("checkpoint/bytes", plan.checkpoint_bytes, "bytes")]
     if plan.steps is not None:
         booked += [
             Account("run/steps", plan.steps, "steps"),
@@ -65,7 +65,7 @@ def _taken(run: Run, *, beside: Profile | None) -> Tally:
     if beside is None:
         held = {name: amount for name, amount in run.memory_bytes.items() if name != "gradients" and amount}
         booked += [Account(f"memory/{name}", amount, "bytes") for name, amount in held.items()]
-    return Tally.of(booked)
+    return Tally.of(booked) + run.traffic
 
 
 def _peaks(plan: Plan, profile: Profile) -> list[Entry]:

@@ -17,7 +17,7 @@ FILE = "watched.json"
 class Watched:
     """The script's optimizer updates, what the first and the last booked one took, and the findings.
 
-    `counted` is what else the last booked step did: `syncs`, `collectives`. `clock` is the mean of the steps that were
+    `counted` is what else the last booked step did: `syncs`, `backwards`. `clock` is the mean of the steps that were
     not booked, by phase.
     """
 

@@ -62,6 +62,7 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: 
         evaluate=dataclasses.replace(traced.evaluate, work=()),
         resume=traced.resume,
         state_bytes=traced.state_bytes,
+        checkpoint_bytes=traced.checkpoint_bytes,
         allocated_bytes=traced.allocated_bytes,
         reserved_bytes=traced.reserved_bytes,
         fit=None if target is None else _fit(target, traced.reserved_bytes),

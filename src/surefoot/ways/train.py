@@ -27,11 +27,13 @@ from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
 from surefoot.lookout import Lookout
 from surefoot.meters.held import held_bytes
+from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, Status
+from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.scribe import Scribe
@@ -120,6 +122,8 @@ class _Training:
                 self.glances = Glances(
                     self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards)
                 )
+                many = self.world.ranks > 1 and not self.step.compiled
+                self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
@@ -160,6 +164,8 @@ class _Training:
             device=str(self.step.device),
             data_identity=self.batches.identity,
             choices=self.step.choices(),
+            memory_bytes={},
+            traffic=Tally(),
             **self._utilisation(),
         )
         self.saved = self._progress()
@@ -201,8 +207,8 @@ class _Training:
             self.run = self.run.after([row])
             for kind, text in self.drift.see(row):
                 self._tell_of(kind, text)
-            if not self.run.memory_bytes:
-                self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
+            held = self.run.memory_bytes or _standing_bytes(self.step)
+            self.run = replace(self.run, memory_bytes=held, traffic=self.traffic.tally)
             self._report()
             self.lookout.step_ended(row.seconds)
             if self.every is not None and self.every.due(self.saved, self._progress()):
@@ -223,7 +229,7 @@ class _Training:
         self.data_seconds = 0.0
         self.batches.taken.clear()
         try:
-            with self.glances.at(self.step.number + 1):
+            with self.glances.at(self.step.number + 1), self.traffic.around_step():
                 outcome = self.step(self._loaded())
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
