@@ -37,6 +37,28 @@ def test_a_wave_that_is_not_full_takes_as_long_as_a_full_one():
     assert seconds_of(more, ceilings)[0] == pytest.approx(2 * full.flops / 1e12)
 
 
+def test_the_bytes_of_a_matrix_product_take_their_time_beside_its_flops():
+    ceilings = Ceilings({"bf16": 1e12}, 1e9, kernel_seconds=0, processors=4)
+    product = work(flops=2 * 256 * 256 * 64, bytes_moved=10**6, shape=(1, 256, 256, 64))
+    assert seconds_of(product, ceilings) == (pytest.approx(product.flops / 1e12 + 1e-3), "compute")
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "share"),
+    [
+        ("a100-sxm-80gb", "", 0.60),
+        ("a100-sxm-80gb", "flash-1", 0.32),
+        ("h100-sxm", "flash-2", 0.35),
+        ("h100-sxm", "", 0.6),
+    ],
+)
+def test_attention_reaches_what_was_published_of_its_kernel(device, kernel, share):
+    sheet = datasheet(device)
+    attends = work(operator="_scaled_dot_product_flash_attention", flops=10**15)
+    seconds, _ = seconds_of(attends, ceilings_of(sheet, attention=kernel))
+    assert seconds == pytest.approx(10**15 / (share * sheet.dense_flops["bf16"]))
+
+
 def test_a_step_adds_up_by_phase_by_module_and_by_bound():
     works = [work(flops=10**12, calls=3, module="a"), work(bytes_moved=10**9, phase="backward", module="b", calls=2)]
     time = step_time(works, CEILINGS, flops=3e12, peak_flops=3e14)
