@@ -51,12 +51,20 @@ def test_planned_gpu_memory_is_near_what_published_runs_took():
     assert "refused: 8 GPUs" in done.stdout
 
 
-def test_half_of_the_published_runs_are_held_out_by_a_hash_of_their_names():
+@pytest.mark.parametrize("file", ["public_runs.jsonl", "public_fits.jsonl"])
+def test_half_of_the_published_runs_are_held_out_by_a_hash_of_their_names(file):
     """The split was written before any prediction; a row that changes sides would show here."""
-    rows = [json.loads(line) for line in (BENCH / "public_runs.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (BENCH / file).read_text().splitlines()]
     groups = defaultdict(list)
     for row in rows:
         groups[row["source"], row["n_gpus"] == 1].append(row)
     for group in groups.values():
         ordered = sorted(group, key=lambda row: hashlib.sha256(row["id"].encode()).hexdigest())
         assert [row["held_out"] for row in ordered] == [index % 2 == 0 for index in range(len(ordered))]
+
+
+def test_published_speeds_are_held_out_by_the_table_they_come_from():
+    fitted = ("H100 80GB BF16 (Large Scale", "A100 80GB with 1600 Gbps")
+    for line in (BENCH / "public_speeds.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert row["held_out"] is not any(table in row["source_ref"] for table in fitted), row["id"]
