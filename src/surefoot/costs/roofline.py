@@ -32,6 +32,10 @@ TILE = 128
 """Rows and columns of a result that one multiprocessor computes at once."""
 
 
+FILL = 128
+"""Terms of each sum that a tile could add up while its first operands come in: three or four loads of 32. Assumed."""
+
+
 @dataclass(frozen=True)
 class Ceilings:
     """What a device reaches: FLOP/s of large matrix products by number format, bytes per second, seconds of a kernel.
@@ -124,14 +128,17 @@ def measured_time(works: Iterable[Work], call_seconds: Mapping[str, float], kern
 
 
 def _filled(shape: tuple[int, ...], processors: int) -> float:
-    """The share of the last wave's work that is asked for: tiles hang over the edges, and waves are not full."""
+    """The share of all multiprocessors' time that is asked for.
+
+    Tiles hang over the edges, the last wave of them is not full, and each waits for its first operands.
+    """
     if not shape or not processors:
         return 1.0
-    many, rows, columns, _ = shape
+    many, rows, columns, terms = shape
     down, across = math.ceil(rows / TILE), math.ceil(columns / TILE)
     tiles = many * down * across
     waves = math.ceil(tiles / processors)
-    return (many * rows * columns) / (waves * processors * TILE * TILE)
+    return (many * rows * columns) / (waves * processors * TILE * TILE) * terms / (terms + FILL)
 
 
 def step_time(works: Iterable[Work], ceilings: Ceilings, *, flops: float = 0, peak_flops: float = 0) -> StepTime:
