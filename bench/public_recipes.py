@@ -20,6 +20,7 @@ from public_models import (
     chunked_loss,
     whole_loss,
 )
+from public_sharded import Llama, LlamaShape, Mpt
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -34,34 +35,35 @@ class CannotRebuild(Exception):
 
 def recipe_of(row: Row) -> Recipe:
     """The recipe of a row, or `CannotRebuild`."""
-    if row["n_gpus"] != 1:
-        raise CannotRebuild(
-            f"{row['n_gpus']} GPUs, {row.get('parallelism', 'ranks')}: comes with the distributed techniques"
-        )
     if row.get("compile"):
         raise CannotRebuild("compiled: a plan of an eager step would only bound it from above")
+    if "multi-GPU" in row.get("parallelism", ""):
+        raise CannotRebuild(f"{row['n_gpus']} GPUs: how they share the work is not stated")
     for pattern, build in BUILDERS.items():
         if re.fullmatch(pattern, row["id"]):
             return build(row)
-    raise CannotRebuild("no recipe for it yet")
+    raise CannotRebuild(f"no recipe for it: {row['n_gpus']} GPUs, {row.get('parallelism', 'not stated how')}")
 
 
 def device_of(row: Row) -> str:
-    """The datasheet that a row's GPU stands for."""
+    """The datasheet that a row's GPU stands for, and how many there are."""
     for word, name in DEVICES.items():
         if word in row.get("gpu", ""):
-            return name
+            return name if row["n_gpus"] == 1 else f"{row['n_gpus']}x{name}"
     raise CannotRebuild(f"the GPU is not stated, or has no datasheet: {row.get('gpu')!r}")
 
 
 DEVICES = {
     "A100 SXM4 40GB": "a100-sxm-40gb",
+    "A100 40GB": "a100-sxm-40gb",
     "A100": "a100-sxm-80gb",
     "A10G": "a10g",
     "V100 SXM2 16GB": "v100-sxm-16gb",
     "RTX 4070 Ti SUPER": "rtx-4070-ti-super",
     "RTX 4090": "rtx-4090",
     "RTX A6000": "rtx-a6000",
+    "H100 (95 GiB": "h100-hbm2e-96gb",
+    "Grand Teton": "h100-hbm2e-96gb",
     "H100": "h100-sxm",
 }
 
@@ -162,7 +164,13 @@ def _litgpt_hub(row: Row) -> Recipe:
 
 
 def _litgpt_thunder(row: Row) -> Recipe:
-    return _litgpt(row, SHAPES["tinyllama-1.1b"], Tuning(), whole=True)
+    """extensions/thunder: one micro-batch an iteration, on one GPU, sharded (ZeRO 3) or replicated."""
+    recipe = _litgpt(row, SHAPES["tinyllama-1.1b"], Tuning(), whole=True)
+    ranks = row["n_gpus"]
+    if ranks == 1:
+        return recipe
+    sizes = (1, ranks) if row["parallelism"].startswith("FSDP") else (ranks, 1)
+    return replace(recipe, dp_replicate=sizes[0], dp_shard=sizes[1], global_batch_tokens=None)
 
 
 # ------------------------------------------------------------------------------------------- transformers
@@ -241,6 +249,87 @@ def _vit_giant(row: Row) -> Recipe:
     )
 
 
+# ------------------------------------------------------------------------------------------- torchtitan
+
+_LLAMA = {
+    "Llama 3 / 3.1 8B": LlamaShape(32, 4096, 32, 8, 14336, 128256),
+    "Llama 7B (torchtrain)": LlamaShape(32, 4096, 32, 32, 11008, 32000, holds_logits=True),
+    "Llama 2 7B": LlamaShape(32, 4096, 32, 32, 11008, 32000),
+    "Llama 2 34B (fms-fsdp variant)": LlamaShape(48, 8192, 64, 8, 22016, 32000),
+    "Llama 2 70B": LlamaShape(80, 8192, 64, 8, 28672, 32000),
+    "Qwen3 32B": LlamaShape(64, 5120, 64, 8, 25600, 151936, head_norms=True),
+}
+_RECOMPUTE = {"none": "none", "full": "full", "selective-op": "selective"}
+
+
+def _titan(row: Row) -> Recipe:
+    """FSDP2 over all ranks: gathered in bfloat16, reduced in float32; clipping; AdamW on lists of tensors.
+
+    Until August 2024 its loop let go of the logits only after backward.
+    """
+    if row.get("parallelism") != "FSDP2":
+        raise CannotRebuild(f"{row['parallelism']}: only FSDP2 over all ranks is rebuilt")
+    if "float8" in row.get("precision", ""):
+        raise CannotRebuild("products in float8")
+    if row.get("compile") is None and row["outcome"] == "ok":
+        raise CannotRebuild("whether it was compiled is not stated")
+    if row.get("extra") == "chunked cross entropy":
+        raise CannotRebuild("into how many chunks the loss is cut is not stated")
+    if row["activation_checkpointing"] == "selective-layer":
+        raise CannotRebuild("which blocks are recomputed is not stated")
+    never = "never" in row.get("extra", "")
+    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=False if never else None)
+
+
+def _sharded(row: Row, shape: LlamaShape, **options: Any) -> Recipe:
+    length = row["seq_len"]
+    return Recipe(
+        model=lambda: Llama(shape, length),
+        data=lambda: Tokens(length, shape.vocabulary),
+        loss=lambda model, batch: model(*batch),
+        optimizer=adamw,
+        micro_batch_size=row["micro_batch"],
+        tokens_per_sample=length,
+        precision="bf16-mixed",
+        recompute=_RECOMPUTE[row["activation_checkpointing"]],
+        max_grad_norm=1.0,
+        name=row["id"],
+        **options,
+    )
+
+
+# ------------------------------------------------------------------------------------------- fms-fsdp, llm-foundry
+
+
+def _fms(row: Row) -> Recipe:
+    """Hybrid sharding is over the 8 GPUs of a node."""
+    if row["activation_checkpointing"] == "selective":
+        raise CannotRebuild("which share of the blocks is recomputed is not stated")
+    replicas = row["n_gpus"] // 8 if row["parallelism"].startswith("HSDP") else 1
+    return _sharded(row, _LLAMA[row["model"]], dp_replicate=replicas)
+
+
+def _mpt(row: Row) -> Recipe:
+    """One micro-batch. Composer's AdamW goes parameter by parameter."""
+    if "fp8" in row["precision"]:
+        raise CannotRebuild("products in float8")
+    shape = {"layers": row["n_layers"], "width": row["d_model"], "heads": row["n_heads"], "ffn": row["ffn_dim"]}
+    length, vocabulary = row["seq_len"], row["vocab_size"]
+    return Recipe(
+        model=lambda: Mpt(**shape, vocabulary=vocabulary, context=length),
+        data=lambda: Tokens(length, vocabulary),
+        loss=lambda model, batch: model(*batch),
+        optimizer=functools.partial(adamw, foreach=False),
+        micro_batch_size=row["micro_batch"],
+        tokens_per_sample=length,
+        precision="bf16-mixed",
+        recompute=row["activation_checkpointing"],
+        reshard_after_forward=row["zero_stage"] == 3,
+        max_grad_norm=1.0,
+        name=row["id"],
+    )
+
+
 def _because(reason: str) -> Callable[[Row], Recipe]:
     def refuse(row: Row) -> Recipe:
         raise CannotRebuild(reason)
@@ -251,7 +340,7 @@ def _because(reason: str) -> Callable[[Row], Recipe]:
 BUILDERS: dict[str, Callable[[Row], Recipe]] = {
     r"litgpt-res-\d+": _litgpt_tables,
     r"litgpt-hub-\d+": _litgpt_hub,
-    r"litgpt-thunder-5": _litgpt_thunder,
+    r"litgpt-thunder-[025]": _litgpt_thunder,
     r"hf-bert-\d": _bert,
     r"tune-32-3b-0": _because("ragged batches: no length is stated"),
     r"tune-32-3b-1": _torchtune,
@@ -259,5 +348,9 @@ BUILDERS: dict[str, Callable[[Row], Recipe]] = {
     r"ao-vitg-.*": _vit_giant,
     r"ao-l21b-.*": _because("the page does not state the model's shape"),
     r"ao-l27b-.*": _because("ragged batches: neither batch nor length is stated"),
-    r"tt-ds671-fake.*": _because("256 simulated ranks: comes with the distributed techniques"),
+    r"tt-ds671-fake.*": _because("expert parallel over 256 simulated ranks"),
+    r"tt-flux.*": _because("no length is stated"),
+    r"tt-.*": _titan,
+    r"fms-.*": _fms,
+    r"mpt-.*": _mpt,
 }

@@ -1,18 +1,22 @@
-"""public_runs: the memory that `surefoot plan --on GPU` predicts, beside what published runs on that GPU took.
+"""public_runs: memory and speed that `surefoot plan --on GPU` predicts, beside what published runs on that GPU took.
 
-    python bench/public_runs.py [--quick] [--rows a,b] [--tuning | --held-out] [--out FILE] [--markdown] [--jobs N]
+    python bench/public_runs.py [--quick] [--rows a,b] [--tuning | --held-out] [--every N] [--out FILE] [--markdown]
 
-The rows (`public_runs.jsonl`) are runs that others measured and wrote down, each with its source and the statistic
-that it names. `public_recipes.py` rebuilds the step of a row where the source says enough; a row that cannot be
-rebuilt is listed with the reason. Which half is held out was decided by a hash of the rows' names, in a commit of its
-own, before any prediction was made; on the other half choices were made, and only from what torch and the frameworks
-document: no factor is fitted.
+The rows are runs that others measured and wrote down, each with its source: memory (`public_runs.jsonl`), whether it
+fits (`public_fits.jsonl`), tokens per second (`public_speeds.jsonl`). `public_recipes.py` rebuilds the step of a row
+where the source says enough; a row that cannot be rebuilt is listed with the reason. There is no GPU here: published
+figures are all that plans are held against.
+
+Of memory, half is held out by a hash of the rows' names; on the other half choices were made, and only from what torch
+and the frameworks document: no factor is fitted. Of speeds, one table of each type of GPU is fitted, with one factor,
+`achievable_share` in its datasheet; all others are held out (`public_speeds.py`). Both splits were commits of their
+own, before any prediction.
 
 | statistic       | predicted                                                                     |
 |-----------------|-------------------------------------------------------------------------------|
 | allocated       | the peak of the caching allocator's blocks (`max_memory_allocated`)           |
-| active          | the same: on one stream nothing waits to be freed                             |
-| reserved        | what the allocator holds, with classic segments                               |
+| active          | the same: nothing waits to be freed                                           |
+| reserved        | what the allocator holds, each stream apart; with the segments of the run     |
 | device          | reserved, and the CUDA context as the source states it                        |
 
 A row whose run was out of memory counts for `fit` alone: whether the plan says that it does not fit.
@@ -31,7 +35,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,6 +43,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import public_speeds as speeds
 import torch
 from public_recipes import CannotRebuild, Row, device_of, recipe_of
 from record import write_record
@@ -46,8 +51,14 @@ from record import write_record
 import surefoot
 from surefoot.records.plan import Plan
 
-ROWS = Path(__file__).with_name("public_runs.jsonl")
-QUICK = ("litgpt-res-06", "litgpt-res-09", "litgpt-hub-28", "tt-log-wandb699")
+FILES = ("public_runs.jsonl", "public_fits.jsonl")
+QUICK = ("litgpt-res-06", "litgpt-res-09", "litgpt-hub-16", "tt-log-wandb699")
+NEIGHBOURS = (
+    ("tt-log-reshard-never", "tt-log-reshard-default"),
+    ("tt-log-reshard-never", "tt-log-reshard-always"),
+    ("tt-202412-t1-1", "tt-202412-t3-1"),
+)
+"""Runs that differ in one knob."""
 UNITS = {"GB_decimal": 1e9, "GB": 1e9, "GiB": 2**30, "MiB": 2**20}
 """torchao's GB are decimal too: its scripts divide by 1e9."""
 CONTEXT_MIB = {"hf-transformers": 1343}
@@ -58,7 +69,8 @@ CONTEXT_MIB = {"hf-transformers": 1343}
 
 
 def read() -> list[Row]:
-    return [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
+    texts = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in FILES)
+    return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 def statistic(row: Row) -> str:
@@ -73,7 +85,12 @@ def statistic(row: Row) -> str:
 
 def published(row: Row) -> float | None:
     """The bytes that a row states; None if the run was out of memory."""
-    return row["peak_mem_value"] * UNITS[row["peak_mem_unit"]] if "peak_mem_value" in row else None
+    return row["peak_mem_value"] * UNITS[row["peak_mem_unit"]] if row["outcome"] == "ok" else None
+
+
+def segments(row: Row) -> str:
+    """torchtitan's script for starting runs asks for expandable segments since 2024; before, and elsewhere: torch's."""
+    return "expandable" if row["source"] == "torchtitan" and not row["id"].startswith("tt-165-") else "classic"
 
 
 def predicted(row: Row, plan: Plan) -> float:
@@ -81,7 +98,7 @@ def predicted(row: Row, plan: Plan) -> float:
     kind = statistic(row)
     if kind in ("allocated", "active", "none"):
         return plan.allocated_bytes["classic"]
-    reserved = plan.reserved_bytes["classic"]
+    reserved = plan.reserved_bytes[segments(row)]
     return reserved + CONTEXT_MIB.get(row["source"], 0) * 2**20 if kind == "device" else reserved
 
 
@@ -109,8 +126,8 @@ def found(row: Row) -> Row:
 # ------------------------------------------------------------------------------------------- one process each
 
 
-def in_process(row: Row) -> Row:
-    """What is found of a row, in a process of its own; an error is something found."""
+def in_process(row: Row | list[Row]) -> list[Row]:
+    """What is found of a row, or of rows that share a plan, in a process of its own; an error is something found."""
     receiver, sender = PROCESSES.Pipe(duplex=False)
     child = PROCESSES.Process(target=send_found, args=(sender, row))
     child.start()
@@ -118,28 +135,34 @@ def in_process(row: Row) -> Row:
     try:
         return receiver.recv()
     except EOFError:
-        return {**row, "statistic": statistic(row), "crashed": "the process died"}
+        return crashed(row, "the process died")
     finally:
         child.join()
 
 
-def send_found(pipe: Any, row: Row) -> None:
+def send_found(pipe: Any, row: Row | list[Row]) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     try:
-        pipe.send(found(row))
+        pipe.send(speeds.found(row) if isinstance(row, list) else [found(row)])
     except Exception as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        pipe.send({**row, "statistic": statistic(row), "crashed": said})
+        pipe.send(crashed(row, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+
+
+def crashed(row: Row | list[Row], why: str) -> list[Row]:
+    if isinstance(row, list):
+        return [speeds.told(each) | {"crashed": why} for each in row]
+    return [{**row, "statistic": statistic(row), "crashed": why}]
 
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["surefoot.ways.plan", "transformers.models.bert.modeling_bert"])
 
 
-def measure(rows: list[Row], jobs: int) -> Iterator[Row]:
+def measure(rows: Sequence[Row | list[Row]], jobs: int) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(in_process, rows)
+        for several in pool.map(in_process, rows):
+            yield from several
 
 
 # ------------------------------------------------------------------------------------------- what is printed
@@ -181,22 +204,50 @@ def fits_right(rows: list[Row]) -> tuple[int, int]:
     return sum(row["fits"] == (row["outcome"] == "ok") for row in planned), len(planned)
 
 
-def summary(rows: list[Row]) -> list[str]:
+def figures(of: list[float]) -> str:
+    told = spread(of)
+    return f"{len(of)} rows, median {told['median']:.2f}%, 90% within {told['p90']:.2f}%, worst {told['worst']:.2f}%"
+
+
+def summary(memory: list[Row], timed: list[Row]) -> list[str]:
     lines = []
-    for held_out, name in ((True, "held out"), (False, "tuned on")):
-        of, told = errors(rows, held_out=held_out), spread(errors(rows, held_out=held_out))
-        figures = f"median {told['median']:.2f}%, 90% within {told['p90']:.2f}%, worst {told['worst']:.2f}%"
-        lines.append(f"{name}: {len(of)} rows, {figures}")
-    right, planned = fits_right(rows)
-    refused, crashed = (sum(word in row for row in rows) for word in ("refused", "crashed"))
-    lines.append(f"fit: {right} of {planned} right; {refused} rows not rebuilt, {crashed} crashed")
+    for rows, what, other in ((memory, "memory", "tuned on"), (timed, "speed", "fitted")):
+        for held_out, name in ((True, "held out"), (False, other)):
+            lines.append(f"{what}, {name}: {figures(errors(rows, held_out=held_out))}")
+    for source, gpu in sorted({(row["source"], speeds.gpu_of(row)) for row in timed if row["held_out"]}):
+        of = [row for row in timed if (row["source"], speeds.gpu_of(row)) == (source, gpu)]
+        lines.append(f"speed, held out, {source} on {gpu}: {figures(errors(of, held_out=True))}")
+    lines += [
+        f"{gpu}: fitted rows ask for {share:.3f} of the dense peak"
+        for gpu, share in speeds.fitted_shares(timed).items()
+    ]
+    lines += differences({row["id"]: row for row in memory if row.get("error_pct") is not None})
+    right, planned = fits_right(memory + timed)
+    wrong = [row["id"] for row in memory + timed if "fits" in row and row["fits"] != (row["outcome"] == "ok")]
+    lines.append(f"fit: {right} of {planned} right; wrong: {', '.join(wrong) or 'none'}")
+    refused, crashed = (sum(word in row for row in memory + timed) for word in ("refused", "crashed"))
+    lines.append(f"{refused} rows not rebuilt, {crashed} crashed")
     return lines
 
 
-def result(rows: list[Row]) -> str:
-    told, (right, planned) = spread(errors(rows, held_out=True)), fits_right(rows)
+def differences(known: dict[str, Row]) -> list[str]:
+    """Between runs that differ in one knob."""
+    lines = []
+    for one, other in NEIGHBOURS:
+        if one in known and other in known:
+            told, seen = (known[one][key] - known[other][key] for key in ("predicted_bytes", "published_bytes"))
+            lines.append(f"{one} - {other}: published {size(seen).strip()}, predicted {size(told).strip()}")
+    return lines
+
+
+def result(memory: list[Row], timed: list[Row]) -> str:
+    told, (right, planned) = spread(errors(timed, held_out=True)), fits_right(memory + timed)
+    bytes_ = spread(errors(memory, held_out=True))
     share = right / planned if planned else math.nan
-    return f"RESULT heldout_median_pct={told['median']:.2f} heldout_p90_pct={told['p90']:.2f} fit_right={share:.3f}"
+    return (
+        f"RESULT heldout_median_pct={told['median']:.2f} heldout_p90_pct={told['p90']:.2f} fit_right={share:.3f} "
+        f"memory_heldout_median_pct={bytes_['median']:.2f} memory_heldout_p90_pct={bytes_['p90']:.2f}"
+    )
 
 
 def markdown(rows: list[Row]) -> str:
@@ -214,23 +265,28 @@ def markdown(rows: list[Row]) -> str:
 # ------------------------------------------------------------------------------------------- the record
 
 
-def write(path: Path, rows: list[Row]) -> None:
-    write_record(path, {"rows": rows, "summary": summary(rows), "result": result(rows)})
+def write(path: Path, memory: list[Row], timed: list[Row]) -> None:
+    told = {"summary": summary(memory, timed), "result": result(memory, timed)}
+    write_record(path, {"rows": memory, "speeds": timed, **told})
 
 
 # ------------------------------------------------------------------------------------------- the command
 
 
-def chosen(arguments: argparse.Namespace) -> list[Row]:
-    """The rows asked for; unknown names list the known ones."""
-    rows = {row["id"]: row for row in read()}
-    names = arguments.rows.split(",") if arguments.rows else QUICK if arguments.quick else list(rows)
-    if unknown := set(names) - set(rows):
-        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(rows)}")
-    wanted = [rows[name] for name in names]
-    if arguments.tuning or arguments.held_out:
-        wanted = [row for row in wanted if row["held_out"] is arguments.held_out]
-    return wanted
+def chosen(arguments: argparse.Namespace) -> tuple[list[Row], list[list[Row]]]:
+    """The rows asked for, those of speeds by the plan that they share; unknown names list the known ones."""
+    rows, timed = ({row["id"]: row for row in each} for each in (read(), speeds.read()))
+    named = arguments.rows.split(",") if arguments.rows else [*QUICK, *speeds.QUICK] if arguments.quick else None
+    if unknown := set(named or ()) - set(rows) - set(timed):
+        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join((*rows, *timed))}")
+
+    def wanted(row: Row) -> bool:
+        half = not (arguments.tuning or arguments.held_out) or row["held_out"] is arguments.held_out
+        return half and (named is None or row["id"] in named)
+
+    every = arguments.every if named is None else 1
+    groups = ([row for row in group if wanted(row)] for group in speeds.sampled(list(timed.values()), every))
+    return list(filter(wanted, rows.values())), list(filter(None, groups))
 
 
 def install_transformers(rows: list[Row]) -> None:
@@ -241,30 +297,33 @@ def install_transformers(rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three rows that can be rebuilt, and one that cannot")
+    parser.add_argument("--quick", action="store_true", help="a few rows of each kind, and one that cannot be rebuilt")
     parser.add_argument("--rows", help="only these, separated by commas")
     half = parser.add_mutually_exclusive_group()
     half.add_argument("--tuning", action="store_true", help="only the half that choices were made on")
     half.add_argument("--held-out", action="store_true", help="only the other half")
+    parser.add_argument("--every", type=int, default=speeds.EVERY, help="of llm-foundry's plans, make every so manieth")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument("--markdown", action="store_true", help="also print the table as markdown")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     arguments = parser.parse_args()
-    rows = chosen(arguments)
+    rows, groups = chosen(arguments)
     install_transformers(rows)
-    print(COLUMNS)
-    seen = []
-    for row in measure(rows, arguments.jobs):
-        print(line(row), flush=True)
-        seen.append(row)
-        if arguments.out:
-            write(arguments.out, seen)
+    memory: list[Row] = []
+    timed: list[Row] = []
+    for columns, show, wanted, seen in ((COLUMNS, line, rows, memory), (speeds.COLUMNS, speeds.line, groups, timed)):
+        print(columns)
+        for row in measure(wanted, arguments.jobs):
+            print(show(row), flush=True)
+            seen.append(row)
+            if arguments.out:
+                write(arguments.out, memory, timed)
     print("error in percent of what was published, * held out")
-    for text in summary(seen):
+    for text in summary(memory, timed):
         print(text)
     if arguments.markdown:
-        print("\n" + markdown(seen) + "\n")
-    print(result(seen))
+        print("\n" + markdown(memory) + "\n\n" + speeds.markdown(timed) + "\n")
+    print(result(memory, timed))
 
 
 if __name__ == "__main__":

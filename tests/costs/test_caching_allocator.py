@@ -63,8 +63,8 @@ def test_classic_segments_fragment_where_expandable_ones_do_not():
 
 def test_streams_do_not_share():
     allocator = CachingAllocator()
-    allocator.release(allocator.allocate(20 * MIB, stream="compute"))
-    allocator.allocate(20 * MIB, stream="gather")
+    allocator.release(allocator.allocate(20 * MIB, stream=0))
+    allocator.allocate(20 * MIB, stream=1)
     assert allocator.reserved_bytes == 40 * MIB
 
 

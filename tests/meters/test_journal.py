@@ -46,7 +46,7 @@ def test_a_module_in_a_repeated_block_is_a_pattern_and_a_number():
     journal = Journal(lambda name: ("layers.{}", (3,)) if name == "layers.3" else (name, ()))
     journal.book(16, "temporary", "layers.3", "aten.mm", "bfloat16[2, 4]")
     entry = journal.finished()[0]
-    assert entry.words == ("book", "temporary", "layers.{}", "aten.mm", "bfloat16[{}, {}]")
+    assert entry.words == ("book", "temporary", "layers.{}", "aten.mm", "bfloat16[{}, {}]", 0)
     assert (entry.sizes, entry.numbers) == ((16, 2, 4), (3,))
     books = Books()
     list(post([entry], books, {}))

@@ -30,6 +30,18 @@ def test_accounts_of_a_linear_layer_by_hand():
     assert tally.total("memory/gradients") == 100 * 50 * 4
 
 
+def test_storages_know_the_stream_they_were_made_in():
+    seen, streams = [], [torch.cpu.Stream(), torch.cpu.Stream()]
+    with Books() as books:
+        books.memory.book.followers.append(lambda booking: seen.append(booking.stream))
+        kept = [torch.ones(1)]
+        for stream in (*streams, streams[0]):
+            with torch.cpu.stream(stream):
+                kept.append(torch.ones(1))
+        kept.append(torch.ones(1))
+    assert seen == [0, 1, 2, 1, 0]
+
+
 def test_saved_activations_are_told_from_temporaries():
     class Two(nn.Module):
         def __init__(self):

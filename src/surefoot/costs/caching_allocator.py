@@ -15,9 +15,10 @@ from typing import Protocol
 
 
 class Sized(Hashable, Protocol):
-    """Anything that has a size in bytes."""
+    """Anything that has a size in bytes, and a stream that it is taken in."""
 
     size: int
+    stream: int
 
 
 ROUNDING = 512
@@ -66,9 +67,9 @@ class CachingAllocator:
     def __init__(self, *, expandable_segments: bool = False) -> None:
         self.expandable_segments = expandable_segments
         self.allocated_bytes = self.reserved_bytes = self.peak_allocated_bytes = 0
-        self._pools: dict[tuple[str, bool], Pool] = {}
+        self._pools: dict[tuple[int, bool], Pool] = {}
 
-    def allocate(self, size: int, *, stream: str = "") -> Block:
+    def allocate(self, size: int, *, stream: int = 0) -> Block:
         """Takes a block of at least `size` bytes; `reserved_bytes` grows if no free one fits."""
         size = max(ROUNDING, _rounded(size, ROUNDING))
         small = size <= SMALL_REQUEST
@@ -142,7 +143,7 @@ class Follower:
     def __call__(self, storage: Sized) -> None:
         held = self._blocks.pop(storage, None)
         if held is None:
-            self._blocks[storage] = self.allocator.allocate(storage.size)
+            self._blocks[storage] = self.allocator.allocate(storage.size, stream=storage.stream)
         else:
             self.allocator.release(held)
 

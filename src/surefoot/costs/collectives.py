@@ -1,8 +1,8 @@
 """Collectives: seconds of an all-reduce and its like, by latency and bandwidth (alpha-beta) over a cluster's links.
 
-Ring algorithms, bandwidth-optimal: of n ranks, each sends (n - 1) / n of the data to its neighbour; an all-reduce does
-so twice. Inside a node the link between devices carries it. A group over several nodes is bound by each device's share
-of its node's network.
+Ring algorithms, bandwidth-optimal: of n ranks, each sends (n - 1) / n of the data to its neighbour, hop by hop; an
+all-reduce does so twice, or takes a tree where hops are many. Inside a node the link between devices carries it. A
+group over several nodes is bound by each device's share of its node's network.
 """
 
 from __future__ import annotations
@@ -59,10 +59,16 @@ def seconds_of(kind: str, size_bytes: float, cluster: Cluster, group: Group) -> 
     """Of one collective over `size_bytes`: the whole result of an all-gather, the whole operand of the others."""
     if group.ranks == 1:
         return 0.0
-    passes = PASSES[kind]
-    sent = passes * size_bytes * (group.ranks - 1) / group.ranks
-    hops = passes * (group.ranks - 1 if group.ranks <= 64 else 2 * group.ranks.bit_length())  # rings, then trees
-    return hops * LATENCY_SECONDS[group.scope] / 2 + sent / link_bandwidth(cluster, group)
+    sent = PASSES[kind] * size_bytes * (group.ranks - 1) / group.ranks
+    return PASSES[kind] * _latency(kind, group) + sent / link_bandwidth(cluster, group)
+
+
+def _latency(kind: str, group: Group) -> float:
+    """Of one pass around the ring; an all-reduce takes a tree where that is quicker, the others have none."""
+    nodes = -(-group.ranks // group.per_node)
+    ring = (group.ranks - nodes) * LATENCY_SECONDS["node"] + (nodes - 1) * LATENCY_SECONDS["network"]
+    tree = 2 * group.ranks.bit_length() * LATENCY_SECONDS[group.scope]
+    return (min(ring, tree) if kind == "all-reduce" else ring) / 2
 
 
 def with_communication(time: StepTime, tally: Tally, cluster: Cluster, sizes: Mapping[str, int]) -> StepTime:

@@ -25,8 +25,21 @@ CONVENTIONS = {
     "Megatron-Bridge": Convention("6 (N - E) + 6 A T", "Megatron-Bridge: causal attention halved", 6, 6, 6),
 }
 
+HARDWARE_CONVENTIONS = {
+    "Megatron": Convention("8 N - 2 E + 16 A T", "Megatron-LM in 2021, BLOOM: blocks run forward again", 8, 2, 16),
+}
+"""What a device executes where all blocks are recomputed; they are no measure of what the model needs."""
+
+RECOMPUTED = 4 / 3
+"""Hardware FLOPs over model FLOPs as llm-foundry's HFU has it, where all blocks are recomputed."""
+
 
 def flops_per_token(name: str, *, parameters: int, embedding: int, attention_width: int, context: int) -> int:
     """FLOPs of forward and backward for one token, by a convention's formula."""
-    rule = CONVENTIONS[name]
+    rule = (CONVENTIONS | HARDWARE_CONVENTIONS)[name]
     return rule.parameters * parameters - rule.embedding * embedding + rule.attention * attention_width * context
+
+
+def utilisation(flops_per_token: float, *, tokens_per_second: float, peak_flops: float) -> float:
+    """The share of one device's peak: an MFU by model FLOPs, an HFU by hardware FLOPs."""
+    return flops_per_token * tokens_per_second / peak_flops

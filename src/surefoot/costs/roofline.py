@@ -1,8 +1,9 @@
 """Roofline: seconds of each operator on a device, from its FLOPs, the bytes it moves and what a launch costs.
 
 An operator takes as long as the slowest of the three: its FLOPs at the rate that matrix products really reach, its
-bytes at the rate that memory really gives, or the shortest time that a kernel can take. What a device reaches stands
-apart from what its datasheet promises.
+bytes at the rate that memory really gives, or the shortest time that a kernel can take. A matrix product on a GPU takes
+the first two together: a multiprocessor loads its first operands and writes its tile while it computes nothing. What a
+device reaches stands apart from what its datasheet promises.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from surefoot.costs.attention import attention_share
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Datasheet, datasheet, known_devices
 from surefoot.records.step_time import StepTime
@@ -21,7 +23,7 @@ MEMORY_SHARE = 0.85
 """Of a datasheet's memory bandwidth that large elementwise kernels reach. Assumed."""
 
 ATTENTION_SHARE = 0.7
-"""Of the rate of large matrix products that fused attention reaches. Assumed."""
+"""Of the rate of large matrix products that fused attention reaches, where nothing is published. Assumed."""
 
 KERNEL_SECONDS = 4e-6
 """The shortest time from one kernel to the next. Assumed."""
@@ -30,11 +32,16 @@ TILE = 128
 """Rows and columns of a result that one multiprocessor computes at once."""
 
 
+FILL = 128
+"""Terms of each sum that a tile could add up while its first operands come in: three or four loads of 32. Assumed."""
+
+
 @dataclass(frozen=True)
 class Ceilings:
     """What a device reaches: FLOP/s of large matrix products by number format, bytes per second, seconds of a kernel.
 
-    With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did.
+    With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did, and its bytes
+    take their time beside its FLOPs.
     """
 
     flops: dict[str, float]
@@ -45,30 +52,33 @@ class Ceilings:
     assumptions: tuple[str, ...] = field(default=())
 
 
-def ceilings_of(sheet: Datasheet) -> Ceilings:
-    """What a device of this datasheet is taken to reach."""
+def ceilings_of(sheet: Datasheet, *, attention: str = "") -> Ceilings:
+    """What a device of this datasheet is taken to reach; `attention` names the kernel, if not the one torch takes."""
     if not sheet.memory_bandwidth or not sheet.dense_flops:
         raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth: no time follows")
-    share = reached_share(sheet)
-    where = "as measured" if _measured_share(sheet) else "the median of the devices that were measured"
+    share, where = reached_share(sheet)
+    attends = (attention_share(sheet, attention) or ATTENTION_SHARE * share) / share
     return Ceilings(
         {name: share * peak for name, peak in sheet.dense_flops.items()},
         MEMORY_SHARE * sheet.memory_bandwidth,
+        attention_share=attends,
         processors=sheet.processors,
         assumptions=(
-            f"matrix products reach {share:.0%} of the datasheet's peak, {where}; "
-            f"attention {ATTENTION_SHARE:.0%} of that",
+            f"matrix products reach {share:.0%} of the datasheet's peak, {where}; attention {attends * share:.0%}",
             f"other operators reach {MEMORY_SHARE:.0%} of its memory bandwidth; a kernel takes at least "
             f"{KERNEL_SECONDS * 1e6:.0f} us",
         ),
     )
 
 
-def reached_share(sheet: Datasheet) -> float:
-    """Of the dense peak, by large matrix products in bf16: as measured, else the median of what was measured."""
-    return _measured_share(sheet) or statistics.median(
-        share for share in map(_measured_share, map(datasheet, known_devices())) if share
-    )
+def reached_share(sheet: Datasheet) -> tuple[float, str]:
+    """Of the dense peak, by large matrix products in bf16, and how that is known."""
+    if sheet.achievable_share:
+        return sheet.achievable_share, "as in published training runs"
+    if measured := _measured_share(sheet):
+        return measured, "as measured"
+    others = [share for share in map(_measured_share, map(datasheet, known_devices())) if share]
+    return statistics.median(others), "the median of the devices that were measured"
 
 
 def _measured_share(sheet: Datasheet) -> float:
@@ -83,6 +93,8 @@ def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
         peak *= ceilings.attention_share
     compute = work.flops / (peak * _filled(work.shape, ceilings.processors))
     memory = work.bytes_moved / ceilings.memory_bandwidth
+    if work.shape and ceilings.processors:
+        compute += memory
     slowest = max(compute, memory, ceilings.kernel_seconds)
     bound = "compute" if slowest == compute else "memory" if slowest == memory else "overhead"
     return slowest, bound
@@ -116,14 +128,17 @@ def measured_time(works: Iterable[Work], call_seconds: Mapping[str, float], kern
 
 
 def _filled(shape: tuple[int, ...], processors: int) -> float:
-    """The share of the last wave's work that is asked for: tiles hang over the edges, and waves are not full."""
+    """The share of all multiprocessors' time that is asked for.
+
+    Tiles hang over the edges, the last wave of them is not full, and each waits for its first operands.
+    """
     if not shape or not processors:
         return 1.0
-    many, rows, columns, _ = shape
+    many, rows, columns, terms = shape
     down, across = math.ceil(rows / TILE), math.ceil(columns / TILE)
     tiles = many * down * across
     waves = math.ceil(tiles / processors)
-    return (many * rows * columns) / (waves * processors * TILE * TILE)
+    return (many * rows * columns) / (waves * processors * TILE * TILE) * terms / (terms + FILL)
 
 
 def step_time(works: Iterable[Work], ceilings: Ceilings, *, flops: float = 0, peak_flops: float = 0) -> StepTime:

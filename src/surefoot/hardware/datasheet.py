@@ -24,8 +24,9 @@ class Price:
 class Datasheet:
     """Dense peaks in FLOP/s by number format, never the sparse ones; memory in bytes as the vendor labels it.
 
-    `reached_flops` is the fastest matrix product that somebody measured. `usable_bytes` is what CUDA reports as the
-    device's total. Bandwidths are in bytes per second: of the memory, of the `link` to other devices of a node (one
+    `reached_flops` is the fastest matrix product that somebody measured; `achievable_share` of the dense peak is what
+    matrix products reach while a model is trained, hour after hour. `usable_bytes` is what CUDA reports as the device's
+    total. Bandwidths are in bytes per second: of the memory, of the `link` to other devices of a node (one
     way, all its lanes), of the bus to the host (one way). A number that no source states, or on which sources differ,
     is 0 or missing.
     """
@@ -39,6 +40,7 @@ class Datasheet:
     usable_bytes: int = 0
     compute_capability: str = ""
     reached_flops: dict[str, float] | None = None
+    achievable_share: float = 0
     memory_bandwidth: float = 0
     link: str = ""
     link_bandwidth: float = 0

@@ -48,10 +48,10 @@ class Journal:
     def enter(self, segment: Segment) -> None:
         self.entries.append(Entry(("enter", segment)))
 
-    def book(self, size: int, account: str, module: str, operator: str, tensor: str) -> Noted:
+    def book(self, size: int, account: str, module: str, operator: str, tensor: str, stream: int = 0) -> Noted:
         pattern, block = self._split(module)
         shape, sizes = _shape(tensor)
-        words = ("book", account, pattern, operator, shape)
+        words = ("book", account, pattern, operator, shape, stream)
         self.entries.append(Entry(words, (size, *sizes), block))
         self._kinds[words] += 1
         return Noted((words,), (self._kinds[words],), len(self.entries) - 1)
@@ -131,9 +131,10 @@ def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator
     for words, sizes, numbers in entries:
         kind = words[0]
         if kind == "book":
-            _, account, pattern, operator, shape = words
+            _, account, pattern, operator, shape, stream = words
             tensor = filled(shape, sizes[1:])
-            booked[words].append(memory.book(sizes[0], account, filled(pattern, numbers), operator, tensor))
+            module = filled(pattern, numbers)
+            booked[words].append(memory.book(sizes[0], account, module, operator, tensor, stream))
         elif kind == "free":
             memory.free(_storage(words[1:], numbers, booked, storages))
         elif kind == "settle":

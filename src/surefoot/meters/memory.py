@@ -55,6 +55,8 @@ class MemoryMeter(Meter):
         self._purposes: dict[int, tuple[str, str, str]] = {}
         """Of every followed storage: account, module and tensor as they were last known."""
         self._weak: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._streams = {torch.cpu.current_stream(): 0}
+        """Streams in the order of their first use; the first is that of the computation."""
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         outside_step = self.phases.now().name in ("init", "load", "between")
@@ -109,7 +111,8 @@ class MemoryMeter(Meter):
         if storage.nbytes():
             self.phases.now()
             account, module, tensor = self._purposes.get(key, ("temporary", self.phases.module(), ""))
-            self.follow(storage, self.book.book(storage.nbytes(), account, module, "resize_", tensor))
+            booked = self.book.book(storage.nbytes(), account, module, "resize_", tensor, self._stream())
+            self.follow(storage, booked)
 
     def followed(self) -> list[tuple[torch.UntypedStorage, Booking | Noted]]:
         """The storages that are booked now, and their bookings."""
@@ -165,10 +168,13 @@ class MemoryMeter(Meter):
             return booking
         module, _ = self.phases.module(), self.phases.now()
         named = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        booking = self.book.book(storage.nbytes(), account, module, operator, named)
+        booking = self.book.book(storage.nbytes(), account, module, operator, named, self._stream())
         self.follow(storage, booking)
         self._purposes[id(storage)] = account, module, named
         return booking
+
+    def _stream(self) -> int:
+        return self._streams.setdefault(torch.cpu.current_stream(), len(self._streams))
 
     def _gone(self, key: int) -> None:
         self._purposes.pop(key, None)

@@ -17,13 +17,17 @@ MOMENTS = 100
 
 
 class Booking:
-    """One storage: its bytes, its account, the module and operator that made it, and for which tensor."""
+    """One storage: its bytes, its account, the module and operator that made it, for which tensor, in which stream."""
 
-    __slots__ = ("account", "born", "live", "module", "number", "operator", "outlived", "size", "tensor")
+    __slots__ = ("account", "born", "live", "module", "number", "operator", "outlived", "size", "stream", "tensor")
 
-    def __init__(self, size: int, account: str, module: str, operator: str, tensor: str, born: Segment) -> None:
+    def __init__(
+        self, size: int, account: str, module: str, operator: str, tensor: str, born: Segment, stream: int = 0
+    ) -> None:
         self.size, self.account, self.module, self.operator = size, account, module, operator
         self.tensor, self.born, self.live, self.number = tensor, born, True, 0
+        self.stream = stream
+        """0 is that of the computation; a GPU's allocator keeps blocks of different streams apart."""
         self.outlived = 0
         """How many steps after its own it has outlived."""
 
@@ -55,11 +59,11 @@ class MemoryBook:
         self._segment = segment
         self._events.append((None, segment, ""))
 
-    def book(self, size: int, account: str, module: str, operator: str, tensor: str) -> Booking:
+    def book(self, size: int, account: str, module: str, operator: str, tensor: str, stream: int = 0) -> Booking:
         """A storage is there from now on."""
         if self._freed:
             self._tell_freed()
-        booking = Booking(size, account, module, operator, tensor, self._segment)
+        booking = Booking(size, account, module, operator, tensor, self._segment, stream)
         booking.number = next(self._numbers)
         self._live[booking] = None
         self._events.append((booking, self._segment, operator))

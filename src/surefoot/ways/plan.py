@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from torch.nn import Embedding
 
 from surefoot.call_times import CallTimes
-from surefoot.costs.collectives import with_communication
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.costs.roofline import ceilings_of, measured_time, step_time
 from surefoot.costs.run_cost import run_cost
+from surefoot.costs.timing import time_on
 from surefoot.costs.unroll import Irregular
 from surefoot.errors import WorldError
 from surefoot.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
@@ -109,15 +109,10 @@ def _peak(sheet: Datasheet, recipe: Recipe) -> float:
 
 
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
-    """Of a steady step: what one rank computes, and the communication that this does not hide."""
-    tally, layout = traced.steady.tally, traced.step.layout
-    flops = tally.total("flops") - tally.total("flops/recompute")
-    ceilings, peak = ceilings_of(machines.device), _peak(machines.device, recipe)
-    time = step_time(traced.steady.work, ceilings, flops=flops, peak_flops=peak)
-    if layout.ranks == 1:
-        return time
+    """Of a steady step."""
+    layout = traced.step.layout
     sizes = {"tp": layout.tp, "dp_shard": layout.dp_shard, "dp_replicate": layout.dp_replicate}
-    return with_communication(time, tally, machines, sizes)
+    return time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
 
 
 def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, tokens: int) -> RunCost | None:
