@@ -3,11 +3,13 @@
 The machine is measured once (`surefoot hardware measure`); then each case, in a process of its own, is predicted in
 three ways and run: FLOPs over the rate of the fastest matrix product; the roofline of what was measured (`surefoot plan
 --on here`); and each distinct operator call timed (`surefoot plan --measure`). Nothing of a case is known before its
-prediction is made. The step is timed on batches that are there already; beside its median stands its own spread, half
-of what lies between the 10th and the 90th of a hundred steps. Of the models of `time_cases.py`, the held-out ones make
-the result.
+prediction is made, and nothing is fitted to it. Steps are timed on batches that are there already; beside their median
+stands their own spread, half of what lies between the 10th and the 90th of a hundred. A machine's pace drifts within
+minutes, so `--measure` and the steps take turns: two predictions, whose mean counts, and steps after each.
 
-    python bench/plan_time.py [--quick] [--cpu] [--markdown] [CASE ...]
+The models of `time_cases.py` that are held out are run; with `--tuning`, those on which choices were made.
+
+    python bench/plan_time.py [--quick] [--tuning] [--cpu] [--markdown] [CASE ...]
 
 With `--cpu`, one thread and its processor seconds are counted everywhere instead: for a machine that others use too.
 """
@@ -30,7 +32,8 @@ from typing import Any
 from time_cases import HELD_OUT, SETTINGS, TUNING
 
 QUICK = ("resnet/fp32", "lstm/bf16-mixed", "gpt_sdpa/bf16-mixed")
-WARM_STEPS, LEAST_STEPS, MOST_STEPS, SECONDS = 3, 12, 60, 3.0
+TURNS = 2
+WARM_STEPS, LEAST_STEPS, MOST_STEPS, SECONDS = 3, 8, 40, 2.0
 WAYS = {"flops_only": "FLOPs only", "roofline": "roofline", "measured": "--measure"}
 
 
@@ -39,7 +42,8 @@ def main() -> None:
     if options.case:
         print(json.dumps(_case(options.case, _clock(options.cpu))))
         return
-    cases = options.cases or (QUICK if options.quick else [f"{m}/{s}" for m in (*TUNING, *HELD_OUT) for s in SETTINGS])
+    models = TUNING if options.tuning else HELD_OUT
+    cases = options.cases or (QUICK if options.quick else [f"{model}/{way}" for model in models for way in SETTINGS])
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": folder, **({"OMP_NUM_THREADS": "1"} if options.cpu else {})}
         sheet = _run("--calibrate", cpu=options.cpu, environment=environment)
@@ -64,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="such as vit/fp32; all, if none is named")
     parser.add_argument("--quick", action="store_true", help="three cases")
+    parser.add_argument("--tuning", action="store_true", help="the models on which choices were made")
     parser.add_argument("--cpu", action="store_true", help="processor seconds of one thread instead of wall seconds")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/hardware.md")
     parser.add_argument("--out", type=Path, default=Path("plan_time.json"), help="where the record goes")
@@ -105,11 +110,18 @@ def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
     from surefoot import plan
 
     recipe = case_recipe(case)
-    measured = plan(recipe, measure=True, clock=clock).time
     roofline = plan(recipe, on="here").time
-    steps = sorted(_steps(recipe, clock))
+    measured, steps = [], []
+    for _ in range(TURNS):
+        measured.append(plan(recipe, measure=True, clock=clock).time)
+        steps += _steps(recipe, clock)
+    steps.sort()
     low, middle, high = (steps[round(share * (len(steps) - 1))] for share in (0.1, 0.5, 0.9))
-    predicted = {"flops_only": roofline.flops_only_seconds, "roofline": roofline.seconds, "measured": measured.seconds}
+    predicted = {
+        "flops_only": roofline.flops_only_seconds,
+        "roofline": roofline.seconds,
+        "measured": statistics.mean(each.seconds for each in measured),
+    }
     return {
         "case": case,
         "held_out": model_of(case) in HELD_OUT,
@@ -118,7 +130,8 @@ def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
         "spread_pct": 50 * (high - low) / middle,
         "predicted": predicted,
         "error_pct": {way: 100 * (seconds / middle - 1) for way, seconds in predicted.items()},
-        "phases": measured.phases,
+        "turns": [each.seconds for each in measured],
+        "phases": measured[-1].phases,
     }
 
 

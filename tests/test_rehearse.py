@@ -12,7 +12,7 @@ from surefoot.errors import UnknownDevice, WorldError
 from surefoot.hardware import Datasheet
 from surefoot.hardware.here import keep_here
 from surefoot.meters.script import Call, Freed
-from surefoot.rehearse import ROUNDS, Rehearsal, rehearse
+from surefoot.rehearse import Rehearsal, rehearse
 from surefoot.trace import Tracing
 
 BLOCKS = 6
@@ -54,7 +54,7 @@ def measured_machine(tmp_path, monkeypatch):
             "here",
             "",
             {},
-            1,
+            1 << 30,
             ("a test",),
             reached_flops={"fp32": 1e9, "bf16": 4e9},
             memory_bandwidth=1e9,
@@ -111,7 +111,7 @@ def test_a_rehearsal_holds_what_the_step_holds_and_no_more():
 
 def test_a_larger_model_takes_longer():
     def seconds(width):
-        timed = rehearse(script_of(blocks(width)), clock=time.process_time, rounds=4)
+        timed = rehearse(script_of(blocks(width)), clock=time.process_time)
         return sum(each.calls * each.seconds for each in timed)
 
     assert seconds(512) > 2 * seconds(8)
@@ -171,6 +171,12 @@ def test_a_roofline_of_this_machine_is_a_plan_on_here():
         plan(load_recipe("regression"), on="here", measure=True)
 
 
+@pytest.mark.usefixtures("measured_machine")
+def test_a_step_that_does_not_fit_this_machine_is_not_rehearsed():
+    with pytest.raises(WorldError, match=r"a step takes 1\.\d+ GiB and this machine has 1\.00 GiB"):
+        plan(blocks(width=6000), measure=True)
+
+
 def test_a_machine_that_was_not_measured_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(UnknownDevice, match="surefoot hardware measure"):
@@ -187,4 +193,4 @@ def test_the_first_round_does_not_count():
     clock = Ticks()
     Rehearsal(script, clock=clock).go_through()
     first = clock.looks // 2
-    assert {each.seconds for each in rehearse(script, clock=Slow(), rounds=ROUNDS)} == {1.0}
+    assert {each.seconds for each in rehearse(script, clock=Slow())} == {1.0}

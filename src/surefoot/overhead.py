@@ -26,7 +26,7 @@ def call_seconds(*, clock: Callable[[], float]) -> dict[str, float]:
     with Tracing(recipe, script=True) as tracing:
         traced = tracing.build()
         tracing.run(traced)
-    timed = rehearse(traced.script, clock=clock, rounds=STEPS)
+    timed = rehearse(traced.script, clock=clock)
     taken = _taken(recipe, clock)
     alone, calls = _by_phase(timed)
     return {phase: (taken[phase] - alone[phase]) / calls[phase] for phase in taken}

@@ -20,8 +20,8 @@ from surefoot.meters.script import Call, Freed, Operand, Script
 from surefoot.records.timed import Timed
 from surefoot.trees import tensors_in
 
-ROUNDS = 9
-"""How often a script is gone through. The first round does not count: libraries prepare themselves in it."""
+SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 3.0, 9, 60
+"""How long a script is gone through, and how often; the first round does not count, as libraries prepare themselves."""
 
 WARM_BYTES = 4 << 20
 """What a core's own cache remembers, generously: calls are run before a timed one until they have touched so much."""
@@ -82,13 +82,13 @@ class Rehearsal:
             began = self.clock()
             try:
                 out = call.func(*args, **kwargs)
-            except RuntimeError:  # noise does not suit this operator
+            except (RuntimeError, IndexError):  # noise does not suit this operator
                 self._make(call)
                 return
             seconds = self.clock() - began
         if timed:
             self._seconds[call.place].append(seconds)
-        for operand, tensor in zip(call.results, tensors_in(out), strict=True):
+        for operand, tensor in zip(call.results, tensors_in(out), strict=False):
             storage = tensor.untyped_storage()
             if operand.storage not in self._live and storage.nbytes() == operand.storage_bytes:
                 self._fill(storage, operand.dtype)
@@ -126,12 +126,13 @@ class Rehearsal:
         numbers[whole:].copy_(self._noise[dtype][: numbers.numel() - whole])
 
 
-def rehearse(script: Script | None, *, clock: Callable[[], float], rounds: int = ROUNDS) -> tuple[Timed, ...]:
+def rehearse(script: Script | None, *, clock: Callable[[], float]) -> tuple[Timed, ...]:
     """The calls of a script's last step by place, with the seconds of one of each."""
     if script is None:
         raise ValueError("the trace was made without a script")
     rehearsal = Rehearsal(script, clock=clock)
-    for _ in range(rounds):
+    began = clock()
+    while rehearsal.rounds < LEAST_ROUNDS or (rehearsal.rounds < MOST_ROUNDS and clock() - began < SECONDS):
         rehearsal.go_through()
     return rehearsal.timed()
 

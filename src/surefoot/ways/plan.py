@@ -129,7 +129,13 @@ def _flops(traced: Trace) -> int:
 
 
 def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[[], float]) -> StepTime:
-    """Of a steady step on this machine, each distinct call timed."""
+    """Of a steady step on this machine, each distinct call timed; what is live in the step is live meanwhile."""
+    needed = traced.steady.peak.peak_bytes
+    if needed > sheet.memory_bytes:
+        raise WorldError(
+            f"a step takes {bytes_text(needed)} and this machine has {bytes_text(sheet.memory_bytes)}: its operators "
+            "cannot be timed here; --on here predicts its time from what was measured"
+        )
     timed = rehearse(traced.script, clock=clock)
     return rehearsed_time(timed, sheet.call_seconds or {}, flops=_flops(traced), peak_flops=_peak(sheet, recipe))
 
