@@ -88,14 +88,16 @@ def plan(
     on: Annotated[
         str | None,
         typer.Option(
-            "--on", metavar="GPUS", help="plan for h100-sxm, for one of 8xh100-sxm, or of 4xcpu; none is needed"
+            "--on",
+            metavar="GPUS",
+            help="plan for h100-sxm, for one of 8xh100-sxm or 4xcpu, or for `here`; no GPU is needed",
         ),
     ] = None,
     reuse: Annotated[
         bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
     ] = True,
     measure: Annotated[
-        bool, typer.Option("--measure", help="time each distinct operator once on this machine, for the step's time")
+        bool, typer.Option("--measure", help="time each distinct operator call on this machine, for the step's time")
     ] = False,
     json: JsonOption = False,
 ) -> None:

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.call_times import CallTimes
 from surefoot.costs.caching_allocator import Follower
 from surefoot.data.batches import batches_of
 from surefoot.gpu.target import Gpu
 from surefoot.meters.books import Books
+from surefoot.meters.script import Script
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.usage import Usage
@@ -36,6 +36,8 @@ class Trace:
     steady: Usage = Usage()
     evaluate: Usage = Usage()
     resume: Usage = Usage()
+    script: Script | None = None
+    """Of the steps, where it was asked for."""
     attention: tuple[tuple[int, ...], ...] = ()
     allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -60,13 +62,16 @@ class Tracing:
         *,
         ranks: int = 1,
         work: bool = False,
-        times: CallTimes | None = None,
+        script: bool = False,
     ) -> None:
         self.recipe, self.work = recipe, work
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.kernels = self.world.kernels
         self.repeats = Repeats([])
-        self.books = Books(kernels=self.kernels, work=work, times=times)
+        self.books = Books(kernels=self.kernels, work=work)
+        self.script = Script(self.books.phases) if script else None
+        if self.script is not None:
+            self.books.beside(self.script)
         self._followers = {kind: _following(kind) for kind in ("classic", "expandable")}
         self._entered = ExitStack()
 
@@ -108,6 +113,7 @@ class Tracing:
             step(next(loaded))
             step(next(loaded))
             made.first, made.steady = books.steps
+            made.script = self.script
             made.choices = step.choices()  # a budget for recomputation is settled by now
             made.attention = books.flops.attention
             books.close()  # the gradients of the last step are gone by now
