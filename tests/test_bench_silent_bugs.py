@@ -14,25 +14,23 @@ with pytest.MonkeyPatch.context() as patched:
     from bugs.expected import EXPECTED, MINOR, detected
     from bugs.forks import Forks, loaded_by
     from bugs.programs import programs
-    from bugs.split import base_held_out
+    from bugs.split import HELD_OUT, folder
     from bugs.verify import planted
 
 
 def test_bases_lie_on_the_side_that_their_names_give():
     sides = {path.stem: path.parent.name for path in (BENCH / "bugs").glob("*/*.py")}
     assert sides
-    assert sides == {base: "held_out" if base_held_out(base) else "tuning" for base in sides}
+    assert sides == {base: folder(base) for base in sides}
+    assert len(set(HELD_OUT)) == len(HELD_OUT)
 
 
-def test_counts_hold_and_a_third_is_held_out():
+def test_counts_of_bugs_and_of_programs_hold():
     buggy = [program for program in programs() if program.bug]
     clean = [program for program in programs() if not program.bug]
     assert len({program.bug for program in buggy}) >= 70
     assert len(buggy) >= 400
     assert len(clean) >= 150
-    for some in (buggy, clean):
-        assert sum(program.held_out for program in some) * 3 >= len(some)
-    assert any(program.held_out and not base_held_out(program.base) for program in buggy), "no bug is held out"
 
 
 def test_every_program_compiles_and_differs_from_what_it_was_made_of():
