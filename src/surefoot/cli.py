@@ -284,7 +284,7 @@ def profile(
         typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="keep the profile in this run directory, for a report")
+        Path | None, typer.Option("--run", "--dir", metavar="DIR", help="keep the profile in this run directory")
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="keep the trace, for Perfetto or chrome://tracing")
@@ -372,7 +372,8 @@ def watch(
         typer.Option("--check-all", help="check every step, not the first hundred; costs a few percent of the time"),
     ] = False,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="keep what was seen in this directory, for a report")
+        Path | None,
+        typer.Option("--run", "--dir", metavar="DIR", help="keep a run directory, for a report; torchrun needs --dir"),
     ] = None,
     allow: AllowOption = None,
     sarif: SarifOption = None,
@@ -387,12 +388,8 @@ def watch(
     from surefoot.watch import watch_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
-        record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or ())
+        record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or (), keep=run)
     _keep_sarif(record.findings, sarif)
-    if run is not None:
-        from surefoot.records.watched import write_watched
-
-        write_watched(run, record)
     _show(record, watched_text, json=json)
     raise typer.Exit(1 if record.findings.errors else 0)
 

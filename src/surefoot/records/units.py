@@ -49,7 +49,7 @@ def seconds_text(amount: float) -> str:
 
 def amount_text(amount: float, unit: str) -> str:
     """An amount in its unit, by the unit's own rule."""
-    rules = {"bytes": bytes_text, "FLOP": flops_text, "seconds": seconds_text}
+    rules = {"bytes": bytes_text, "FLOP": flops_text, "seconds": seconds_text, "dollars": "{:,.2f} dollars".format}
     return rules[unit](amount) if unit in rules else f"{count_text(amount)} {unit}"
 
 

@@ -34,6 +34,11 @@ class Watched:
     """What a step waited for its loaders; None where no `DataLoader` was seen."""
     clock: Tally = Tally()
 
+    @property
+    def tally(self) -> Tally:
+        """Everything measured of the last booked step, and the mean seconds by phase of those that were not booked."""
+        return (Tally() if self.steady is None else self.steady.tally) + self.clock
+
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
         from surefoot.records.html import watched_table

@@ -10,7 +10,7 @@ def title(name: str, knobs: dict[str, str | int | float | bool | None], about: s
     lines = Table.grid(padding=(0, 2))
     settings = Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim")
     lines.add_row(Text(name, style="bold"), Text(about) if about else settings)
-    if about:
+    if about and knobs:
         lines.add_row("", settings)
     return lines
 

@@ -155,11 +155,21 @@ def comparison_text(found: Comparison) -> RenderableType:
 
 def ledger_text(ledger: Ledger) -> RenderableType:
     """Account, predicted, measured, difference; below it, where differences come from."""
+    if all(entry.predicted is None for entry in ledger.entries):
+        return _one_side(ledger)
     table = table_of("account", "predicted", "measured", "difference")
     for entry in ledger.entries:
         table.add_row(entry.account, *_sides(entry), _difference_text(entry))
     told = [(entry.account, "; ".join(filter(None, (entry.attribution, entry.cause)))) for entry in ledger.entries]
     return Group(table, *(Text(f"{account}: {why}", style="yellow") for account, why in told if why))
+
+
+def _one_side(ledger: Ledger) -> RenderableType:
+    """Of what nobody has planned."""
+    table = table_of("account", "measured")
+    for entry in ledger.entries:
+        table.add_row(entry.account, _sides(entry)[1])
+    return table
 
 
 def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
@@ -192,9 +202,9 @@ def run_text(run: Run) -> RenderableType:
     for row in _spread(run.rows(), 12):
         table.add_row(
             str(row.step),
-            f"{row.loss:.4f}",
+            _or_dash(row.loss, ".4f"),
             "-" if row.evaluation_loss is None else held_out_text(run, row.evaluation_loss),
-            f"{row.grad_norm:.3f}",
+            _or_dash(row.grad_norm, ".3f"),
             f"{row.lr:.3g}",
             f"{row.tokens / row.seconds:,.0f}",
             f"{row.data_seconds / row.seconds:.0%}",
@@ -214,6 +224,10 @@ def run_text(run: Run) -> RenderableType:
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),
     )
+
+
+def _or_dash(number: float | None, form: str) -> str:
+    return "-" if number is None else format(number, form)
 
 
 def export_text(export: Export) -> RenderableType:
