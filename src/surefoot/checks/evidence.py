@@ -19,12 +19,14 @@ class Parameter:
     optimized: bool
     """An optimizer holds it."""
     executed: bool = False
-    """Its module ran, with gradients on, in a forward whose model was updated."""
+    """Its module ran in a forward of its model that was called with gradients on."""
     in_loss: bool | None = None
     """Disturbing it changes what the loss was made from; None where that was not tried."""
     elements: int = 0
     only_in: str = ""
     """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
+    moved: bool = False
+    """It changed although no backward reached it: somebody moved it by hand."""
 
 
 @dataclass(slots=True)
@@ -290,6 +292,8 @@ class Samples:
     """Evaluation reads the same data set, whose samples are random."""
     shared_with_evaluation: float = 0.0
     """The share of evaluation samples that occur in training."""
+    commonest_label: float | None = None
+    """The share of the label that most samples have; None where samples have no labels."""
     sorted_labels: int = 0
     """The number of classes in a data set that is read in the order of its labels."""
 
@@ -308,6 +312,8 @@ class Inputs:
     image: bool
     zero_interleaved: bool = False
     """Every second token is zero, and only those."""
+    size: float = 0.0
+    """The root mean square of the feature that has the largest."""
 
 
 @dataclass(slots=True)
@@ -338,11 +344,15 @@ class Probe:
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0
     padding: float = 0.0
+    inverted_mask: bool = False
+    """The mask keeps the padding, and the model sees that and not the text."""
     other_samples: float = 0.0
     relational: bool = False
     """Inputs relate samples to each other, as a graph's edges do."""
     documents: float = 0.0
     ignores_input: bool = False
+    constant_input: bool = False
+    """Every input is one number over and over."""
     random_in_evaluation: str = ""
     """The dropout that stays on in evaluation mode."""
     softmax_over_batch: str = ""
@@ -416,15 +426,6 @@ class Recomputation:
 
 
 @dataclass(slots=True)
-class CustomBackward:
-    """A custom autograd function whose backward does not fit its forward."""
-
-    function: str
-    where: str
-    error: float
-
-
-@dataclass(slots=True)
 class Ranks:
     """What several ranks saw of the same steps."""
 
@@ -470,7 +471,6 @@ class Evidence:
     scaling: Scaling | None = None
     files: tuple[File, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()
-    custom_backwards: tuple[CustomBackward, ...] = ()
     ranks: Ranks | None = None
     kept_graphs: int = 0
     """Back-propagated graphs of steps long past that still exist."""
