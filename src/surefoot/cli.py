@@ -247,7 +247,7 @@ def train(
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
-    planned = _planned(loaded) if plan and _rank() == 0 else None
+    planned = _planned(loaded, run, anew=accept_change) if plan and _rank() == 0 else None
     console = Console(stderr=json, quiet=_rank() > 0)
     with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
@@ -262,12 +262,19 @@ def train(
         raise typer.Exit(RESUMABLE)
 
 
-def _planned(recipe: Recipe) -> Plan | None:
-    """The plan of one of torchrun's ranks, or none and why: a run does not depend on its prediction."""
+def _planned(recipe: Recipe, run: Path | None, *, anew: bool) -> Plan | None:
+    """The plan of one of torchrun's ranks, or none and why: a run does not depend on its prediction.
+
+    A run that goes on as it was, after a crash for one, keeps the plan it has.
+    """
+    from surefoot.records.plan import read_plan
     from surefoot.ways.plan import plan as way
 
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     try:
+        kept = None if run is None or anew else read_plan(run)
+        if kept is not None and (kept.ranks, kept.knobs) == (ranks, dict(recipe.knobs)):
+            return kept
         return way(recipe, on=f"{ranks}xcpu" if ranks > 1 else None)
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)

@@ -83,6 +83,11 @@ class Job:
                 found[int(place[1])] = child
         return [found[rank] for rank in sorted(found)]
 
+    def workers(self) -> list[int]:
+        """The processes that read data for rank 1; whichever thread has started them, they are its children."""
+        tasks = Path(f"/proc/{self.ranks()[1]}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
     def end(self) -> int:
         return self.process.wait(300)
 
@@ -124,6 +129,18 @@ def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
     assert found.starts >= 2
     assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
     assert [row.samples for row in found.rows()] == [row.samples for row in expected.rows()]
+    assert found.weights.read_bytes() == expected.weights.read_bytes()
+
+
+def test_a_data_worker_that_is_killed_ends_its_rank_aloud_and_costs_no_bit(start):
+    whole = start("dp_replicate=2", "max_steps=24", folder="whole")
+    job = start("dp_replicate=2", "max_steps=24", "workers=1", folder="killed").after(5)
+    os.kill(job.workers()[0], signal.SIGKILL)
+    assert (whole.end(), job.end()) == (0, 0), job.said.read_text()
+    assert re.search(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)", job.said.read_text())
+    expected, found = surefoot.read_run(whole.run), surefoot.read_run(job.run)
+    assert found.starts == 2
+    assert [(row.loss, row.samples) for row in found.rows()] == [(row.loss, row.samples) for row in expected.rows()]
     assert found.weights.read_bytes() == expected.weights.read_bytes()
 
 
