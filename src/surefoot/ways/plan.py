@@ -21,6 +21,7 @@ from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
 from surefoot.records.units import bytes_text
 from surefoot.reuse import FEWEST, run_few
+from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.trace import Trace, Tracing
 from surefoot.utilisation import FORMATS
 
@@ -37,9 +38,10 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: 
     times = CallTimes() if measure else None
     if times is not None and on is not None:
         raise WorldError("--measure times this machine, --on plans for another: one of them")
+    recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = recipe.data()
     traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, ranks, reuse and not measure, times)
-    tokens = recipe.global_batch_tokens or traced.step.layout.data_ranks * recipe.tokens_per_step
+    tokens = recipe.tokens_per_step
     time = cost = None
     if times is not None:
         time = measured_time(traced.steady.work, times.seconds, here().kernel_seconds)
