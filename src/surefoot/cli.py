@@ -1,8 +1,7 @@
-"""surefoot plan | check | train | profile | export | watch | report: with cli_data, cli_hardware, all that prints."""
+"""surefoot check | train | profile | export | watch | report; with cli_plan, cli_data, cli_hardware all that prints."""
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -13,6 +12,12 @@ from rich.console import Console
 
 from surefoot.cli_data import app as data_app
 from surefoot.cli_hardware import app as hardware_app
+from surefoot.cli_parts import JsonOption, KnobsArgument, load_other
+from surefoot.cli_parts import goes_with as _goes_with
+from surefoot.cli_parts import load as _load
+from surefoot.cli_parts import rank as _rank
+from surefoot.cli_parts import show as _show
+from surefoot.cli_plan import plan as plan_command
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
 
@@ -38,16 +43,12 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.add_typer(hardware_app, name="hardware")
+app.command()(plan_command)
 
 RecipeArgument = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
 ]
-KnobsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
 ]
@@ -73,50 +74,6 @@ def surefoot(
 
     A training step is written once, in plain PyTorch, and run five ways: plan, check, train, profile, export.
     """
-
-
-@app.command()
-def plan(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
-    ] = None,
-    knobs: KnobsArgument = None,
-    hf: Annotated[
-        Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on",
-            metavar="GPUS",
-            help="plan for h100-sxm, for one of 8xh100-sxm or 4xcpu, or for `here`; no GPU is needed",
-        ),
-    ] = None,
-    reuse: Annotated[
-        bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
-    ] = True,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="time each distinct operator call on this machine, for the step's time")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Memory, FLOPs and time of a step, by account and module, without running it.
-
-    The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
-    planned on it. Example: `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
-    """
-    if hf is not None:
-        loaded = _load("hf", [f"config={hf}", *([recipe] if recipe else []), *(knobs or ())])
-    elif recipe is None:
-        raise RecipeError("plan what? name a recipe, or a folder with --hf")
-    else:
-        loaded = _load(recipe, knobs)
-    from surefoot.reports.text import plan_text
-    from surefoot.ways.plan import plan as way
-
-    record = way(loaded, on=on, reuse=reuse, measure=measure)
-    _show(record, plan_text, json=json)
 
 
 @app.command()
@@ -340,8 +297,7 @@ def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str,
         kept = read_profile(Path(against)) or read_run(against)
         other = make_recipe(kept.target, kept.knobs)
     else:
-        others = {word.partition("=")[0]: word for word in (*(knobs or ()), *against.split())}
-        other = _load(target, list(others.values()))
+        other = load_other(target, knobs, against)
     _show(way(other, loaded, rounds=max(rounds, 15)), comparison_text, json=json)
 
 
@@ -446,34 +402,8 @@ def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
     raise typer.Exit(1 if record.differing else 0)
 
 
-def _load(target: str, knobs: list[str] | None) -> Recipe:
-    from surefoot.load import load_recipe
-
-    return load_recipe(target, knobs or ())
-
-
-def _rank() -> int:
-    """Which of torchrun's processes this is; only the first one prints."""
-    return int(os.environ.get("RANK", "0"))
-
-
 def _heard(log: list[str] | None) -> list[str]:
     return [] if log is None or _rank() > 0 else log
-
-
-def _goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if value is not None and not given:
-            raise typer.BadParameter(f"{name} goes with {flag}")
-
-
-def _show(record: Any, text: Any, *, json: bool) -> None:
-    if _rank() > 0:
-        return
-    if json:
-        print(to_json(record))
-    else:
-        Console().print(text(record))
 
 
 def main() -> None:

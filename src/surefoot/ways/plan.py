@@ -24,6 +24,7 @@ from surefoot.records.step_time import StepTime
 from surefoot.records.units import bytes_text
 from surefoot.rehearse import rehearse
 from surefoot.reuse import FEWEST, run_few
+from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.trace import Trace, Tracing
 from surefoot.utilisation import FORMATS
 
@@ -48,10 +49,11 @@ def plan(
     if measure and on is not None:
         raise WorldError("--measure times this machine, --on plans for another: one of them")
     sheet = here() if measure or on == HERE else None
+    recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = recipe.data()
     tracing = partial(Tracing, dataclasses.replace(recipe, data=lambda: data), target, ranks=ranks)
     traced = _traced(partial(tracing, work=bool(target or sheet), script=measure), reuse=reuse and not measure)
-    tokens = recipe.global_batch_tokens or traced.step.layout.data_ranks * recipe.tokens_per_step
+    tokens = recipe.tokens_per_step
     seconds = cost = None
     if measure and sheet is not None:
         seconds = _rehearsed(recipe, traced, sheet, clock)
