@@ -5,7 +5,7 @@ three ways and run: FLOPs over the rate of the fastest matrix product; the roofl
 --on here`); and each distinct operator call timed (`surefoot plan --measure`). Nothing of a case is known before its
 prediction is made, and nothing is fitted to it. Steps are timed on batches that are there already; beside their median
 stands their own spread, half of what lies between the 10th and the 90th of a hundred. A machine's pace drifts within
-minutes, so `--measure` and the steps take turns: two predictions, whose mean counts, and steps after each.
+seconds, so rounds of the rehearsal and steps take turns; neither knows of the other.
 
 The models of `time_cases.py` that are held out are run; with `--tuning`, those on which choices were made.
 
@@ -17,6 +17,7 @@ With `--cpu`, one thread and its processor seconds are counted everywhere instea
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -32,8 +33,7 @@ from typing import Any
 from time_cases import HELD_OUT, SETTINGS, TUNING
 
 QUICK = ("resnet/fp32", "lstm/bf16-mixed", "gpt_sdpa/bf16-mixed")
-TURNS = 2
-WARM_STEPS, LEAST_STEPS, MOST_STEPS, SECONDS = 3, 8, 40, 2.0
+WARM_TURNS, LEAST_TURNS, MOST_TURNS, SECONDS = 3, 12, 40, 5.0
 WAYS = {"flops_only": "FLOPs only", "roofline": "roofline", "measured": "--measure"}
 
 
@@ -107,21 +107,26 @@ def _calibrated(clock: Callable[[], float]) -> dict[str, Any]:
 def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
     from memory_cases import case_recipe, model_of
 
-    from surefoot import plan
+    from surefoot.costs.rehearsed import rehearsed_time
+    from surefoot.costs.roofline import ceilings_of, step_time
+    from surefoot.hardware.here import here
+    from surefoot.rehearse import Rehearsal
+    from surefoot.trace import Tracing
+    from surefoot.utilisation import FORMATS
 
-    recipe = case_recipe(case)
-    roofline = plan(recipe, on="here").time
-    measured, steps = [], []
-    for _ in range(TURNS):
-        measured.append(plan(recipe, measure=True, clock=clock).time)
-        steps += _steps(recipe, clock)
-    steps.sort()
-    low, middle, high = (steps[round(share * (len(steps) - 1))] for share in (0.1, 0.5, 0.9))
+    recipe, sheet = case_recipe(case), here()
+    with Tracing(recipe, work=True, script=True) as tracing:
+        traced = tracing.build()
+        tracing.run(traced)
+    rehearsal = Rehearsal(traced.script, clock=clock)
+    steps = sorted(_in_turns(rehearsal.go_through, _step(recipe), clock))
+    measured = rehearsed_time(rehearsal.timed(), sheet.call_seconds)
     predicted = {
-        "flops_only": roofline.flops_only_seconds,
-        "roofline": roofline.seconds,
-        "measured": statistics.mean(each.seconds for each in measured),
+        "flops_only": traced.steady.tally.total("flops") / sheet.reached_flops[FORMATS.get(recipe.precision, "fp32")],
+        "roofline": step_time(traced.steady.work, ceilings_of(sheet)).seconds,
+        "measured": measured.seconds,
     }
+    low, middle, high = (steps[round(share * (len(steps) - 1))] for share in (0.1, 0.5, 0.9))
     return {
         "case": case,
         "held_out": model_of(case) in HELD_OUT,
@@ -130,30 +135,33 @@ def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
         "spread_pct": 50 * (high - low) / middle,
         "predicted": predicted,
         "error_pct": {way: 100 * (seconds / middle - 1) for way, seconds in predicted.items()},
-        "turns": [each.seconds for each in measured],
-        "phases": measured[-1].phases,
+        "phases": measured.phases,
     }
 
 
-def _steps(recipe: Any, clock: Callable[[], float]) -> Iterator[float]:
-    """Seconds of real steps, one after the other, once it has warmed up."""
+def _step(recipe: Any) -> Callable[[], object]:
+    """A real step, on batches that are there already."""
     from surefoot.data.batches import batches_of
     from surefoot.step import Step
     from surefoot.world import World
 
-    with World() as world:
-        step = Step(recipe, world)
-        batches = batches_of(recipe, rank=0, ranks=1)
-        taken = [[world.take(batches) for _ in range(step.micro_batches)] for _ in range(3)]
-        began = time.perf_counter()
-        for number in range(WARM_STEPS + MOST_STEPS):
-            start = clock()
-            step(iter(taken[number % len(taken)]))
-            seconds = clock() - start
-            if number >= WARM_STEPS:
-                yield seconds
-            if number >= WARM_STEPS + LEAST_STEPS and time.perf_counter() - began > SECONDS:
-                return
+    world = World()
+    step, batches = Step(recipe, world), batches_of(recipe, rank=0, ranks=1)
+    taken = itertools.cycle([[world.take(batches) for _ in range(step.micro_batches)] for _ in range(3)])
+    return lambda: step(iter(next(taken)))
+
+
+def _in_turns(rehearse: Callable[[], None], step: Callable[[], object], clock: Callable[[], float]) -> Iterator[float]:
+    """Seconds of steps, each after a round of the rehearsal; the first ones warm up."""
+    began = clock()
+    for turn in range(WARM_TURNS + MOST_TURNS):
+        rehearse()
+        start = clock()
+        step()
+        if turn >= WARM_TURNS:
+            yield clock() - start
+        if turn >= WARM_TURNS + LEAST_TURNS and clock() - began > SECONDS:
+            return
 
 
 # ------------------------------------------------------------------------------------------- what is printed

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from surefoot.errors import WorldError
 from surefoot.hardware import Datasheet
 from surefoot.hardware.here import HERE
 from surefoot.overhead import call_seconds
@@ -100,11 +101,12 @@ def _sent_bytes_per_second(rounds: int) -> float:
     ranks = [context.Process(target=_reduce, args=(rank, str(store), rounds, answers)) for rank in range(2)]
     for each in ranks:
         each.start()
-    seconds = answers.get()
     for each in ranks:
         each.join()
     store.unlink(missing_ok=True)
-    return SENT_BYTES / seconds
+    if any(each.exitcode for each in ranks):
+        raise WorldError("two processes of this machine could not sum a tensor; what they said stands above")
+    return SENT_BYTES / answers.get()
 
 
 def _reduce(rank: int, store: str, rounds: int, answers: mp.SimpleQueue) -> None:
