@@ -46,12 +46,12 @@ class Software:
 
 
 SOFTWARE = {
-    "llm-foundry": Software({"A100": "flash-1", "H100": "flash-2"}, prefetches=False, networks={"A100": "200e9"}),
+    "llm-foundry": Software({"A100": "flash-1", "H100": "flash-1"}, prefetches=False, networks={"A100": "200e9"}),
     "fms-fsdp": Software(
         {"A100": "flash-2", "H100": "flash-2"}, prefetches=True, networks={"A100": "50e9", "H100": "100e9"}
     ),
 }
-"""llm-foundry's tables for the A100 were made with flash-attn 1, those for the H100 with flash-attn 2. Composer's FSDP
+"""llm-foundry required flash-attn 1.0.3 (setup.py, May 2023), and 1.0.6 for products in float8 on the H100. Composer's FSDP
 gathers a block in backward after the one before it is done (`backward_prefetch="BACKWARD_POST"`)."""
 
 
