@@ -51,8 +51,8 @@ SOFTWARE = {
         {"A100": "flash-2", "H100": "flash-2"}, prefetches=True, networks={"A100": "50e9", "H100": "100e9"}
     ),
 }
-"""llm-foundry required flash-attn 1.0.3 (setup.py, May 2023), and 1.0.6 for products in float8 on the H100. Composer's FSDP
-gathers a block in backward after the one before it is done (`backward_prefetch="BACKWARD_POST"`)."""
+"""llm-foundry required flash-attn 1.0.3 (setup.py, May 2023), and 1.0.6 for products in float8 on the H100. Composer's
+FSDP gathers a block in backward after the one before it is done (`backward_prefetch="BACKWARD_POST"`)."""
 
 
 def read() -> list[Row]:
