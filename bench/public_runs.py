@@ -213,9 +213,11 @@ def summary(memory: list[Row], timed: list[Row]) -> list[str]:
     lines = []
     for rows, what, other in ((memory, "memory", "tuned on"), (timed, "speed", "fitted")):
         for held_out, name in ((True, "held out"), (False, other)):
-            lines.append(f"{what}, {name}: {figures(errors(rows, held_out=held_out))}")
-    for source, gpu in sorted({(row["source"], speeds.gpu_of(row)) for row in timed if row["held_out"]}):
-        of = [row for row in timed if (row["source"], speeds.gpu_of(row)) == (source, gpu)]
+            if of := errors(rows, held_out=held_out):
+                lines.append(f"{what}, {name}: {figures(of)}")
+    held = [row for row in timed if row["held_out"] and "error_pct" in row]
+    for source, gpu in sorted({(row["source"], speeds.gpu_of(row)) for row in held}):
+        of = [row for row in held if (row["source"], speeds.gpu_of(row)) == (source, gpu)]
         lines.append(f"speed, held out, {source} on {gpu}: {figures(errors(of, held_out=True))}")
     lines += [
         f"{gpu}: fitted rows ask for {share:.3f} of the dense peak"

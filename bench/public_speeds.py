@@ -46,13 +46,13 @@ class Software:
 
 
 SOFTWARE = {
-    "llm-foundry": Software({"A100": "flash-1", "H100": "flash-2"}, prefetches=False, networks={"A100": "200e9"}),
+    "llm-foundry": Software({"A100": "flash-1", "H100": "flash-1"}, prefetches=False, networks={"A100": "200e9"}),
     "fms-fsdp": Software(
         {"A100": "flash-2", "H100": "flash-2"}, prefetches=True, networks={"A100": "50e9", "H100": "100e9"}
     ),
 }
-"""llm-foundry's tables for the A100 were made with flash-attn 1, those for the H100 with flash-attn 2. Composer's FSDP
-gathers a block in backward after the one before it is done (`backward_prefetch="BACKWARD_POST"`)."""
+"""llm-foundry required flash-attn 1.0.3 (setup.py, May 2023), and 1.0.6 for products in float8 on the H100. Composer's
+FSDP gathers a block in backward after the one before it is done (`backward_prefetch="BACKWARD_POST"`)."""
 
 
 def read() -> list[Row]:
@@ -60,21 +60,20 @@ def read() -> list[Row]:
 
 
 def sampled(rows: list[Row], every: int = EVERY) -> list[list[Row]]:
-    """Rows that can be rebuilt, by the plan that they share."""
-    rebuilt = [row for row in rows if refusal(row) is None]
+    """Rows by the plan that they share; those that cannot be rebuilt one by one."""
+    rebuilt = [row for row in rows if can_rebuild(row)]
     foundry, others = (
         _shared(row for row in rebuilt if (row["source"] == "llm-foundry") is of) for of in (True, False)
     )
-    return foundry[::every] + others
+    return foundry[::every] + others + [[row] for row in rows if row not in rebuilt]
 
 
-def refusal(row: Row) -> str | None:
-    """Why a row cannot be rebuilt, if it cannot."""
+def can_rebuild(row: Row) -> bool:
     try:
         recipe_of(row)
-    except CannotRebuild as reason:
-        return str(reason)
-    return None
+    except CannotRebuild:
+        return False
+    return True
 
 
 def _shared(rows: Iterable[Row]) -> list[list[Row]]:
@@ -87,10 +86,13 @@ def _shared(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def found(rows: list[Row]) -> list[Row]:
-    """Rows that share a plan, each with its prediction."""
+    """Rows that share a plan, each with its prediction or with the reason why there is none."""
     began = time.process_time()
     fewest = min(rows, key=lambda row: (row["n_gpus"], row["id"]))
-    plan = surefoot.plan(recipe_of(fewest), on=device_of(fewest))
+    try:
+        plan = surefoot.plan(recipe_of(fewest), on=device_of(fewest))
+    except CannotRebuild as reason:
+        return [told(row) | {"refused": str(reason)} for row in rows]
     return [told(row) | predicted(row, plan) | {"seconds": time.process_time() - began} for row in rows]
 
 
@@ -183,8 +185,9 @@ COLUMNS = f"{'row':36} {'published':>10} {'predicted':>10} {'error %':>8} fits, 
 def line(row: Row) -> str:
     """A row of the table, in tokens per second and GPU; `*` if it is held out."""
     name = f"{row['id'] + (' *' if row['held_out'] else ''):36} {row['published']:10.0f}"
-    if "crashed" in row:
-        return f"{name} crashed: {row['crashed']}"
+    for word in ("refused", "crashed"):
+        if word in row:
+            return f"{name} {word}: {row[word]}"
     bounds = ", ".join(f"{share:.0%} {bound}" for bound, share in row["bounds"].items() if share >= 0.01)
     return f"{name} {row['predicted']:10.0f} {row['error_pct']:+8.1f} {'yes' if row['fits'] else 'no':>4}  {bounds}"
 

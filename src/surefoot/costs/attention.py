@@ -4,6 +4,7 @@ from surefoot.hardware import Datasheet
 
 REACHED = {
     ("flash-1", "8"): 0.32,
+    ("flash-1", "9"): 0.19,
     ("flash-2", "8"): 0.60,
     ("flash-2", "9"): 0.35,
     ("cudnn", "9"): 0.60,
@@ -12,7 +13,8 @@ REACHED = {
 
 flash-1 reaches 30 to 50% of an A100 forward and 25 to 35% backward; with two products forward and five backward that is
 7 / (2 / 0.40 + 5 / 0.30). flash-2 reaches 50 to 73% of an A100 (both: arXiv 2307.08691) and 35% of an H100
-(arXiv 2407.08608). cuDNN's is up to 75% faster than flash-2 on an H100 (release notes of torch 2.5).
+(arXiv 2407.08608); flash-1 is taken to be as much slower there as on an A100. cuDNN's is up to 75% faster than flash-2
+on an H100 (release notes of torch 2.5).
 """
 
 TAKEN = {"8": "flash-2", "9": "cudnn"}
