@@ -1,5 +1,6 @@
 """Ranks that die, stop, lag or compute wrongly: real torchrun, real processes, real signals."""
 
+import itertools
 import json
 import os
 import random
@@ -9,12 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import surefoot
 from surefoot.guards.beats import Beat, waiting
-from surefoot.guards.fingerprint import differing, replicas
+from surefoot.guards.fingerprint import Fingerprints, differing, replicas
 from surefoot.guards.stragglers import STEPS, Stragglers
 from surefoot.resume import FAILURES
 
@@ -206,8 +209,23 @@ def test_who_is_waited_for():
 
 def test_replicas_are_those_that_hold_the_same_shard():
     assert replicas(2, 8) == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert differing([[1, 2], [1, 2], [1, 3]], [[0, 1, 2]]) == (2, 1)
-    assert differing([[1], [2], [1], [2]], replicas(2, 4)) is None
+    assert differing([[1, 1, 1], [2, 2, 3]], [[0, 1, 2]]) == (2, 1)
+    assert differing([[1, 2, 1, 2]], replicas(2, 4)) is None
+
+
+def test_fingerprints_come_as_often_as_their_share_of_the_time_allows(monkeypatch):
+    """A comparison of 8 ms to steps of 100 ms: one in twenty steps is 0.4%. A slower one waits longer."""
+    clock = itertools.count(step=0.008)
+    monkeypatch.setattr("surefoot.guards.fingerprint.time.perf_counter", lambda: next(clock))
+    world = SimpleNamespace(gather=lambda numbers: [numbers, numbers])
+    layout = SimpleNamespace(dp_replicate=2, ranks=2)
+    step = SimpleNamespace(layout=layout, world=world, model=torch.nn.Linear(2, 2), number=0)
+    fingerprints, taken = Fingerprints(step), []
+    for step.number in range(1, 101):
+        if fingerprints.due(0.1):
+            assert fingerprints.compare() is None
+            taken.append(step.number)
+    assert taken == [1, 2, 22, 42, 62, 82]
 
 
 def test_a_rank_is_slow_if_it_is_slow_again_and_again():
