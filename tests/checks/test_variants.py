@@ -174,3 +174,14 @@ def test_factors_that_are_narrower_than_what_they_join_are_two_layers():
 
 def test_a_squared_error_of_yes_and_no_is_no_class_number():
     assert named(plain(mlp(classes=1), y=Y.float(), loss=lambda h, y: F.mse_loss(h[:, 0], y))) == []
+
+
+@pytest.mark.parametrize(("beside", "expected"), [({}, ["checkpoint-without-optimizer"]), ({"acc": 0.9}, [])])
+def test_weights_with_their_score_are_the_best_and_not_for_resuming(beside, expected, tmp_path):
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def save(step):
+        torch.save({"epoch": step, "net": model.state_dict(), **beside}, tmp_path / "ckpt.pth")
+
+    assert named(plain(model, optimizer=optimizer, after=save)) == expected
