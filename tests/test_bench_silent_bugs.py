@@ -41,7 +41,7 @@ def test_every_program_compiles_and_differs_from_what_it_was_made_of():
 
 
 def test_every_bug_has_its_entry_in_the_table_of_names():
-    assert {program.bug for program in programs() if program.bug} == set(EXPECTED)
+    assert {program.bug for program in programs() if program.bug} <= set(EXPECTED)
     assert set(EXPECTED) >= MINOR
 
 

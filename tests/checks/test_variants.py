@@ -166,3 +166,22 @@ def test_a_graph_cut_between_two_models(cut):
             F.cross_entropy(head(h.detach() if cut else h), Y).backward()
             optimizer.step()
     assert named(seen.findings) == (["detached-layers"] if cut else [])
+
+
+def test_factors_that_are_narrower_than_what_they_join_are_two_layers():
+    assert named(plain(nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 3)), y=whole(3, 8))) == []
+
+
+def test_a_squared_error_of_yes_and_no_is_no_class_number():
+    assert named(plain(mlp(classes=1), y=Y.float(), loss=lambda h, y: F.mse_loss(h[:, 0], y))) == []
+
+
+@pytest.mark.parametrize(("beside", "expected"), [({}, ["checkpoint-without-optimizer"]), ({"acc": 0.9}, [])])
+def test_weights_with_their_score_are_the_best_and_not_for_resuming(beside, expected, tmp_path):
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def save(step):
+        torch.save({"epoch": step, "net": model.state_dict(), **beside}, tmp_path / "ckpt.pth")
+
+    assert named(plain(model, optimizer=optimizer, after=save)) == expected

@@ -199,6 +199,8 @@ class Loss:
     """The shape that input and target were spread to, if it is larger than both."""
     layout_fault: str = ""
     site: int = 0
+    class_numbers: int = 0
+    """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
 
 
 @dataclass(slots=True)
@@ -382,6 +384,8 @@ class Layout:
     unregistered: tuple[str, ...] = ()
     """Tensors that are neither parameters nor buffers."""
     coarse_positions: tuple[str, ...] = ()
+    in_a_row: tuple[str, ...] = ()
+    """Pairs of linear layers, the second of which is given what the first returns."""
 
 
 @dataclass(slots=True)
@@ -393,6 +397,15 @@ class Coarse:
     where: str
     dtype: str
     value: float
+
+
+@dataclass(slots=True)
+class Threshold:
+    """A comparison with one half, without gradients, of numbers that are not all between 0 and 1."""
+
+    where: str
+    lowest: float
+    highest: float
 
 
 @dataclass(slots=True)
@@ -468,6 +481,7 @@ class Evidence:
     probes: tuple[Probe, ...] = ()
     layouts: tuple[Layout, ...] = ()
     coarse: tuple[Coarse, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     scaling: Scaling | None = None
     files: tuple[File, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()

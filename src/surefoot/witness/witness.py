@@ -141,6 +141,7 @@ class Witness(Listener):
             inputs=tuple(self.calls.inputs),
             layouts=tuple(self.layouts.layouts()),
             coarse=tuple(self.losses.coarse.values()),
+            thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
             files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
             recomputations=tuple(self.calls.recomputations.values()),
