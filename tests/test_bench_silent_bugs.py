@@ -22,15 +22,28 @@ def test_bases_lie_on_the_side_that_their_names_give():
     sides = {path.stem: path.parent.name for path in (BENCH / "bugs").glob("*/*.py")}
     assert sides
     assert sides == {base: folder(base) for base in sides}
-    assert len(set(HELD_OUT)) == len(HELD_OUT)
+    assert sorted(HELD_OUT) == sorted(base for base, side in sides.items() if side == "held_out")
 
 
-def test_counts_of_bugs_and_of_programs_hold():
+def test_counts_hold_and_a_third_is_held_out():
     buggy = [program for program in programs() if program.bug]
     clean = [program for program in programs() if not program.bug]
-    assert len({program.bug for program in buggy}) >= 70
-    assert len(buggy) >= 400
-    assert len(clean) >= 150
+    held = [program for program in buggy if program.held_out]
+    assert len(buggy) >= 1200
+    assert len(clean) >= 350
+    assert len(held) >= 500
+    assert len({program.bug for program in held}) >= 95
+    for some in (buggy, clean):
+        assert sum(program.held_out for program in some) * 3 >= len(some)
+
+
+def test_a_quick_sample_is_of_both_sides_alike():
+    sample = silent_bugs.quick(list(programs()))
+    assert len(sample) == silent_bugs.QUICK_PROGRAMS
+    assert sum(program.held_out for program in sample) * 2 == len(sample)
+    one_side = silent_bugs.quick([program for program in programs() if program.held_out])
+    assert len(one_side) == silent_bugs.QUICK_PROGRAMS
+    assert sum(program.bug is None for program in one_side) * 3 == len(one_side)
 
 
 def test_every_program_compiles_and_differs_from_what_it_was_made_of():
