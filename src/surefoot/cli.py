@@ -224,6 +224,9 @@ def train(
         bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
     ] = False,
     plan: Annotated[bool, typer.Option(help="plan the step first, so that the run has a ledger")] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+    ] = False,
     log: Annotated[
         list[str] | None,
         typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
@@ -245,7 +248,7 @@ def train(
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
-    planned = _planned(loaded) if plan and _rank() == 0 else None
+    planned = _planned(loaded, measure=measure) if plan and _rank() == 0 else None
     console = Console(stderr=json, quiet=_rank() > 0)
     with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
@@ -260,12 +263,12 @@ def train(
         raise typer.Exit(RESUMABLE)
 
 
-def _planned(recipe: Recipe) -> Plan | None:
+def _planned(recipe: Recipe, *, measure: bool) -> Plan | None:
     """The plan, or none and why: a run does not depend on its prediction."""
     from surefoot.ways.plan import plan as way
 
     try:
-        return way(recipe)
+        return way(recipe, measure=measure)
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
         return None
@@ -283,6 +286,9 @@ def profile(
     run: Annotated[
         Path | None, typer.Option("--run", "--dir", metavar="DIR", help="keep the profile in this run directory")
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="keep the trace, for Perfetto or chrome://tracing")
     ] = None,
@@ -300,11 +306,12 @@ def profile(
     from surefoot.costs.ledgers import ledger_of
     from surefoot.records.plan import read_plan, write_plan
     from surefoot.records.profile import write_profile
-    from surefoot.reports.text import profile_text
+    from surefoot.reports.profile import profile_text
     from surefoot.ways.plan import plan as plan_way
     from surefoot.ways.profile import profile as way
 
-    predicted, record = plan_way(loaded), way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
+    predicted = plan_way(loaded, measure=measure)
+    record = way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
     if run is not None:
         if read_plan(run) is None:
             write_plan(run, predicted)
@@ -319,7 +326,7 @@ def profile(
 
 def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str, rounds: int, *, json: bool) -> None:
     """The recipe against a run's, or against itself with other knobs."""
-    from surefoot.reports.text import comparison_text
+    from surefoot.reports.profile import comparison_text
     from surefoot.ways.profile import compare as way
 
     if Path(against).is_dir():
@@ -399,6 +406,9 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="write one self-contained page; needs no network")
     ] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="DIR", help="write every figure as a picture; needs Chromium")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """What runs have done: did it go as planned, what to change first, and every figure behind it.
@@ -406,6 +416,7 @@ def report(
     Several runs are compared in one page. Example: `surefoot report runs/first runs/second --html report.html`
     """
     from surefoot.records.run import read_run
+    from surefoot.reports.figures import titled_figures
     from surefoot.reports.gather import report_of
     from surefoot.reports.text import report_text
 
@@ -415,14 +426,19 @@ def report(
         from surefoot.reports.page import write_page
 
         write_page(record, html)
+    if png is not None:
+        from surefoot.reports.pictures import write_pictures
+
+        write_pictures(record, png)
     if json:
         ledgers = [each.token_ledger.totals(each.parameters) if each.token_ledger else None for each in read]
         logs = [each.rows() for each in read]
-        print(to_json({"report": record, "runs": read, "tokens": ledgers, "logs": logs}))
+        figures = titled_figures(record)
+        print(to_json({"report": record, "figures": figures, "runs": read, "tokens": ledgers, "logs": logs}))
         return
     Console().print(report_text(record, read))
-    if html is not None:
-        Console().print(f"written: {html}", style="dim")
+    for written in filter(None, (html, png)):
+        Console().print(f"written: {written}", style="dim", highlight=False)
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
