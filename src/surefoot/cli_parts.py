@@ -38,6 +38,11 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def rank_count() -> int:
+    """How many processes torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
     """Refuses options that need another one."""
     for name, value in options.items():
