@@ -1,6 +1,6 @@
 """kills: `kill -9` at random moments, again and again, also inside a save; the run must come out as if undisturbed.
 
-    python bench/kills.py [--ranks] [--quick | --kills N] [--seed N] [--out FILE]
+    python bench/kills.py [--ranks [--minutes N]] [--quick | --kills N] [--seed N] [--out FILE]
 
 A run of a small recipe is started, killed, and started again, until it has taken its last step. Half of the kills come
 at a random time after the start; half while a checkpoint is being written. Then another run begins, saving in
@@ -20,6 +20,7 @@ With `--ranks`, single ranks of torchrun's are killed instead, 100 by default: s
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import select
@@ -314,6 +315,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="30 kills; with --ranks 5")
     parser.add_argument("--kills", type=int, help="how many (default 1000; with --ranks 100)")
     parser.add_argument("--ranks", action="store_true", help="kill single ranks of torchrun's")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="with --ranks, begin no run after so many")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the clock has its say too")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     arguments = parser.parse_args()
@@ -352,8 +354,8 @@ def main() -> None:
 def kill_ranks(arguments: argparse.Namespace) -> None:
     import rank_kills
 
-    began = time.time()
-    killed, wrong = rank_kills.main(5 if arguments.quick else arguments.kills or 100, arguments.seed)
+    began, most = time.time(), 5 if arguments.quick else arguments.kills or 100
+    killed, wrong = rank_kills.main(most, arguments.minutes, arguments.seed)
     for what in wrong:
         print(f"WRONG {what}")
     if arguments.out:

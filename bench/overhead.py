@@ -15,7 +15,8 @@ clock and by CPU seconds. A second loop by hand is measured like the others: it 
 For all of them glibc keeps the memory that is freed. Otherwise the end of the heap goes back to the kernel or stays by
 how the last objects happen to lie: for one and the same process always the same, worth 6% of a step.
 
-Then `checkpoint_stall.py`: how long a run stands still for an asynchronous save, over a clone of the same tensors.
+Then `trainers/glanced.py`: what the checks of `train` add, from steps looked at and bare ones in turns; and
+`checkpoint_stall.py`: how long a run stands still for an asynchronous save, over a clone of the same tensors.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,7 @@ from checkpoint_stall import gpt2, ratio
 from checkpoint_stall import measure as stalls
 from record import write_record
 from trainers import peers
+from trainers.glanced import LOOKS, STEPS, glanced, share
 from trainers.job import Job, write_job
 from trainers.served import Served
 from trainers.works import TIMED
@@ -153,7 +156,9 @@ def markdown(measured: dict[str, list[Round]], trainers: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def result(measured: dict[str, list[Round]], trainers: Sequence[str], saves: list[dict[str, dict[str, float]]]) -> str:
+def result(
+    measured: dict[str, list[Round]], trainers: Sequence[str], looks: float, saves: list[dict[str, dict[str, float]]]
+) -> str:
     """Of each trainer the lower of its two sizes."""
     parts = []
     for name in [each for each in trainers if each != AGAIN]:
@@ -163,7 +168,7 @@ def result(measured: dict[str, list[Round]], trainers: Sequence[str], saves: lis
     parts += [
         f"save_stall_over_clone{key}={ratio(saves, 'stall', by):.2f}" for key, by in (("", "wall"), ("_cpu", "cpu"))
     ]
-    return " ".join(["RESULT", *parts])
+    return " ".join(["RESULT", *parts, f"checks_share_pct={100 * looks:.2f}"])
 
 
 def main() -> None:
@@ -188,14 +193,21 @@ def main() -> None:
             measured[work] = rounds_of(trainers, work, rounds, block)
             print("\n".join(table(work, measured[work], block)), flush=True)
     torch.set_num_threads(1)
+    looked = glanced(TIMED[works[0]](), 12 if arguments.quick else 36)
+    print(
+        f"checks: a step that is looked at takes {looked.ratio:.2f} times a bare one ({looked.low:.2f} to "
+        f"{looked.high:.2f}); {LOOKS} of the first {STEPS:,} are: {100 * share(looked):.2f}% of their time"
+    )
     state = gpt2(layers=2, vocabulary=8192) if arguments.quick else gpt2()
     print("seconds, and in brackets those that the thread worked; stall: until an asynchronous save returns")
     saves = stalls(state, 3 if arguments.quick else 7, peers=False)[1:]
     if arguments.markdown:
         print("\n" + markdown(measured, names) + "\n")
     if arguments.out:
-        write_record(arguments.out, {"versions": peers.versions(), "rounds": measured, "saves": saves})
-    print(result(measured, names, saves))
+        write_record(
+            arguments.out, {"versions": peers.versions(), "rounds": measured, "looks": asdict(looked), "saves": saves}
+        )
+    print(result(measured, names, share(looked), saves))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Job:
         ranks, word = LAYOUTS[layout]
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         again = ["--max-restarts", "100", "--monitor-interval", "0.1"]
-        train = ["-m", "surefoot", "train", f"{Path(__file__)}:killed", word, "--dir", str(folder)]
+        train = ["-m", "surefoot", "train", f"{Path(__file__)}:killed", word, "--no-plan", "--dir", str(folder)]
         settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _with(Path(__file__).parent)}
         self.folder, self.said = folder, folder.with_suffix(".said")
         with self.said.open("w") as said:
@@ -114,14 +114,16 @@ def kill_one(job: Job, draw: random.Random) -> bool:
     return True
 
 
-def kill_ranks(most: int, draw: random.Random) -> Iterator[tuple[str, int, list[str]]]:
-    """Layout after layout: how many kills, and what was wrong in the end."""
+def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple[str, int, list[str]]]:
+    """Layout after layout: how many kills, and what was wrong in the end. No run begins once the time is over."""
     import kills
+
+    until = time.monotonic() + 60 * minutes
 
     with tempfile.TemporaryDirectory() as here:
         usual = {}
         done = turn = 0
-        while done < most:
+        while done < most and time.monotonic() < until:
             layout = list(LAYOUTS)[turn % len(LAYOUTS)]
             folder, turn, count = Path(here) / f"run-{turn}", turn + 1, 0
             if layout not in usual:
@@ -140,10 +142,12 @@ def kill_ranks(most: int, draw: random.Random) -> Iterator[tuple[str, int, list[
             shutil.rmtree(folder)
 
 
-def main(most: int, seed: int) -> tuple[int, list[str]]:
+def main(most: int, minutes: float, seed: int) -> tuple[int, list[str]]:
     """All kills and all that was wrong."""
-    total, wrong = 0, list[str]()
-    for layout, count, found in kill_ranks(most, random.Random(seed)):
+    total, wrong, began = 0, list[str](), time.monotonic()
+    for layout, count, found in kill_ranks(most, minutes, random.Random(seed)):
         total, wrong = total + count, [*wrong, *(f"{layout}: {each}" for each in found)]
-        print(f"{layout:8} {count:3} ranks killed, {total:4} in all, wrong {len(wrong)}", flush=True)
+        each = (time.monotonic() - began) / max(1, total)
+        told = f"{layout:8} {count:3} ranks killed, {total:4} in all, {each:.0f} s each, wrong {len(wrong)}"
+        print(told, flush=True)
     return total, wrong

@@ -8,8 +8,8 @@ The programs (`bugs/programs.py`) are small training scripts and recipes, most o
 `surefoot check FILE:FUNCTION --json`, scripts by `surefoot watch SCRIPT --json`, two ranks by torchrun.
 
 A bug is detected if a finding names it (`bugs/expected.py`) as an error or a warning; as information, where the
-catalogue itself calls it that. A false alarm is any error or warning on a program without a bug. Which programs
-and bugs are held out was settled by name before they were written (`bugs/split.py`); checks are not tuned on them.
+catalogue itself calls it that. A false alarm is any error or warning on a program without a bug. Which programs are
+held out was settled by name before they were written (`bugs/split.py`); checks are not tuned on them.
 
 Processes are forks of one that has torch loaded; what a verdict takes from a cold start is measured on a sample.
 `--verify` runs every program without surefoot: none may raise, and every planted line must be reached.
@@ -233,9 +233,12 @@ def chosen_by(arguments: argparse.Namespace) -> list[Program]:
 
 
 def quick(chosen: list[Program]) -> list[Program]:
-    """A fair sample: every n-th buggy and every n-th clean one of those that need nothing else."""
-    buggy, clean = [p for p in chosen if p.bug and not p.needs], [p for p in chosen if not p.bug and not p.needs]
-    return every(buggy, 2 * QUICK_PROGRAMS // 3) + every(clean, QUICK_PROGRAMS // 3)
+    """A fair sample: of each side, every n-th buggy and every n-th clean one of those that need nothing else."""
+    alone = [program for program in chosen if not program.needs]
+    sides = [some for side in (False, True) if (some := [p for p in alone if p.held_out == side])]
+    count = QUICK_PROGRAMS // (3 * len(sides)) if sides else 0
+    buggy = [p for some in sides for p in every([p for p in some if p.bug], 2 * count)]
+    return buggy + [p for some in sides for p in every([p for p in some if not p.bug], count)]
 
 
 def every(items: list[Program], count: int) -> list[Program]:

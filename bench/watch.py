@@ -1,11 +1,13 @@
 """watch: what `surefoot watch` costs scripts that it has never heard of, and whether it changes a bit of them.
 
 Every script in `watched/` runs bare and watched, in turns, in processes of its own. Compared are the losses, bit for
-bit, and the median CPU seconds of the steps after the checked ones; what the booked and checked ones cost is printed
-too. `in_turns` is the same for one loop whose steps are bare and watched in turns, which a busy machine disturbs less.
+bit, what was booked with what `surefoot profile` books of the same model, and the median CPU seconds of the steps after
+the checked ones; what booked and checked ones cost is printed too. `in_turns` is the same for one loop whose steps are
+bare and watched in turns, which a busy machine disturbs less.
 
-    python bench/watch.py            six scripts, five rounds, 60 steps
-    python bench/watch.py --quick    two of them, one round
+    python bench/watch.py [--quick] [--scripts a b] [--rounds N] [--steps N] [--out FILE] [--markdown]
+
+Without options six scripts, five rounds; with `--quick` the plain loop, one round.
 """
 
 from __future__ import annotations
@@ -23,40 +25,58 @@ from typing import Any
 from record import write_record
 from trainers import peers
 from watched.in_turns import in_turns
+from watched.tallies import differences
 
-SCRIPTS = ("plain", "nano", "by_lightning", "by_hf_trainer", "by_accelerate", "two_ranks")
+from surefoot.records.comparison import Comparison
+from surefoot.records.watched import read_watched
+from surefoot.watch import BOOKED_STEPS, CHECKED_STEPS
+
+SCRIPTS = {
+    "plain": "a plain loop",
+    "nano": "in nanoGPT's manner",
+    "by_lightning": "Lightning",
+    "by_hf_trainer": "Hugging Face Trainer",
+    "by_accelerate": "Accelerate",
+    "two_ranks": "torchrun, 2 ranks, DDP",
+}
 OF_PEERS = ("by_lightning", "by_hf_trainer", "by_accelerate")
-QUICK = ("plain", "nano")
+QUICK = ("plain",)
 BENCH = Path(__file__).parent
-SETTLED = 12
-"""Steps at the start that are not compared: three are booked, ten are checked."""
+SETTLED = CHECKED_STEPS + 2
+"""Steps at the start that are not compared: they are booked or checked."""
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--quick", action="store_true")
-    asked.add_argument("--scripts", nargs="+", default=None, choices=SCRIPTS)
-    asked.add_argument("--rounds", type=int, default=None)
-    asked.add_argument("--steps", type=int, default=None)
-    asked.add_argument("--out", type=Path, default=None)
-    asked = asked.parse_args()
-    scripts = asked.scripts or (QUICK if asked.quick else SCRIPTS)
-    rounds, steps = asked.rounds or (1 if asked.quick else 5), asked.steps or (40 if asked.quick else 60)
+    asked = _asked()
+    scripts = asked.scripts or (QUICK if asked.quick else tuple(SCRIPTS))
+    rounds, steps = asked.rounds or (1 if asked.quick else 5), SETTLED + (asked.steps or (20 if asked.quick else 60))
     found = {}
     for script in scripts:
         each = found[script] = measured(script, rounds, steps)
-        same = "losses identical" if each["identical"] else "LOSSES DIFFER"
-        prices = f"{each['ratio']:.3f} of bare, {each['booked']:.2f} while booked, {each['checked']:.2f} while checked"
-        print(f"{script:14s} {prices}; {same}", flush=True)
+        print(f"{script:14s} {_told(each)}", flush=True)
     turns = in_turns(30 if asked.quick else 120)
-    print(f"steps in turns in one process: {turns.ratio:.3f}, 95% sure of {turns.low:.3f} to {turns.high:.3f}")
+    print(f"steps in turns in one process: {_interval(turns)}")
     if asked.out is not None:
         in_one = {"ratio": turns.ratio, "low": turns.low, "high": turns.high}
         write_record(asked.out, {"rounds": rounds, "steps": steps, "scripts": found, "in_turns": in_one})
-    identical = sum(each["identical"] for each in found.values())
+    if asked.markdown:
+        print("\n" + markdown(found, turns) + "\n")
     middle = median(each["ratio"] for each in found.values())
-    counts = f"scripts={len(found)} identical_losses={identical}"
+    identical = sum(each["identical"] for each in found.values())
+    equal = sum(not each["differences"] for each in found.values())
+    counts = f"scripts={len(found)} identical_losses={identical} equal_tallies={equal}"
     print(f"RESULT watched_over_bare={middle:.3f} {counts} in_turns={turns.ratio:.3f}")
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--scripts", nargs="+", default=None, choices=tuple(SCRIPTS))
+    parser.add_argument("--rounds", type=int, default=None)
+    parser.add_argument("--steps", type=int, default=None, help="compared ones, after those that are checked")
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--markdown", action="store_true", help="also print a table for the docs")
+    return parser.parse_args()
 
 
 def measured(script: str, rounds: int, steps: int) -> dict[str, Any]:
@@ -66,11 +86,12 @@ def measured(script: str, rounds: int, steps: int) -> dict[str, Any]:
         order = ("bare", "watched") if number % 2 else ("watched", "bare")
         runs = {kind: _run(script, steps, watched=kind == "watched") for kind in order}
         identical &= runs["bare"]["losses"] == runs["watched"]["losses"]
-        ratios.append(_steady(runs["watched"]) / _steady(runs["bare"]))
-        booked.append(median(_seconds(runs["watched"])[:3]) / _steady(runs["bare"]))
-        checked.append(median(_seconds(runs["watched"])[3:10]) / _steady(runs["bare"]))
+        bare, seconds = _steady(runs["bare"]), _seconds(runs["watched"])
+        ratios.append(_steady(runs["watched"]) / bare)
+        booked.append(median(seconds[:BOOKED_STEPS]) / bare)
+        checked.append(median(seconds[BOOKED_STEPS : CHECKED_STEPS - 1]) / bare)
     prices = {"ratio": median(ratios), "booked": median(booked), "checked": median(checked)}
-    return {**prices, "ratios": ratios, "identical": identical}
+    return {**prices, "ratios": ratios, "identical": identical, "differences": runs["watched"]["differences"]}
 
 
 def _seconds(run: dict[str, Any]) -> list[float]:
@@ -83,23 +104,47 @@ def _steady(run: dict[str, Any]) -> float:
 
 
 def _run(script: str, steps: int, *, watched: bool) -> dict[str, Any]:
-    """What a script wrote down of its steps; of two ranks, the first's."""
+    """What a script wrote down of its steps; of two ranks, the first's. Of a watched one, what was booked otherwise."""
     python = peers.python() if script in OF_PEERS else sys.executable
     file = str(BENCH / "watched" / f"{script}.py")
     with tempfile.TemporaryDirectory() as folder:
-        notes = str(Path(folder) / "notes")
-        words = (
-            ["-m", "surefoot", "watch", file, "--json", "--", notes, str(steps)]
-            if watched
-            else [file, notes, str(steps)]
-        )
+        notes, seen = str(Path(folder) / "notes"), Path(folder) / "seen"
+        words = [file, notes, str(steps)]
+        if watched:
+            words = ["-m", "surefoot", "watch", file, "--dir", str(seen), "--json", "--", notes, str(steps)]
         if script == "two_ranks":
-            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-            words = [*launcher, *words]
+            words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
         done = subprocess.run([python, *words], cwd=BENCH, env=peers.environment(), capture_output=True, text=True)
         if not Path(f"{notes}.0").exists():
             raise SystemExit(f"{script} failed:\n{done.stderr[-3000:]}")
-        return json.loads(Path(f"{notes}.0").read_text(encoding="utf-8"))
+        found = json.loads(Path(f"{notes}.0").read_text(encoding="utf-8"))
+        if watched:
+            found["differences"] = differences(script, read_watched(seen).steady)
+        return found
+
+
+def _told(each: dict[str, Any]) -> str:
+    prices = f"{each['ratio']:.3f} of bare, {each['booked']:.2f} while booked, {each['checked']:.2f} while checked"
+    losses = "losses identical" if each["identical"] else "LOSSES DIFFER"
+    booked = f"BOOKED OTHERWISE: {each['differences']}" if each["differences"] else "booked as by profile"
+    return f"{prices}; {losses}; {booked}"
+
+
+def _interval(turns: Comparison) -> str:
+    return f"{turns.ratio:.3f}, {turns.confidence:.0%} sure of {turns.low:.3f} to {turns.high:.3f}"
+
+
+def markdown(found: dict[str, dict[str, Any]], turns: Comparison) -> str:
+    """One line for each script, and one for the steps in turns."""
+    lines = [
+        "| script | after step 100 | while booked | while checked | losses | booked as by profile |",
+        "|---|---|---|---|---|---|",
+    ]
+    for script, each in found.items():
+        prices = f"{each['ratio']:.3f} | {each['booked']:.2f} | {each['checked']:.2f}"
+        same = "identical" if each["identical"] else "differ"
+        lines.append(f"| {SCRIPTS[script]} | {prices} | {same} | {'no' if each['differences'] else 'yes'} |")
+    return "\n".join([*lines, f"| steps in turns in one process | {_interval(turns)} | | | | |"])
 
 
 if __name__ == "__main__":

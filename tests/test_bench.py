@@ -53,6 +53,19 @@ def test_planned_gpu_memory_and_speed_are_near_what_published_runs_took():
     assert "refused: 4 GPUs" in done.stdout
 
 
+def test_predicted_seconds_are_near_those_of_a_step(tmp_path):
+    words = ["plan_time.py", "--cpu", "lstm/fp32", "--out", str(tmp_path / "record.json")]
+    done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(
+        r"RESULT median_pct=([\d.]+) worst_pct=([\d.]+) flops_only_median_pct=([\d.]+)", done.stdout.splitlines()[-1]
+    )
+    assert found, done.stdout
+    assert float(found[2]) < 60, done.stdout  # processor seconds, and neighbours share the caches
+    (case,) = json.loads((tmp_path / "record.json").read_text())["cases"]
+    assert set(case["predicted"]) == {"flops_only", "roofline", "measured"}
+
+
 @pytest.mark.parametrize("file", ["public_runs.jsonl", "public_fits.jsonl"])
 def test_half_of_the_published_runs_are_held_out_by_a_hash_of_their_names(file):
     """The split was written before any prediction; a row that changes sides would show here."""

@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from surefoot import read_run
+from surefoot.costs.ledgers import ledger_of
+from surefoot.records.plan import read_plan
 from tests.ways.ranks import SMALL
 
 
@@ -27,6 +30,22 @@ def test_one_rank_prints_and_writes_the_run(tmp_path):
     assert files == {"checkpoints", "lock", "log.jsonl", "model.safetensors", "plan.json", "recipe.py", "run.json"}
     shards = {path.name for path in (tmp_path / "run" / "checkpoints" / "step-000000003").iterdir()}
     assert {"__0_0.distcp", "__1_0.distcp", "MANIFEST"} <= shards
+    assert planned_as_measured(tmp_path / "run") >= {"memory", "traffic", "collectives", "overlap", "checkpoint", "run"}
+
+
+def planned_as_measured(run: Path) -> set[str]:
+    """The first words of the ledger's accounts that have two sides; none of them differs."""
+    plan = read_plan(run)
+    assert (plan.ranks, plan.layout) == (2, read_run(run).layout)
+    ledger = ledger_of(plan, run=read_run(run))
+    assert ledger.disagreements == ()
+    return {each.account.split("/")[0] for each in ledger.entries if each.agrees}
+
+
+def test_replicas_are_planned_as_replicas(tmp_path):
+    done = torchrun("max_steps=2", "dp_replicate=2", "--dir", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert planned_as_measured(tmp_path / "run") >= {"memory", "traffic", "collectives", "checkpoint", "run"}
 
 
 def test_one_rank_says_what_is_refused(tmp_path):

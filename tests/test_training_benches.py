@@ -25,6 +25,6 @@ def test_training_costs_little_more_than_a_loop_written_by_hand():
     assert result["save_stall_over_clone"] < 3, said
 
 
-def test_a_watched_script_computes_the_same_losses():
-    said = last_line("watch.py", "--scripts", "plain", "--rounds", "1", "--steps", "20")
-    assert "scripts=1 identical_losses=1" in said
+def test_a_watched_script_computes_the_same_losses_and_is_booked_as_a_profile_is():
+    said = last_line("watch.py", "--quick", "--steps", "5")
+    assert "scripts=1 identical_losses=1 equal_tallies=1" in said

@@ -2,7 +2,6 @@
 
 import pytest
 
-from surefoot.records.watched import write_watched
 from surefoot.reports.gather import report_of
 from surefoot.watch import watch_script
 
@@ -57,8 +56,7 @@ PLACES = {"before": "", "wrap": "", "loader": "", "each": "pass", "after": ""}
 def test_the_report_names_what_to_change_first(trouble: str, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(**{**PLACES, **TROUBLES.get(trouble, {})}))
-    seen = watch_script(str(script))
-    write_watched(tmp_path / "seen", seen)
+    watch_script(str(script), keep=tmp_path / "seen")
     sheet = report_of(tmp_path / "seen").sheets[0]
     named = [finding.check for finding in sheet.findings.findings]
     if trouble == "waiting-for-data" or not sheet.first or sheet.first.check != "waiting-for-data":

@@ -175,6 +175,7 @@ def test_a_rank_s_own_chunk_is_the_one_that_fsdp_would_take(size: int, count: in
     [
         ("torch.distributed.tensor._ops.utils", "expand_to_full_mesh_op_strategy"),
         ("torch.distributed.fsdp._fully_shard._fsdp_param", "_chunk_with_empty"),
+        ("torch.distributed.device_mesh", "DeviceMesh._concatenate"),
         ("torch.distributed.tensor._sharding_prop", "ShardingPropagator"),
         ("torch.distributed.tensor._redistribute", "_gen_transform_infos"),
         ("torch.distributed.tensor._redistribute", "clear_redistribute_planner_cache"),
@@ -185,4 +186,23 @@ def test_a_rank_s_own_chunk_is_the_one_that_fsdp_would_take(size: int, count: in
 )
 def test_torch_still_has_what_plans_of_many_ranks_reach_for(module: str, name: str):
     found = importlib.import_module(module)
-    assert hasattr(found, name), f"torch {torch.__version__} has no {module}.{name}: world.py and phases.py rely on it"
+    for part in name.split("."):
+        assert hasattr(found, part), (
+            f"torch {torch.__version__} has no {module}.{name}: world.py and phases.py rely on it"
+        )
+        found = getattr(found, part)
+
+
+def test_a_mesh_of_fake_ranks_is_made_once_and_is_what_torch_makes():
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    plain = DeviceMesh.__getitem__, DeviceMesh._concatenate
+    with surefoot.fake_world(ranks=8):
+        mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp_replicate", "dp_shard", "tp"))
+        data = mesh["dp_replicate", "dp_shard"]
+        whole = DeviceMesh._concatenate([data, mesh["tp"]])
+        assert data is mesh["dp_replicate", "dp_shard"]
+        assert whole is DeviceMesh._concatenate([data, mesh["tp"]])
+        assert data == plain[0](mesh, ("dp_replicate", "dp_shard"))
+        assert whole == plain[1]([data, mesh["tp"]]) == mesh
+    assert (DeviceMesh.__getitem__, DeviceMesh._concatenate) == plain

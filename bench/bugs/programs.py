@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bugs.split import base_held_out, digest, folder, held_out
+from bugs.split import digest, folder, held_out
 
 HERE = Path(__file__).parent
 
@@ -39,7 +39,7 @@ class Program:
 
     @property
     def held_out(self) -> bool:
-        return held_out(self.base, self.bug)
+        return held_out(self.base)
 
     @property
     def recipe(self) -> str | None:
@@ -220,11 +220,3 @@ def _one_scope(source: str, words: dict[str, str]) -> bool:
         closed = [i for i in range(at) if lines[i] and not lines[i].startswith((" ", ")"))]
         scopes.append(opened[-1] if opened and opened[-1] >= (closed[-1] if closed else 0) else None)
     return scopes[0] == scopes[1]
-
-
-def sides() -> dict[str, list[str]]:
-    """The bases of each side."""
-    return {
-        "tuning": [b for b in bases() if not base_held_out(b)],
-        "held_out": [b for b in bases() if base_held_out(b)],
-    }

@@ -1,4 +1,4 @@
-"""In turns: one loop in one process, whose steps are timed bare and as `watch` times them after its first ten.
+"""In turns: one loop in one process, whose steps are bare, and as `watch --run` follows them once it checks no more.
 
 A machine that others use changes from one process to the next by more than watching costs; from one step to the next it
 changes less.
@@ -6,6 +6,7 @@ changes less.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -14,8 +15,10 @@ from torch.utils.data import DataLoader
 
 from surefoot.costs.compare import compared
 from surefoot.meters.pace import Pace
+from surefoot.meters.rows import Rows
 from surefoot.phases import Phases
 from surefoot.records.comparison import Comparison
+from surefoot.records.log import append_row
 from watched.model import Model, Tokens
 
 
@@ -36,15 +39,17 @@ def in_turns(rounds: int) -> Comparison:
         return time.process_time() - began
 
     def watched() -> float:
-        with Phases(model) as phases:
-            phases.listeners.append(Pace(phases, skipped=0))
+        rows = Rows(phases := Phases(model), lambda row: append_row(log, row))
+        with phases, rows:
+            phases.listeners += [Pace(phases, skipped=0), rows]
             phases.only_models()
             return step()
 
     for _ in range(5):
         step()
     seconds: dict[Callable[[], float], list[float]] = {step: [], watched: []}
-    for number in range(rounds):
-        for side in (step, watched) if number % 2 else (watched, step):
-            seconds[side].append(side())
+    with tempfile.TemporaryFile("w") as log:
+        for number in range(rounds):
+            for side in (step, watched) if number % 2 else (watched, step):
+                seconds[side].append(side())
     return compared("bare", "watched", seconds[step], seconds[watched])

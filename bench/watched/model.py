@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,15 +41,18 @@ class Model(nn.Module):
 
 
 class Tokens(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Windows of random text with something to learn: every token follows from the one before, mostly."""
+    """Windows of random text with something to learn: every token follows from the one before, mostly.
+
+    They are an array, as a corpus is that is mapped from a file: torch does not hold it.
+    """
 
     def __init__(self, samples: int = 4096) -> None:
-        generator = torch.Generator().manual_seed(0)
-        steps = torch.randint(1, 4, (samples, CONTEXT + 1), generator=generator)
+        steps = np.random.default_rng(0).integers(1, 4, (samples, CONTEXT + 1))
         self.tokens = steps.cumsum(1) % VOCABULARY
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"input_ids": self.tokens[index, :-1], "labels": self.tokens[index, 1:]}
+        window = torch.from_numpy(self.tokens[index])
+        return {"input_ids": window[:-1], "labels": window[1:]}

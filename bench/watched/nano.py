@@ -21,9 +21,11 @@ for step in range(steps):
         group["lr"] = 1e-3 * 0.5 * (1 + math.cos(math.pi * step / steps))
     total = torch.zeros(())
     for _ in range(accumulation):
-        rows = data[torch.randint(len(data), (8,))]
+        picked = torch.randint(len(data), (8,)).tolist()
+        x = torch.stack([torch.from_numpy(data[index, :-1]) for index in picked])
+        y = torch.stack([torch.from_numpy(data[index, 1:]) for index in picked])
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(rows[:, :-1], rows[:, 1:])["loss"] / accumulation
+            loss = model(x, y)["loss"] / accumulation
         loss.backward()
         total += loss.detach()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surefoot.records.run import Run as Run
     from surefoot.records.run import read_run as read_run
     from surefoot.records.tally import Tally as Tally
+    from surefoot.search import what_fits as what_fits
     from surefoot.ways.check import check as check
     from surefoot.ways.export import export as export
     from surefoot.ways.plan import plan as plan
@@ -48,6 +49,7 @@ _HOMES = {
     "read_run": "surefoot.records.run",
     "recipe_of": "surefoot.bare",
     "train": "surefoot.ways.train",
+    "what_fits": "surefoot.search",
 }
 
 __all__ = [*_HOMES, "watch"]

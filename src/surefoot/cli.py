@@ -1,8 +1,7 @@
-"""surefoot plan | check | train | profile | export | watch | report: with cli_data, cli_hardware, all that prints."""
+"""surefoot check | train | profile | export | watch | report; with cli_plan, cli_data, cli_hardware all that prints."""
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -13,6 +12,8 @@ from rich.console import Console
 
 from surefoot.cli_data import app as data_app
 from surefoot.cli_hardware import app as hardware_app
+from surefoot.cli_parts import JsonOption, KnobsArgument, goes_with, load, load_other, rank, rank_count, show
+from surefoot.cli_plan import plan as plan_command
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
 
@@ -38,16 +39,12 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.add_typer(hardware_app, name="hardware")
+app.command()(plan_command)
 
 RecipeArgument = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
 ]
-KnobsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
 ]
@@ -73,48 +70,6 @@ def surefoot(
 
     A training step is written once, in plain PyTorch, and run five ways: plan, check, train, profile, export.
     """
-
-
-@app.command()
-def plan(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
-    ] = None,
-    knobs: KnobsArgument = None,
-    hf: Annotated[
-        Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
-    ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--on", metavar="GPUS", help="plan for h100-sxm, for one of 8xh100-sxm, or of 4xcpu; none is needed"
-        ),
-    ] = None,
-    reuse: Annotated[
-        bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
-    ] = True,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="time each distinct operator once on this machine, for the step's time")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Memory, FLOPs and time of a step, by account and module, without running it.
-
-    The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
-    planned on it. Example: `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
-    """
-    if hf is not None:
-        loaded = _load("hf", [f"config={hf}", *([recipe] if recipe else []), *(knobs or ())])
-    elif recipe is None:
-        raise RecipeError("plan what? name a recipe, or a folder with --hf")
-    else:
-        loaded = _load(recipe, knobs)
-    from surefoot.reports.text import plan_text
-    from surefoot.ways.plan import plan as way
-
-    record = way(loaded, on=on, reuse=reuse, measure=measure)
-    _show(record, plan_text, json=json)
 
 
 @app.command()
@@ -145,12 +100,12 @@ def check(
     Or, with `--overfit`, one batch learned by heart; or, with `--lr-range`, a test of learning rates. Exits with 1 if
     anything found is an error. Examples: `surefoot check my_recipe.py`, `surefoot check gpt --overfit`
     """
-    _goes_with("--overfit", overfit, {"--target-loss": target_loss})
-    _goes_with("--lr-range", lr_range, {"--plot": plot})
-    _goes_with("one of --overfit and --lr-range", overfit != lr_range, {"--steps": steps})
+    goes_with("--overfit", overfit, {"--target-loss": target_loss})
+    goes_with("--lr-range", lr_range, {"--plot": plot})
+    goes_with("one of --overfit and --lr-range", overfit != lr_range, {"--steps": steps})
     if overfit and lr_range:
         raise typer.BadParameter("--overfit or --lr-range: one at a time")
-    loaded = _load(recipe, knobs)
+    loaded = load(recipe, knobs)
     if lr_range:
         _check_lr_range(loaded, steps, plot, json=json)
     elif overfit:
@@ -165,7 +120,7 @@ def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *,
 
     record = way(loaded, allow=allow or ())
     _keep_sarif(record, sarif)
-    _show(record, findings_text, json=json)
+    show(record, findings_text, json=json)
     raise typer.Exit(1 if record.errors else 0)
 
 
@@ -184,7 +139,7 @@ def _check_overfit(
     from surefoot.ways.overfit import overfit as way
 
     record = way(loaded, max_steps=steps or MAX_STEPS, target_loss=target_loss, allow=allow or ())
-    _show(record, overfit_text, json=json)
+    show(record, overfit_text, json=json)
     raise typer.Exit(1 if record.findings.errors else 0)
 
 
@@ -196,7 +151,7 @@ def _check_lr_range(loaded: Recipe, steps: int | None, plot: Path | None, *, jso
 
     figure = None if plot is None else figure_for(plot)
     record = way(loaded, steps=steps or STEPS)
-    _show(record, lr_range_text, json=json)
+    show(record, lr_range_text, json=json)
     if plot is not None:
         save_chart(record, figure, plot)
 
@@ -224,6 +179,9 @@ def train(
         bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
     ] = False,
     plan: Annotated[bool, typer.Option(help="plan the step first, so that the run has a ledger")] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+    ] = False,
     log: Annotated[
         list[str] | None,
         typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
@@ -237,7 +195,7 @@ def train(
     SIGTERM or Ctrl-C ends the run after its step, saved, and exits with 75.
     Example: `surefoot train gpt max_steps=50 --run runs/first`
     """
-    loaded = _load(recipe, knobs)
+    loaded = load(recipe, knobs)
     if audit:
         _audit(loaded, run, json=json)
     from surefoot.reports.live import LiveView
@@ -245,8 +203,8 @@ def train(
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
-    planned = _planned(loaded) if plan and _rank() == 0 else None
-    console = Console(stderr=json, quiet=_rank() > 0)
+    planned = _planned(loaded, run, anew=accept_change, measure=measure) if plan and rank() == 0 else None
+    console = Console(stderr=json, quiet=rank() > 0)
     with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
         def tell(*told: Any) -> None:
@@ -255,17 +213,25 @@ def train(
 
         path = str(run) if run else None
         record = way(loaded, path=path, resume=resume, accept_change=accept_change, plan=planned, tell=tell)
-    _show(record, run_text, json=json)
+    show(record, run_text, json=json)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
 
 
-def _planned(recipe: Recipe) -> Plan | None:
-    """The plan, or none and why: a run does not depend on its prediction."""
+def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> Plan | None:
+    """The plan of one of torchrun's ranks, or none and why: a run does not depend on its prediction.
+
+    A run that goes on as it was, after a crash for one, keeps the plan it has.
+    """
+    from surefoot.records.plan import read_plan
     from surefoot.ways.plan import plan as way
 
+    ranks = rank_count()
     try:
-        return way(recipe)
+        kept = None if run is None or anew else read_plan(run)
+        if kept is not None and (kept.ranks, kept.knobs) == (ranks, dict(recipe.knobs)):
+            return kept
+        return way(recipe, on=f"{ranks}xcpu" if ranks > 1 else None, measure=measure)
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
         return None
@@ -281,8 +247,11 @@ def profile(
         typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="keep the profile in this run directory, for a report")
+        Path | None, typer.Option("--run", "--dir", metavar="DIR", help="keep the profile in this run directory")
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="keep the trace, for Perfetto or chrome://tracing")
     ] = None,
@@ -293,24 +262,25 @@ def profile(
     With `--against`, both sides are timed in turns, and the difference is given with its confidence interval. Examples:
     `surefoot profile gpt precision=bf16-mixed`, `surefoot profile gpt compile=whole --against compile=off`
     """
-    loaded = _load(recipe, knobs)
+    loaded = load(recipe, knobs)
     if against is not None:
         _compare(loaded, recipe, knobs, against, steps, json=json)
         return
     from surefoot.costs.ledgers import ledger_of
     from surefoot.records.plan import read_plan, write_plan
     from surefoot.records.profile import write_profile
-    from surefoot.reports.text import profile_text
+    from surefoot.reports.profile import profile_text
     from surefoot.ways.plan import plan as plan_way
     from surefoot.ways.profile import profile as way
 
-    predicted, record = plan_way(loaded), way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
+    predicted = plan_way(loaded, measure=measure)
+    record = way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
     if run is not None:
         if read_plan(run) is None:
             write_plan(run, predicted)
         write_profile(run, record)
     ledger = ledger_of(predicted, record)
-    _show(
+    show(
         {"plan": predicted, "profile": record, "ledger": ledger},
         lambda _: profile_text(record, ledger),
         json=json,
@@ -319,7 +289,7 @@ def profile(
 
 def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str, rounds: int, *, json: bool) -> None:
     """The recipe against a run's, or against itself with other knobs."""
-    from surefoot.reports.text import comparison_text
+    from surefoot.reports.profile import comparison_text
     from surefoot.ways.profile import compare as way
 
     if Path(against).is_dir():
@@ -330,9 +300,8 @@ def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str,
         kept = read_profile(Path(against)) or read_run(against)
         other = make_recipe(kept.target, kept.knobs)
     else:
-        others = {word.partition("=")[0]: word for word in (*(knobs or ()), *against.split())}
-        other = _load(target, list(others.values()))
-    _show(way(other, loaded, rounds=max(rounds, 15)), comparison_text, json=json)
+        other = load_other(target, knobs, against)
+    show(way(other, loaded, rounds=max(rounds, 15)), comparison_text, json=json)
 
 
 @app.command()
@@ -354,9 +323,9 @@ def export(
     from surefoot.ways.export import export_weights
 
     if weights:
-        _show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
+        show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
         return
-    _show(way(str(run), to=str(to) if to else None), export_text, json=json)
+    show(way(str(run), to=str(to) if to else None), export_text, json=json)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
@@ -369,7 +338,8 @@ def watch(
         typer.Option("--check-all", help="check every step, not the first hundred; costs a few percent of the time"),
     ] = False,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="keep what was seen in this directory, for a report")
+        Path | None,
+        typer.Option("--run", "--dir", metavar="DIR", help="keep a run directory, for a report; torchrun needs --dir"),
     ] = None,
     allow: AllowOption = None,
     sarif: SarifOption = None,
@@ -384,13 +354,9 @@ def watch(
     from surefoot.watch import watch_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
-        record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or ())
+        record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or (), keep=run)
     _keep_sarif(record.findings, sarif)
-    if run is not None:
-        from surefoot.records.watched import write_watched
-
-        write_watched(run, record)
-    _show(record, watched_text, json=json)
+    show(record, watched_text, json=json)
     raise typer.Exit(1 if record.findings.errors else 0)
 
 
@@ -402,6 +368,9 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="write one self-contained page; needs no network")
     ] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="DIR", help="write every figure as a picture; needs Chromium")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """What runs have done: did it go as planned, what to change first, and every figure behind it.
@@ -409,6 +378,7 @@ def report(
     Several runs are compared in one page. Example: `surefoot report runs/first runs/second --html report.html`
     """
     from surefoot.records.run import read_run
+    from surefoot.reports.figures import titled_figures
     from surefoot.reports.gather import report_of
     from surefoot.reports.text import report_text
 
@@ -418,14 +388,19 @@ def report(
         from surefoot.reports.page import write_page
 
         write_page(record, html)
+    if png is not None:
+        from surefoot.reports.pictures import write_pictures
+
+        write_pictures(record, png)
     if json:
         ledgers = [each.token_ledger.totals(each.parameters) if each.token_ledger else None for each in read]
         logs = [each.rows() for each in read]
-        print(to_json({"report": record, "runs": read, "tokens": ledgers, "logs": logs}))
+        figures = titled_figures(record)
+        print(to_json({"report": record, "figures": figures, "runs": read, "tokens": ledgers, "logs": logs}))
         return
     Console().print(report_text(record, read))
-    if html is not None:
-        Console().print(f"written: {html}", style="dim")
+    for written in filter(None, (html, png)):
+        Console().print(f"written: {written}", style="dim", highlight=False)
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
@@ -435,38 +410,12 @@ def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
     from surefoot.ways.audit import audit
 
     record = audit(recipe, str(run))
-    _show(record, audit_text, json=json)
+    show(record, audit_text, json=json)
     raise typer.Exit(1 if record.differing else 0)
 
 
-def _load(target: str, knobs: list[str] | None) -> Recipe:
-    from surefoot.load import load_recipe
-
-    return load_recipe(target, knobs or ())
-
-
-def _rank() -> int:
-    """Which of torchrun's processes this is; only the first one prints."""
-    return int(os.environ.get("RANK", "0"))
-
-
 def _heard(log: list[str] | None) -> list[str]:
-    return [] if log is None or _rank() > 0 else log
-
-
-def _goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if value is not None and not given:
-            raise typer.BadParameter(f"{name} goes with {flag}")
-
-
-def _show(record: Any, text: Any, *, json: bool) -> None:
-    if _rank() > 0:
-        return
-    if json:
-        print(to_json(record))
-    else:
-        Console().print(text(record))
+    return [] if log is None or rank() > 0 else log
 
 
 def main() -> None:
@@ -474,9 +423,9 @@ def main() -> None:
     try:
         app()
     except SurefootError as error:
-        rank = _rank()
-        if rank == 0 or not (error.told or isinstance(error, RecipeError)):
-            where = f" on rank {rank}" if rank else ""
+        mine = rank()
+        if mine == 0 or not (error.told or isinstance(error, RecipeError)):
+            where = f" on rank {mine}" if mine else ""
             text = f"[bold red]{type(error).__name__}{where}[/]: {_escape(str(error))}"
             Console(stderr=True).print(text, highlight=False)
         raise SystemExit(2) from None

@@ -10,6 +10,7 @@ SurefootError
 ├── CheckpointError  a checkpoint could not be saved, or is damaged
 ├── ReplayError      a step that was taken again came out differently
 ├── ReplicaError     ranks that should hold the same bits do not
+├── BudgetError      a budget that a plan cannot be held to
 ├── MissingPackage   an optional package is not installed
 └── UnknownDevice    no datasheet carries this name
 """
@@ -50,6 +51,10 @@ class NonFinite(SurefootError):
 
 class ParityError(SurefootError):
     """What was exported does not compute what was trained."""
+
+
+class BudgetError(SurefootError):
+    """A budget that a plan cannot be held to."""
 
 
 class MissingPackage(SurefootError):

@@ -16,8 +16,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from surefoot.errors import WorldError
 from surefoot.hardware import Datasheet
 from surefoot.hardware.here import HERE
+from surefoot.overhead import call_seconds
 
 PRODUCTS = ((1024, 1024, 1024), (2048, 1024, 256), (4096, 256, 1024))
 """Rows, columns and length of sums of the matrix products that are timed; the fastest counts."""
@@ -27,7 +29,7 @@ SENT_BYTES = 32 << 20
 _FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def measure_here(*, rounds: int = 5) -> Datasheet:
+def measure_here(*, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> Datasheet:
     """Takes about half a minute; the machine should have nothing else to do."""
     threads = torch.get_num_threads()
     return Datasheet(
@@ -35,9 +37,10 @@ def measure_here(*, rounds: int = 5) -> Datasheet:
         vendor=platform.machine(),
         dense_flops={},
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        reached_flops={name: _product_flops(dtype, rounds) for name, dtype in _FORMATS.items()},
-        memory_bandwidth=_copied_bytes_per_second(rounds),
-        kernel_seconds=_call_seconds(rounds),
+        reached_flops={name: _product_flops(dtype, rounds, clock) for name, dtype in _FORMATS.items()},
+        memory_bandwidth=_copied_bytes_per_second(rounds, clock),
+        kernel_seconds=_kernel_seconds(rounds, clock),
+        call_seconds=call_seconds(clock=clock),
         link="gloo, 2 processes of this machine",
         link_bandwidth=_sent_bytes_per_second(rounds),
         sources=(f"surefoot hardware measure, {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}",),
@@ -45,35 +48,36 @@ def measure_here(*, rounds: int = 5) -> Datasheet:
     )
 
 
-def _best(run: Callable[[], object], rounds: int, *, seconds: float = 0.1) -> float:
+def _best(run: Callable[[], object], rounds: int, clock: Callable[[], float], *, seconds: float = 0.1) -> float:
     """Seconds of one run, at best."""
     run()
     found = []
     for _ in range(rounds):
-        runs, began = 0, time.perf_counter()
-        while (spent := time.perf_counter() - began) < seconds:
+        runs, began = 0, clock()
+        while (spent := clock() - began) < seconds:
             run()
             runs += 1
         found.append(spent / runs)
     return min(found)
 
 
-def _product_flops(dtype: torch.dtype, rounds: int) -> float:
+def _product_flops(dtype: torch.dtype, rounds: int, clock: Callable[[], float]) -> float:
     found = []
     for rows, columns, length in PRODUCTS:
         left, right = torch.ones(rows, length, dtype=dtype), torch.ones(length, columns, dtype=dtype)
-        found.append(2 * rows * columns * length / _best(lambda left=left, right=right: left @ right, rounds))
+        seconds = _best(lambda left=left, right=right: left @ right, rounds, clock)
+        found.append(2 * rows * columns * length / seconds)
     return max(found)
 
 
-def _copied_bytes_per_second(rounds: int) -> float:
+def _copied_bytes_per_second(rounds: int, clock: Callable[[], float]) -> float:
     """Read and written."""
     source = torch.ones(COPIED_BYTES // 4)
     target = torch.empty_like(source)
-    return 2 * COPIED_BYTES / _best(lambda: target.copy_(source), rounds)
+    return 2 * COPIED_BYTES / _best(lambda: target.copy_(source), rounds, clock)
 
 
-def _call_seconds(rounds: int) -> float:
+def _kernel_seconds(rounds: int, clock: Callable[[], float]) -> float:
     """What an operator costs in a step beside its work: Python, dispatch, autograd. From a chain of tiny ones."""
     layer, sample = torch.nn.Linear(1, 1), torch.ones(1, 1)
     chain = 50
@@ -85,7 +89,7 @@ def _call_seconds(rounds: int) -> float:
         made.sum().backward()
 
     operators = chain * 2 + chain * 5  # forward: addmm, tanh; backward: tanh, two products, a sum, an accumulation
-    return _best(step, rounds) / operators
+    return _best(step, rounds, clock) / operators
 
 
 def _sent_bytes_per_second(rounds: int) -> float:
@@ -97,11 +101,12 @@ def _sent_bytes_per_second(rounds: int) -> float:
     ranks = [context.Process(target=_reduce, args=(rank, str(store), rounds, answers)) for rank in range(2)]
     for each in ranks:
         each.start()
-    seconds = answers.get()
     for each in ranks:
         each.join()
     store.unlink(missing_ok=True)
-    return SENT_BYTES / seconds
+    if any(each.exitcode for each in ranks):
+        raise WorldError("two processes of this machine could not sum a tensor; what they said stands above")
+    return SENT_BYTES / answers.get()
 
 
 def _reduce(rank: int, store: str, rounds: int, answers: mp.SimpleQueue) -> None:

@@ -162,19 +162,26 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return (*get_args(parts[0]), None) if type(None) in parts else parts
 
 
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def budget_of(recompute: str) -> float | int | None:
     """The budget in a recipe's `recompute`: a share as a float, bytes as an int; None where it is no budget."""
     if recompute in ("none", "full", "selective"):
         return None
-    found = re.fullmatch(rf"budget=(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})?", recompute)
-    if found and found[2]:
-        return round(float(found[1]) * _UNITS[found[2]])
-    if found and float(found[1]) <= 1:
+    found = re.fullmatch(r"budget=(.+)", recompute)
+    size = bytes_of(found[1]) if found else None
+    if size is not None:
+        return size
+    if found and re.fullmatch(r"\d+(\.\d+)?", found[1]) and float(found[1]) <= 1:
         return float(found[1])
     raise RecipeError(
         f"recompute={recompute!r} is not one of none, full, selective, budget=SHARE from 0 to 1, "
-        f"budget=SIZE in {', '.join(_UNITS)}, such as budget=2GiB"
+        f"budget=SIZE in {', '.join(UNITS)}, such as budget=2GiB"
     )
+
+
+def bytes_of(text: str) -> int | None:
+    """The bytes that `2GiB`, `1.5 GB` and their like stand for; None where there is no number or no unit."""
+    found = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(UNITS)})", text)
+    return round(float(found[1]) * UNITS[found[2]]) if found else None

@@ -66,7 +66,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
         settings=settings_of(recipe),
         source_digest=source_digest(source),
         layout=layout,
-        environment=_environment(),
+        environment=environment(),
     )
     if source is not None:
         shutil.copyfile(source, run.source)
@@ -134,7 +134,7 @@ def source_digest(source: Path | None) -> str:
     return hashlib.sha256(ast.dump(ast.parse(source.read_text(encoding="utf-8"))).encode()).hexdigest()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """What numbers and speed may depend on."""
     packages = {name: version(name) for name in ("surefoot", "torch", "numpy")}
     machine = {"python": platform.python_version(), "system": platform.platform(), "cores": str(os.cpu_count())}

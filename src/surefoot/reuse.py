@@ -25,7 +25,7 @@ from surefoot.meters.journal import Entry, Journal, Noted, filled, post
 from surefoot.records.usage import Usage
 from surefoot.repeats import Repeats
 from surefoot.step import Step
-from surefoot.trace import Trace, Tracing, load_state, saved_state
+from surefoot.trace import Trace, Tracing, load_state, saved_state, whole_bytes
 from surefoot.trees import plain
 
 FEW = (3, 4, 5)
@@ -42,6 +42,7 @@ class ShortRun:
     entries: list[Entry]
     assumed: dict[str, int]
     too_large: set[Any]
+    checkpoint_bytes: int
 
 
 def run_few(tracing: Tracing, repeats: Repeats, made: Trace) -> None:
@@ -60,6 +61,7 @@ def run_few(tracing: Tracing, repeats: Repeats, made: Trace) -> None:
             raise Irregular(f"a forward of all of them goes otherwise from entry {at} on: {found.words}")
     made.assumed = _sum(reusing.assumed, _unrolled_counts([run.assumed for run in runs], more))
     reusing.post(entries)
+    (made.checkpoint_bytes,) = _unrolled_counts([{"": run.checkpoint_bytes} for run in runs], more).values()
     made.too_large = _even([len(reusing.too_large | run.too_large) for run in runs], "kernels too large to try")
     made.unknown = frozenset(tracing.kernels.unknown)
     made.blocks = f"{repeats} from runs with {FEW[0]}, {FEW[1]} and {FEW[2]}"
@@ -108,7 +110,7 @@ class Reusing:
             if times == FEW[-1]:
                 self._refuse_costly_load(saved, times)
         counts = {note: count for note, count in assumed.items() if count}
-        return ShortRun(journal.finished(), counts, set(kernels.too_large))
+        return ShortRun(journal.finished(), counts, set(kernels.too_large), whole_bytes(saved))
 
     def whole_forward(self) -> list[Entry]:
         """The journal of the first forward of the whole model, and its loss."""

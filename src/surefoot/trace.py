@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.call_times import CallTimes
 from surefoot.costs.caching_allocator import Follower
 from surefoot.data.batches import batches_of
 from surefoot.gpu.target import Gpu
 from surefoot.meters.books import Books
+from surefoot.meters.script import Script
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.usage import Usage
@@ -36,10 +36,13 @@ class Trace:
     steady: Usage = Usage()
     evaluate: Usage = Usage()
     resume: Usage = Usage()
+    script: Script | None = None
+    """Of the steps, where it was asked for."""
     attention: tuple[tuple[int, ...], ...] = ()
     allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     state_bytes: int = 0
+    checkpoint_bytes: int = 0
     assumed: dict[str, int] = dataclasses.field(default_factory=dict)
     too_large: int = 0
     """How many distinct kernels were too large to try."""
@@ -59,13 +62,16 @@ class Tracing:
         *,
         ranks: int = 1,
         work: bool = False,
-        times: CallTimes | None = None,
+        script: bool = False,
     ) -> None:
         self.recipe, self.work = recipe, work
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.kernels = self.world.kernels
         self.repeats = Repeats([])
-        self.books = Books(kernels=self.kernels, work=work, times=times)
+        self.books = Books(kernels=self.kernels, work=work)
+        self.script = Script(self.books.phases) if script else None
+        if self.script is not None:
+            self.books.beside(self.script)
         self._followers = {kind: _following(kind) for kind in ("classic", "expandable")}
         self._entered = ExitStack()
 
@@ -107,6 +113,7 @@ class Tracing:
             step(next(loaded))
             step(next(loaded))
             made.first, made.steady = books.steps
+            made.script = self.script
             made.choices = step.choices()  # a budget for recomputation is settled by now
             made.attention = books.flops.attention
             books.close()  # the gradients of the last step are gone by now
@@ -116,6 +123,7 @@ class Tracing:
             made.evaluate = books.close()
         saved = saved_state(step)
         made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
+        made.checkpoint_bytes = whole_bytes(saved)
         with Books(kernels=self.kernels) as beside:
             beside.memory.see(saved)
             made.resume = self.resumed(beside, saved)
@@ -169,6 +177,12 @@ def saved_state(step: Step) -> dict[str, Any]:
     model = step.model.state_dict()
     model.update(map_tensors(copy, dict(model)))  # in place: it also says which versions its modules have
     return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict())}
+
+
+def whole_bytes(saved: dict[str, Any]) -> int:
+    """What a saved state takes, with the shards of all ranks."""
+    tensors = {_identity(tensor): tensor for tensor in tensors_in(saved)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def load_state(step: Step, saved: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,15 +79,17 @@ def watch_script(
     steps: int | None = None,
     check_all: bool = False,
     allow: Iterable[str] = (),
+    keep: Path | None = None,
 ) -> Watched:
     """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given.
 
     Its first steps are booked and checked. After that it runs as fast as ever, unless `check_all` keeps the checks
-    looking to the end.
+    looking to the end. `keep` names a run directory for what is seen.
     """
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
-    return watch_call(lambda: _run(script, args), name=script, steps=steps, check_all=check_all, allow=allow)
+    how = {"steps": steps, "check_all": check_all, "allow": allow, "keep": keep}
+    return watch_call(lambda: _run(script, args), name=script, **how)
 
 
 def watch_call(
@@ -97,14 +99,16 @@ def watch_call(
     steps: int | None = None,
     check_all: bool = False,
     allow: Iterable[str] = (),
+    keep: Path | None = None,
 ) -> Watched:
     """Calls something that trains, and watches it, as `watch_script` does a script."""
     from surefoot.checks import run_checks
+    from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.books import Books
-    from surefoot.meters.collectives import CollectivesMeter
     from surefoot.meters.pace import Pace
     from surefoot.meters.syncs import SyncsMeter
     from surefoot.phases import Listener
+    from surefoot.watched_run import WatchedRun
     from surefoot.witness.witness import Witness
 
     class Turns(Listener):
@@ -123,18 +127,19 @@ def watch_call(
                 raise _EnoughSteps
 
     books = Books(most_steps=BOOKED_STEPS)
-    beside = (SyncsMeter(books.phases), CollectivesMeter(books.phases))
+    beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, turns = Pace(books.phases, skipped=BOOKED_STEPS), Turns()
     witness = Witness(books.phases)
     books.beside(*beside)
-    with ExitStack() as looking, books:
+    kept = WatchedRun(keep, name, books.phases) if keep is not None else None
+    with kept or nullcontext(), ExitStack() as looking, books:
         looking.enter_context(witness)
-        books.phases.listeners += [pace, turns]
+        books.phases.listeners += [pace, *([kept.rows] if kept else []), turns]
         with suppress(_EnoughSteps):
             run()
             witness.scene.ended = True
     models = tuple(books.phases.models)
-    return Watched(
+    seen = Watched(
         script=name,
         steps=pace.updates,
         models=tuple(type(model).__name__ for model in models),
@@ -147,6 +152,9 @@ def watch_call(
         data_seconds=pace.mean_data_seconds(),
         clock=pace.mean(),
     )
+    if kept is not None:
+        kept.end(seen, device=", ".join(sorted({str(each.device) for model in models for each in model.parameters()})))
+    return seen
 
 
 class _EnoughSteps(BaseException):

@@ -6,6 +6,8 @@ from surefoot.costs.ledgers import ledger_of
 from surefoot.records.plan import Plan
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
+from surefoot.records.run_cost import RunCost
+from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Peak, Usage
 
@@ -16,7 +18,7 @@ USAGE = Usage(
     PEAK,
     {"backward": PEAK},
 )
-PLAN = Plan("gpt", "", {}, 10, 100, 1, 5, steady=USAGE, state_bytes=32 * MIB)
+PLAN = Plan("gpt", "", {}, 10, 100, 1, 5, steady=USAGE, checkpoint_bytes=32 * MIB)
 PROFILE = Profile("gpt", {}, "cpu", 10, USAGE, USAGE, 1, (1.0,), Tally(), allocated_peak_bytes=16 * MIB)
 
 
@@ -59,3 +61,20 @@ def test_a_run_that_stopped_early_says_so(tmp_path):
     assert (off.predicted, off.measured, off.attribution) == (500, 300, "after step 3")
     assert off.cause == "the run is interrupted. stopped by SIGTERM after step 3"
     assert entry(ledger, "run/step seconds").measured == 2.0
+
+
+def test_seconds_and_dollars_have_two_sides_where_the_plan_knows_the_device(tmp_path):
+    cost = RunCost(
+        steps=5, tokens=500, devices=8, step_seconds=2.0, evaluation_seconds=0.0, save_seconds=0.0, seconds=10.0,
+        goodput=1.0, failures=0.0, save_interval_seconds=None, device_hours=8 * 10 / 3600, dollars=8 * 10 / 3600 * 3.0,
+        dollars_per_hour=3.0, kilowatt_hours=None,
+    )  # fmt: skip
+    plan = replace(PLAN, time=StepTime(2.0, {"forward": 0.5, "backward": 1.5}), cost=cost)
+    run = Run(str(tmp_path), "gpt", "", "gpt", {}, "finished", 10, "cuda", "2.13", steps=5, tokens=500, seconds=10.5)
+    profile = replace(PROFILE, step_seconds=(2.1,), clock=Tally.of([Account("seconds/backward", 1.9, "seconds")]))
+    ledger = ledger_of(plan, profile, run)
+    step, of_run, dollars = (entry(ledger, name) for name in ("step/seconds", "run/step seconds", "run/dollars"))
+    assert (step.predicted, step.measured, step.agrees) == (2.0, 2.1, True)
+    assert (of_run.predicted, of_run.measured, of_run.agrees) == (2.0, 2.1, True)
+    assert (dollars.predicted, dollars.measured) == (cost.dollars, 10.5 / 3600 * 8 * 3.0)
+    assert entry(ledger, "seconds/backward").agrees is False

@@ -11,7 +11,7 @@ from surefoot.costs.napkin import napkin
 from surefoot.costs.roofline import FILL, Ceilings, ceilings_of, seconds_of, step_time
 from surefoot.costs.run_cost import best_interval, run_cost
 from surefoot.errors import UnknownDevice
-from surefoot.hardware import cluster, datasheet
+from surefoot.hardware import Datasheet, cluster, datasheet
 from surefoot.records.work import Work
 
 CEILINGS = Ceilings({"bf16": 100e12, "fp32": 10e12}, 1e12, kernel_seconds=5e-6)
@@ -78,6 +78,18 @@ def test_what_is_reached_is_that_of_training_runs_or_as_measured_or_the_median()
     assert ceilings_of(datasheet("h100-sxm")).flops["bf16"] == pytest.approx(0.58 * 989e12)
     assert ceilings_of(datasheet("a100-pcie-80gb")).flops["bf16"] == pytest.approx(252.9e12)
     assert 0.5 < ceilings_of(datasheet("l4")).flops["bf16"] / datasheet("l4").dense_flops["bf16"] < 0.9
+
+
+def test_a_cpu_does_one_thing_after_the_other():
+    ceilings = Ceilings({"fp32": 1e12}, 1e12, kernel_seconds=0, call_seconds=1e-5)
+    assert seconds_of(work(flops=10**9, format="fp32"), ceilings) == (pytest.approx(1e-3 + 1e-5), "compute")
+    assert seconds_of(work(bytes_moved=10**6), ceilings) == (pytest.approx(1.1e-5), "overhead")
+
+
+def test_a_machine_that_was_measured_reaches_what_was_measured():
+    sheet = Datasheet("here", "", {}, 1, (), reached_flops={"fp32": 2e11}, memory_bandwidth=1e10, kernel_seconds=5e-6)
+    ceilings = ceilings_of(sheet)
+    assert (ceilings.flops, ceilings.memory_bandwidth, ceilings.call_seconds) == ({"fp32": 2e11}, 1e10, 5e-6)
 
 
 # ------------------------------------------------------------------------------------------- collectives

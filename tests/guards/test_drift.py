@@ -1,7 +1,12 @@
 """Alarms while a run goes on: each when it begins, and not before."""
 
+import time
 from dataclasses import replace
 
+import pytest
+import torch
+
+import surefoot
 from surefoot.guards.drift import CREEPING, WINDOW, Drift
 from tests.reports.test_text import log_row
 
@@ -39,3 +44,51 @@ def test_slowing_steps_are_told_and_told_again_after_a_recovery():
 
 def test_a_run_that_waits_for_data_says_so():
     assert kinds(100, data_seconds=lambda step: 0.5, seconds=lambda step: 1.0) == [(WINDOW, "starving")]
+
+
+CALM, STEPS = 10, 60
+"""So many steps of the run below are as they should be; of all these."""
+
+
+class Starving(torch.utils.data.Dataset):
+    """Samples that take long to make, from some step on."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        self.made += 1
+        if self.made > 2 * (CALM + 3):  # two for each step, and what is made ahead
+            time.sleep(0.03)
+        return torch.ones(4) * index, torch.ones(1)
+
+
+@pytest.fixture
+def short_windows(monkeypatch):
+    monkeypatch.setattr("surefoot.guards.drift.WINDOW", CALM)
+
+
+def test_a_run_whose_loader_starves_and_whose_memory_creeps_says_so_as_it_goes(short_windows, tmp_path):
+    ballast = []
+
+    def loss(model, batch):
+        ballast.append(bytearray(b"x") * 2**22)
+        return (model(batch[0]) - batch[1]).square().mean()
+
+    recipe = surefoot.Recipe(
+        model=lambda: torch.nn.Linear(4, 1),
+        data=Starving,
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-6),
+        micro_batch_size=2,
+        max_steps=STEPS,
+    )
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    told = {event.kind: event for event in run.happened()}
+    assert told.keys() >= {"starving", "slowing", "memory-creeping"}
+    assert CALM < told["starving"].step <= 3 * CALM
+    assert f"of the last {CALM} steps was spent waiting for data" in told["starving"].text
+    assert told["memory-creeping"].step >= CALM * (CREEPING + 1)

@@ -6,10 +6,12 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
 
+from surefoot.errors import MissingPackage
 from surefoot.records.codec import to_json
 from surefoot.records.event import Event, append_event
 from surefoot.records.log import append_row
@@ -26,13 +28,15 @@ from surefoot.reports.figures import (
     roofline_figure,
     time_tree,
     timeline_figure,
+    titled_figures,
 )
 from surefoot.reports.gather import POINTS, report_of, thinned
 from surefoot.reports.page import page, write_page
+from surefoot.reports.pictures import write_pictures
 from tests.reports.test_text import log_row
 
 MIB = 2**20
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 TIMELINE = Timeline(
     ("forward", "forward", "loss", "backward", "update"),
@@ -130,26 +134,14 @@ def test_what_stands_in_a_record_is_text_and_no_markup(run_folder):
 
 
 def test_every_figure_of_a_page_is_in_the_record(run_folder):
-    """The page is made from the report alone, and the report is what --json prints."""
-    report = report_of(run_folder("a", steps=50))
-    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page(report), re.DOTALL)[1])
-    recorded = set(_numbers(json.loads(to_json(report))))
+    """What a page draws is what --json prints as figures; what it says in words is in the report beside them."""
+    report = report_of(run_folder("a", steps=50), run_folder("b", steps=20))
+    written = page(report)
+    drawn = json.loads(re.search(r'id="figures">(.*?)</script>', written, re.DOTALL)[1])
+    assert list(drawn.values()) == list(json.loads(to_json(titled_figures(report))).values())
+    assert len(drawn) == 6 + 2 * 5
     for sheet in report.sheets:
-        for curve in sheet.curves:
-            assert set(curve.values) <= recorded
-    shown = [trace["y"] for figure in figures.values() for trace in figure["data"] if trace["type"] == "scatter"]
-    assert set(_numbers(shown[:3])) <= recorded
-    assert f"{report.sheets[0].facts['speed']}" in page(report)
-
-
-def _numbers(plain):
-    if isinstance(plain, dict):
-        plain = list(plain.values())
-    if isinstance(plain, list):
-        for each in plain:
-            yield from _numbers(each)
-    elif isinstance(plain, int | float):
-        yield plain
+        assert all(escape(told) in written for told in sheet.facts.values())
 
 
 def browse(file: Path, folder: Path) -> tuple[str, list[str], list[str]]:
@@ -180,6 +172,28 @@ def test_a_run_of_ten_thousand_steps_opens_offline(run_folder, tmp_path):
     assert shown.count('class="main-svg"') >= 2 * 10
     assert "peak 8.00 MiB" in re.search(r'class="annotation-text".*', shown, re.DOTALL)[0]
     assert "layers" in re.search(r'class="treemaplayer".*', shown, re.DOTALL)[0]
+
+
+@in_a_browser
+def test_every_figure_is_a_picture_too(run_folder, tmp_path):
+    report = report_of(run_folder("first", steps=50))
+    written = write_pictures(report, tmp_path / "pictures")
+    assert [file.stem for file in written] == [title.replace(" ", "-") for title in titled_figures(report)]
+    assert {"loss.png", "memory-over-one-step.png", "roofline.png"} <= {file.name for file in written}
+    for file in written:
+        assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert file.stat().st_size > 5_000
+
+
+def test_without_a_browser_it_is_said_what_is_missing(run_folder, tmp_path, monkeypatch):
+    from choreographer.errors import ChromeNotFoundError
+
+    def nowhere(**_):
+        raise ChromeNotFoundError
+
+    monkeypatch.setattr("plotly.io.write_images", nowhere)
+    with pytest.raises(MissingPackage, match="apt-get install chromium"):
+        write_pictures(report_of(run_folder("first", steps=3)), tmp_path / "pictures")
 
 
 @in_a_browser

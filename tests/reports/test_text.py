@@ -5,6 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
+from surefoot.costs.compare import compared
 from surefoot.records.event import Event, append_event
 from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
@@ -17,12 +18,12 @@ from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Holding, Peak, Usage
 from surefoot.records.watched import Watched
 from surefoot.reports.live import LiveView
+from surefoot.reports.profile import comparison_text, profile_text
 from surefoot.reports.text import (
     as_text,
     export_text,
     findings_text,
     plan_text,
-    profile_text,
     run_text,
     watched_text,
 )
@@ -93,6 +94,16 @@ def test_profile(golden):
     )  # fmt: skip
     measured = profile.tally + Tally.of([Account("memory/temporary", 512, "bytes")])
     golden("profile.txt", as_text(profile_text(profile, Ledger.of(STEADY.tally, measured))))
+
+
+def test_a_difference_that_noise_covers_is_none():
+    same = compared("gpt", "gpt lr=0.1", [1.0, 1.1, 0.9, 1.0, 1.2, 1.0, 0.8], [1.1, 1.0, 1.0, 0.9, 1.1, 1.2, 0.9])
+    text = as_text(comparison_text(same))
+    assert "no difference can be told: 1.100 times the seconds, 98% sure of 0.900 to 1.200" in text
+    assert "faster" not in text
+    assert "slower" not in text
+    half = compared("gpt", "gpt compile=whole", [1.0] * 7, [0.5, 0.51, 0.52, 0.5, 0.49, 0.48, 0.5])
+    assert "50.0% faster: 0.500 times the seconds, 98% sure of 0.480 to 0.520" in as_text(comparison_text(half))
 
 
 def test_findings(golden):

@@ -9,7 +9,12 @@ from torch import nn
 
 import surefoot
 from surefoot import Recipe
+from surefoot.costs.diagnosis import diagnose
+from surefoot.costs.ledgers import ledger_of
 from surefoot.errors import RecipeError
+from surefoot.reports.gather import signs_of
+from surefoot.reports.profile import profile_text
+from surefoot.reports.text import as_text
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
 from surefoot.world import FakeWorld, TinyWorld, World
@@ -111,8 +116,38 @@ def test_profile_lists_graph_breaks_and_equals_the_plan():
     assert plan.steady == profile.steady
     (graph_break,) = profile.graph_breaks
     assert graph_break.startswith(f"{LINE}: ")
+    assert profile.recompilations == 0
+    told = as_text(profile_text(profile, ledger_of(plan, profile)), width=300)
+    assert f"graph break at {LINE}: " in told
+    assert [each.check for each in diagnose(signs_of(profile)) if each.check.startswith("graph")] == ["graph-breaks"]
+    assert "compiled again" not in told
     assert plan.choices[0].startswith("compile=whole: this is the step as it was written")
     assert surefoot.check(recipe).findings == ()
+
+
+class Restless(nn.Module):
+    """Says something else in every call, which compiled code must not forget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.said, self.calls = nn.Linear(4, 4), "", 0
+
+    def forward(self, x):
+        return self.linear(x) * len(self.said)
+
+
+def test_profile_counts_what_is_compiled_again():
+    def loss(model, batch):
+        model.calls += 1
+        model.said = "a" * model.calls
+        return model(batch[0]).square().mean()
+
+    with torch.compiler.set_stance(force_backend="eager"):
+        profile = surefoot.profile(breaking(model=Restless, loss=loss, compile=True), timed_steps=2)
+    assert profile.recompilations >= 2
+    told = as_text(profile_text(profile, ledger_of(None, profile)), width=300)
+    assert f"{profile.recompilations} graphs compiled again after the first step" in told
+    assert "recompilations" in [each.check for each in diagnose(signs_of(profile))]
 
 
 def test_state_keeps_its_names_and_a_compiled_run_is_exported(small_recipe, tmp_path):

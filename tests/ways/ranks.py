@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
+import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 import surefoot
-from surefoot import load_recipe
+from surefoot import Recipe, load_recipe
 from surefoot.checkpoint.state import restore
 from surefoot.errors import NonFinite
 from surefoot.techniques.accumulate import local_part
@@ -27,6 +29,36 @@ def trained(path: str, words: list[str], asked: tuple[int, int] | None = None) -
 
     recipe = load_recipe("gpt", [*SMALL, "max_steps=11", "save_every=4", *words])
     return surefoot.train(recipe, path=path, tell=tell).status
+
+
+class Drawn(Dataset):
+    """Samples that draw from numpy's generator when they are made."""
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        return torch.as_tensor(np.random.normal(number % 2, 1.0, 4), dtype=torch.float32), number % 2
+
+
+def drawn(path: str, settings: dict[str, int], stops_after: int | None = None) -> str:
+    """A classifier of samples that draw, on replicas, cut and read as the settings say; to its end or to a stop."""
+
+    def tell(_, row) -> None:
+        if row.step == stops_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    recipe = Recipe(
+        model=lambda: torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)),
+        data=Drawn,
+        loss=lambda model, batch: torch.nn.functional.cross_entropy(model(batch[0]), batch[1]),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        dp_replicate=2,
+        global_batch_tokens=16,
+        max_steps=6,
+        **settings,
+    )
+    return surefoot.train(recipe, path=path, accept_change=stops_after is None, tell=tell).status
 
 
 def audited(path: str, words: list[str], flip: bool) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Ranks that die, stop, lag or compute wrongly: real torchrun, real processes, real signals."""
 
+import itertools
 import json
 import os
 import random
@@ -9,21 +10,23 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import surefoot
 from surefoot.guards.beats import Beat, waiting
-from surefoot.guards.fingerprint import differing, replicas
+from surefoot.guards.fingerprint import Fingerprints, differing, replicas
 from surefoot.guards.stragglers import STEPS, Stragglers
 from surefoot.resume import FAILURES
 
 RECIPE = """
 import dataclasses, os, time, torch
-import surefoot.ways.train as way
+from surefoot import lookout
 from surefoot import Recipe, load_recipe
 
-way.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
+lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
 RANK = int(os.environ.get("RANK", "0"))
 WORDS = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=256"]
 
@@ -83,6 +86,11 @@ class Job:
                 found[int(place[1])] = child
         return [found[rank] for rank in sorted(found)]
 
+    def workers(self) -> list[int]:
+        """The processes that read data for rank 1; whichever thread has started them, they are its children."""
+        tasks = Path(f"/proc/{self.ranks()[1]}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+
     def end(self) -> int:
         return self.process.wait(300)
 
@@ -124,6 +132,18 @@ def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
     assert found.starts >= 2
     assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
     assert [row.samples for row in found.rows()] == [row.samples for row in expected.rows()]
+    assert found.weights.read_bytes() == expected.weights.read_bytes()
+
+
+def test_a_data_worker_that_is_killed_ends_its_rank_aloud_and_costs_no_bit(start):
+    whole = start("dp_replicate=2", "max_steps=24", folder="whole")
+    job = start("dp_replicate=2", "max_steps=24", "workers=1", folder="killed").after(5)
+    os.kill(job.workers()[0], signal.SIGKILL)
+    assert (whole.end(), job.end()) == (0, 0), job.said.read_text()
+    assert re.search(r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)", job.said.read_text())
+    expected, found = surefoot.read_run(whole.run), surefoot.read_run(job.run)
+    assert found.starts == 2
+    assert [(row.loss, row.samples) for row in found.rows()] == [(row.loss, row.samples) for row in expected.rows()]
     assert found.weights.read_bytes() == expected.weights.read_bytes()
 
 
@@ -189,8 +209,23 @@ def test_who_is_waited_for():
 
 def test_replicas_are_those_that_hold_the_same_shard():
     assert replicas(2, 8) == [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert differing([[1, 2], [1, 2], [1, 3]], [[0, 1, 2]]) == (2, 1)
-    assert differing([[1], [2], [1], [2]], replicas(2, 4)) is None
+    assert differing([[1, 1, 1], [2, 2, 3]], [[0, 1, 2]]) == (2, 1)
+    assert differing([[1, 2, 1, 2]], replicas(2, 4)) is None
+
+
+def test_fingerprints_come_as_often_as_their_share_of_the_time_allows(monkeypatch):
+    """A comparison of 8 ms to steps of 100 ms: one in twenty steps is 0.4%. A slower one waits longer."""
+    clock = itertools.count(step=0.008)
+    monkeypatch.setattr("surefoot.guards.fingerprint.time.perf_counter", lambda: next(clock))
+    world = SimpleNamespace(gather=lambda numbers: [numbers, numbers])
+    layout = SimpleNamespace(dp_replicate=2, ranks=2)
+    step = SimpleNamespace(layout=layout, world=world, model=torch.nn.Linear(2, 2), number=0)
+    fingerprints, taken = Fingerprints(step), []
+    for step.number in range(1, 101):
+        if fingerprints.due(0.1):
+            assert fingerprints.compare() is None
+            taken.append(step.number)
+    assert taken == [1, 2, 22, 42, 62, 82]
 
 
 def test_a_rank_is_slow_if_it_is_slow_again_and_again():

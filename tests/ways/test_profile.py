@@ -9,15 +9,39 @@ import torch
 
 import surefoot
 from surefoot.costs.diagnosis import diagnose
+from surefoot.costs.ledgers import ledger_of
 from surefoot.reports.gather import signs_of
 from surefoot.ways.profile import compare
 
 
-@pytest.mark.parametrize("name", ["gpt", "fashion-convolutional"])
-def test_time_by_module_adds_up_to_the_step(name: str, small_recipe, tmp_path):
-    profile = surefoot.profile(small_recipe(name), timed_steps=3, trace=str(tmp_path / "trace.json"))
+def assert_it_adds_up(recipe: surefoot.Recipe, profile: surefoot.Profile) -> None:
+    """Time by module to the step, booked memory to what the allocator saw, or the difference has a name."""
     assert profile.traced.total("time") == pytest.approx(profile.mean_step_seconds, rel=0.03)
     assert profile.traced.total("time") == pytest.approx(profile.clock.total("seconds"))
+    seen = profile.allocated_peak_bytes
+    if seen is not None and seen != pytest.approx(profile.steady.peak.peak_bytes, rel=0.02):
+        entries = {entry.account: entry for entry in ledger_of(surefoot.plan(recipe), profile).entries}
+        assert entries["allocated/peak"].attribution
+        assert entries["allocated/peak"].cause
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("gpt", []), ("gpt", ["layers=6", "width=384", "context=256"]), ("fashion", []),
+     ("fashion", ["network=convolutional"])],
+)  # fmt: skip
+def test_a_step_of_full_size_adds_up(name: str, words: list[str], fashion_folder):
+    folder = [f"folder={fashion_folder}"] if name == "fashion" else []
+    recipe = surefoot.load_recipe(name, [*words, *folder])
+    assert_it_adds_up(recipe, surefoot.profile(recipe, timed_steps=3))
+
+
+@pytest.mark.parametrize("name", ["gpt", "fashion-convolutional"])
+def test_time_by_module_adds_up_to_the_step(name: str, small_recipe, tmp_path):
+    recipe = small_recipe(name)
+    profile = surefoot.profile(recipe, timed_steps=3, trace=str(tmp_path / "trace.json"))
+    assert_it_adds_up(recipe, profile)
     modules = {account.name.split("/")[2] for account in profile.traced.accounts}
     assert modules >= ({"blocks.0.mlp.0", "head"} if name == "gpt" else {"0", "12"})
     backward = {account.name.split("/")[2] for account in profile.traced.accounts if "/backward/" in account.name}

@@ -87,6 +87,24 @@ def test_an_audit_takes_steps_again_on_the_ranks_of_the_run(runs, tmp_path):
         audit(load_recipe("gpt", [*SMALL, "max_steps=11"]), str(runs / "fsdp"))
 
 
+def test_other_workers_and_micro_batches_go_on_with_the_same_samples_and_draws(tmp_path):
+    """The loss of a step is that of its samples as they were drawn, whoever reads them and however they are cut."""
+    four, two, read = {"micro_batch_size": 4}, {"micro_batch_size": 2}, {"micro_batch_size": 4, "workers": 2}
+    pieces = {"whole": [four], "cut": [four, two], "read": [read, four]}
+    cases = [
+        Case("tests.ways.ranks", "drawn", 2, (str(tmp_path / name), how, 2 if how is not settings[-1] else None))
+        for name, settings in pieces.items()
+        for how in settings
+    ]
+    on_ranks(cases, tmp_path)
+    whole, cut, read_by_workers = (read_run(tmp_path / name).rows() for name in pieces)
+    assert len(whole) == 6
+    for other in (cut, read_by_workers):
+        assert [row.samples for row in other] == [row.samples for row in whole]
+    assert [row.loss for row in read_by_workers] == [row.loss for row in whole]
+    assert [row.loss for row in cut] == pytest.approx([row.loss for row in whole], rel=1e-6)
+
+
 def test_all_ranks_stop_at_a_nan_and_say_on_which_it_was(tmp_path):
     cases = [Case("tests.ways.ranks", "broken", 2, (str(tmp_path / name),)) for name in ("run",)]
     [said] = on_ranks(cases, tmp_path)

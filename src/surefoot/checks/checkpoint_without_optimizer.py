@@ -18,8 +18,8 @@ torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.
 ```
 
 ## What looks like it and is fine
-Weights alone, for use and not for resuming, or the best ones in a file whose name says so; optimizers without a
-state.
+Weights alone, for use and not for resuming; the best ones, with their score beside them or in a file whose name
+says so; optimizers without a state.
 """
 
 from collections.abc import Iterator

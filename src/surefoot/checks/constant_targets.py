@@ -17,7 +17,7 @@ label = batch["label"]
 ```
 
 ## What looks like it and is fine
-The two halves of an adversarial game, each with a constant target; batches too small to hold two classes.
+The two halves of an adversarial game, each with a constant target; few targets of a class that most samples have.
 """
 
 from collections.abc import Iterator
@@ -28,15 +28,19 @@ from surefoot.records.finding import Finding
 _JUDGED = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 
 
+_FEWEST = 24
+"""So many targets must be seen where the labels behind them cannot be counted."""
+_CHANCE = 1e-3
+
+
 def check(evidence: Evidence) -> Iterator[Finding]:
     if any(each.sorted_labels for each in evidence.samples) or len([o for o in evidence.optimizers if o.updates]) > 1:
         return
     judged = [loss for loss in evidence.losses if loss.function in _JUDGED]
-    batches = {loss.backward for loss in judged}
     constants = {loss.constant for loss in judged}
-    if len(batches) >= 3 and len(constants) == 1 and None not in constants and all(loss.valid >= 4 for loss in judged):
-        if sum(loss.valid for loss in judged) < 24:
-            return
+    if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
+        return
+    if not _by_chance([loss.valid for loss in judged], evidence):
         yield Finding(
             check="constant-targets",
             severity="warning",
@@ -45,3 +49,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="there is nothing to learn but a constant",
             remedy="look at where the labels are read, cast or sliced",
         )
+
+
+def _by_chance(counts: list[int], evidence: Evidence) -> bool:
+    """Could so many targets be alike although the labels are not?"""
+    known = [each.commonest_label for each in evidence.samples if each.commonest_label is not None]
+    if known and max(known) < 1.0:
+        return max(known) ** sum(counts) > _CHANCE
+    if known:
+        return sum(counts) < 4
+    return min(counts) < 4 or sum(counts) < _FEWEST

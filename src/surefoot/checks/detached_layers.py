@@ -41,6 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and each.optimized
         and not each.reached
         and not each.only_in
+        and not each.moved
     ]
     if not cut or len(evidence.updates) < 2:
         return

@@ -17,7 +17,8 @@ train, valid = Subset(data, range(0, 900)), Subset(data, range(900, 1000))
 ```
 
 ## What looks like it and is fine
-Measuring on the training set itself, all of it.
+Measuring on the training set itself: the very data set that is trained on, or all of it beside samples that
+are held out.
 """
 
 from collections.abc import Iterator

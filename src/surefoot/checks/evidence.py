@@ -19,12 +19,14 @@ class Parameter:
     optimized: bool
     """An optimizer holds it."""
     executed: bool = False
-    """Its module ran, with gradients on, in a forward whose model was updated."""
+    """Its module ran in a forward of its model that was called with gradients on."""
     in_loss: bool | None = None
     """Disturbing it changes what the loss was made from; None where that was not tried."""
     elements: int = 0
     only_in: str = ""
     """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
+    moved: bool = False
+    """It changed although no backward reached it: somebody moved it by hand."""
 
 
 @dataclass(slots=True)
@@ -197,6 +199,8 @@ class Loss:
     """The shape that input and target were spread to, if it is larger than both."""
     layout_fault: str = ""
     site: int = 0
+    class_numbers: int = 0
+    """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
 
 
 @dataclass(slots=True)
@@ -290,6 +294,8 @@ class Samples:
     """Evaluation reads the same data set, whose samples are random."""
     shared_with_evaluation: float = 0.0
     """The share of evaluation samples that occur in training."""
+    commonest_label: float | None = None
+    """The share of the label that most samples have; None where samples have no labels."""
     sorted_labels: int = 0
     """The number of classes in a data set that is read in the order of its labels."""
 
@@ -308,6 +314,8 @@ class Inputs:
     image: bool
     zero_interleaved: bool = False
     """Every second token is zero, and only those."""
+    size: float = 0.0
+    """The root mean square of the feature that has the largest."""
 
 
 @dataclass(slots=True)
@@ -338,11 +346,15 @@ class Probe:
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0
     padding: float = 0.0
+    inverted_mask: bool = False
+    """The mask keeps the padding, and the model sees that and not the text."""
     other_samples: float = 0.0
     relational: bool = False
     """Inputs relate samples to each other, as a graph's edges do."""
     documents: float = 0.0
     ignores_input: bool = False
+    constant_input: bool = False
+    """Every input is one number over and over."""
     random_in_evaluation: str = ""
     """The dropout that stays on in evaluation mode."""
     softmax_over_batch: str = ""
@@ -372,6 +384,8 @@ class Layout:
     unregistered: tuple[str, ...] = ()
     """Tensors that are neither parameters nor buffers."""
     coarse_positions: tuple[str, ...] = ()
+    in_a_row: tuple[str, ...] = ()
+    """Pairs of linear layers, the second of which is given what the first returns."""
 
 
 @dataclass(slots=True)
@@ -383,6 +397,15 @@ class Coarse:
     where: str
     dtype: str
     value: float
+
+
+@dataclass(slots=True)
+class Threshold:
+    """A comparison with one half, without gradients, of numbers that are not all between 0 and 1."""
+
+    where: str
+    lowest: float
+    highest: float
 
 
 @dataclass(slots=True)
@@ -413,15 +436,6 @@ class Recomputation:
 
     module: str
     difference: float
-
-
-@dataclass(slots=True)
-class CustomBackward:
-    """A custom autograd function whose backward does not fit its forward."""
-
-    function: str
-    where: str
-    error: float
 
 
 @dataclass(slots=True)
@@ -467,10 +481,10 @@ class Evidence:
     probes: tuple[Probe, ...] = ()
     layouts: tuple[Layout, ...] = ()
     coarse: tuple[Coarse, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
     scaling: Scaling | None = None
     files: tuple[File, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()
-    custom_backwards: tuple[CustomBackward, ...] = ()
     ranks: Ranks | None = None
     kept_graphs: int = 0
     """Back-propagated graphs of steps long past that still exist."""

@@ -1,7 +1,8 @@
 """input-ignored
 
 ## What it does
-Reports a model whose outputs do not change when all of its inputs are replaced.
+Reports a model whose outputs do not change when all of its inputs are replaced, and one whose inputs are one
+and the same number.
 
 ## Why it hurts
 A variable was overwritten, a branch is dead, or every unit is. The model can learn a constant and nothing
@@ -32,11 +33,13 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if probe.ignores_input:
+        if probe.ignores_input or probe.constant_input:
             yield Finding(
                 check="input-ignored",
                 severity="error",
-                seen="no output changes when every input is replaced",
+                seen="no output changes when every input is replaced"
+                if probe.ignores_input
+                else "every element of every input is the same number",
                 where=probe.model,
                 why="the model can learn a constant and nothing else",
                 remedy="look for an overwritten variable, a dead branch, or weights that are all zero",

@@ -33,7 +33,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     wrong = [
         loss
         for loss in evidence.losses
-        if loss.function in ("cross_entropy", "nll_loss") and loss.above == "Softmax" and not loss.probabilities
+        if loss.function in ("cross_entropy", "nll_loss")
+        and (
+            (loss.above == "Softmax" and not loss.probabilities)
+            or (loss.above == "LogSoftmax" and not loss.log_probabilities)
+        )
     ]
     mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > 1e-3]
     if wrong:

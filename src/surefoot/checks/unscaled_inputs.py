@@ -1,11 +1,12 @@
 """unscaled-inputs
 
 ## What it does
-Reports images that enter the first layer as whole numbers from 0 to 255, or scaled down twice.
+Reports inputs that enter the first layer as bytes from 0 to 255, scaled down twice, or in units in which they
+are hundreds and thousands.
 
 ## Why it hurts
-Layers are initialised for inputs near one. Inputs a hundred times as large saturate them; inputs a hundred
-times too small leave nothing to see.
+Layers are initialised for inputs near one. Inputs a hundred times as large saturate them, and one step moves
+their outputs a hundred times as far; inputs a hundred times too small leave nothing to see.
 
 ## Buggy
 ```python
@@ -18,29 +19,40 @@ x = image.float() / 255
 ```
 
 ## What looks like it and is fine
-A model that scales its inputs itself; inputs that are no images.
+A model that scales or normalises its inputs itself: what counts is what enters its first layer.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Inputs
 from surefoot.records.finding import Finding
+
+_LARGE = 300.0
+"""Raw bytes have a root mean square below 255, and are told by their values."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for inputs in evidence.inputs:
-        if not inputs.image or len(inputs.shape) < 2:
-            continue
-        raw = inputs.whole and inputs.lowest >= 0 and 128 <= inputs.highest <= 255
-        twice = len(inputs.shape) == 4 and inputs.lowest >= 0 and 0 < inputs.highest <= 1 / 128
-        if raw or twice:
+        fault = _fault(inputs)
+        if fault:
             yield Finding(
                 check="unscaled-inputs",
                 severity="warning",
-                seen=f"what enters {inputs.layer} lies between {inputs.lowest:.3g} and {inputs.highest:.3g}"
-                + (", in whole numbers" if raw else ""),
+                seen=f"what enters {inputs.layer} lies between {inputs.lowest:.3g} and {inputs.highest:.3g}" + fault,
                 where=inputs.layer,
                 why="layers are initialised for inputs near one",
-                remedy="divide bytes by 255, once, and normalise",
+                remedy="divide bytes by 255, once; take off the mean of other features and divide by their deviation",
             )
             return
+
+
+def _fault(inputs: Inputs) -> str:
+    """What is wrong with a first layer's inputs, as the end of a sentence; empty where nothing is."""
+    if inputs.size > _LARGE:
+        return f", with a root mean square of {inputs.size:.3g}"
+    if not inputs.image or len(inputs.shape) < 2 or inputs.lowest < 0:
+        return ""
+    if inputs.whole and 128 <= inputs.highest <= 255:
+        return ", in whole numbers"
+    twice = len(inputs.shape) == 4 and 0 < inputs.highest <= 1 / 128
+    return ", as if divided by 255 twice" if twice else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.plan import Plan
@@ -10,24 +12,33 @@ from surefoot.records.profile import Profile
 from surefoot.records.run import Run
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Peak
+from surefoot.records.watched import Watched
 
-TOLERANCES = {"allocated": 0.02, "step": 0.10, "seconds": 0.10, "checkpoint/seconds": 0.25}
+TOLERANCES = {
+    "allocated": 0.02,
+    "step": 0.10,
+    "seconds": 0.10,
+    "run/step seconds": 0.10,
+    "run/dollars": 0.10,
+    "checkpoint/seconds": 0.25,
+}
 """The share of a prediction by which a measurement may differ; memory, FLOPs and tokens are exact."""
 BESIDE_STATE = 2**20
 """Bytes that a checkpoint may hold beside the state: generators, names, hashes."""
 
 
-def ledger_of(plan: Plan | None, profile: Profile | None = None, run: Run | None = None) -> Ledger:
-    """Memory by account and phase, FLOPs, seconds, tokens and checkpoints. A side that is not known is left open."""
+def ledger_of(
+    plan: Plan | None, profile: Profile | None = None, run: Run | None = None, watched: Watched | None = None
+) -> Ledger:
+    """Memory by account and phase, FLOPs, seconds, tokens, checkpoints, dollars. A side that is not known is open."""
     predicted = Tally() if plan is None else plan.tally + _planned_seconds(plan)
     if plan is not None and run is not None:
         predicted = predicted + _planned_run(plan)
-    measured = Tally()
-    if profile is not None:
-        measured = profile.tally + Tally((Account("step/seconds", profile.mean_step_seconds, "seconds"),))
+    booked: Profile | Watched | None = profile or watched
+    measured = Tally() if booked is None else booked.tally + _step_seconds(booked.step_seconds)
     if run is not None:
-        measured = measured + _taken(run, beside=profile)
-    beside = 0.0 if plan is None or not plan.state_bytes else BESIDE_STATE / plan.state_bytes
+        measured = measured + _taken(run, plan, booked=booked is not None)
+    beside = 0.0 if plan is None or not plan.checkpoint_bytes else BESIDE_STATE / plan.checkpoint_bytes
     tolerances = {**TOLERANCES, "checkpoint/bytes": beside}
     ledger = Ledger.of(predicted, measured, tolerances=tolerances).explained(predicted, measured)
     peaks = _peaks(plan, profile) if plan is not None and profile is not None else ()
@@ -42,9 +53,17 @@ def _planned_seconds(plan: Plan) -> Tally:
     return Tally.of([*phases, Account("step/seconds", plan.time.seconds, "seconds")])
 
 
+def _step_seconds(seconds: Sequence[float]) -> Tally:
+    return Tally((Account("step/seconds", fmean(seconds), "seconds"),)) if seconds else Tally()
+
+
 def _planned_run(plan: Plan) -> Tally:
     """What the plan says of all steps together."""
-    booked = [Account("checkpoint/bytes", plan.state_bytes, "bytes")]
+    booked = [Account("checkpoint/bytes", plan.checkpoint_bytes, "bytes")]
+    if plan.time is not None:
+        booked.append(Account("run/step seconds", plan.time.seconds, "seconds"))
+    if plan.cost is not None and plan.cost.dollars is not None:
+        booked.append(Account("run/dollars", plan.cost.dollars, "dollars"))
     if plan.steps is not None:
         booked += [
             Account("run/steps", plan.steps, "steps"),
@@ -53,19 +72,22 @@ def _planned_run(plan: Plan) -> Tally:
     return Tally.of(booked)
 
 
-def _taken(run: Run, *, beside: Profile | None) -> Tally:
-    """What a run has measured; where a profile has booked a step, memory is left to it."""
-    booked = [Account("run/steps", run.steps, "steps"), Account("run/tokens", run.tokens, "tokens")]
+def _taken(run: Run, plan: Plan | None, *, booked: bool) -> Tally:
+    """What a run has measured; where a step was booked, memory is left to that. The plan knows the price of an hour."""
+    taken = [Account("run/steps", run.steps, "steps"), Account("run/tokens", run.tokens, "tokens")]
     if run.steps:
-        booked.append(Account("run/step seconds", run.seconds / run.steps, "seconds"))
+        taken.append(Account("run/step seconds", run.seconds / run.steps, "seconds"))
     if run.saves:
-        booked.append(Account("checkpoint/seconds", run.save_seconds / run.saves, "seconds"))
+        taken.append(Account("checkpoint/seconds", run.save_seconds / run.saves, "seconds"))
     if run.checkpoint_bytes:
-        booked.append(Account("checkpoint/bytes", run.checkpoint_bytes, "bytes"))
-    if beside is None:
+        taken.append(Account("checkpoint/bytes", run.checkpoint_bytes, "bytes"))
+    cost = None if plan is None else plan.cost
+    if cost is not None and cost.dollars_per_hour:
+        taken.append(Account("run/dollars", run.seconds / 3600 * cost.devices * cost.dollars_per_hour, "dollars"))
+    if not booked:
         held = {name: amount for name, amount in run.memory_bytes.items() if name != "gradients" and amount}
-        booked += [Account(f"memory/{name}", amount, "bytes") for name, amount in held.items()]
-    return Tally.of(booked)
+        taken += [Account(f"memory/{name}", amount, "bytes") for name, amount in held.items()]
+    return Tally.of(taken) + run.traffic
 
 
 def _peaks(plan: Plan, profile: Profile) -> list[Entry]:
@@ -90,7 +112,7 @@ def _caused(entry: Entry, plan: Plan | None, profile: Profile | None, run: Run |
         return entry
     if entry.account == "allocated/peak" and profile is not None and plan is not None:
         return _allocator(entry, plan, profile)
-    if entry.account in ("run/steps", "run/tokens") and run is not None and run.status != "finished":
+    if entry.account in ("run/steps", "run/tokens", "run/dollars") and run is not None and run.status != "finished":
         return replace(
             entry, attribution=f"after step {run.steps}", cause=f"the run is {run.status}. {run.reason}".strip()
         )

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from surefoot.costs.attention import attention_share
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Datasheet, datasheet, known_devices
+from surefoot.hardware.here import HERE
 from surefoot.records.step_time import StepTime
 from surefoot.records.work import Work
 
@@ -41,12 +42,14 @@ class Ceilings:
     """What a device reaches: FLOP/s of large matrix products by number format, bytes per second, seconds of a kernel.
 
     With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did, and its bytes
-    take their time beside its FLOPs.
+    take their time beside its FLOPs. A GPU prepares a kernel while another runs, so a kernel takes `kernel_seconds` at
+    least; a CPU does one thing after the other, so each call costs `call_seconds` more.
     """
 
     flops: dict[str, float]
     memory_bandwidth: float
     kernel_seconds: float = KERNEL_SECONDS
+    call_seconds: float = 0.0
     attention_share: float = ATTENTION_SHARE
     processors: int = 0
     assumptions: tuple[str, ...] = field(default=())
@@ -54,6 +57,8 @@ class Ceilings:
 
 def ceilings_of(sheet: Datasheet, *, attention: str = "") -> Ceilings:
     """What a device of this datasheet is taken to reach; `attention` names the kernel, if not the one torch takes."""
+    if sheet.name == HERE:
+        return _ceilings_here(sheet)
     if not sheet.memory_bandwidth or not sheet.dense_flops:
         raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth: no time follows")
     share, where = reached_share(sheet)
@@ -68,6 +73,18 @@ def ceilings_of(sheet: Datasheet, *, attention: str = "") -> Ceilings:
             f"other operators reach {MEMORY_SHARE:.0%} of its memory bandwidth; a kernel takes at least "
             f"{KERNEL_SECONDS * 1e6:.0f} us",
         ),
+    )
+
+
+def _ceilings_here(sheet: Datasheet) -> Ceilings:
+    """All of them measured, so nothing is assumed but that attention runs at the rate of products."""
+    return Ceilings(
+        dict(sheet.reached_flops or {}),
+        sheet.memory_bandwidth,
+        kernel_seconds=0.0,
+        call_seconds=sheet.kernel_seconds,
+        attention_share=1.0,
+        assumptions=(f"this machine as measured; {sheet.kernel_seconds * 1e6:.1f} us beside each call",),
     )
 
 
@@ -95,36 +112,9 @@ def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
     memory = work.bytes_moved / ceilings.memory_bandwidth
     if work.shape and ceilings.processors:
         compute += memory
-    slowest = max(compute, memory, ceilings.kernel_seconds)
+    slowest = max(compute, memory, ceilings.kernel_seconds, ceilings.call_seconds)
     bound = "compute" if slowest == compute else "memory" if slowest == memory else "overhead"
-    return slowest, bound
-
-
-def measured_time(works: Iterable[Work], call_seconds: Mapping[str, float], kernel_seconds: float) -> StepTime:
-    """The time of a step whose distinct calls were timed, each once; `kernel_seconds` is what any call costs beside."""
-    timed = [(work, work.calls * call_seconds.get(work.call, 0.0)) for work in works]
-    phases: dict[str, float] = {}
-    modules: dict[str, float] = {}
-    for work, seconds in timed:
-        for totals, name in ((phases, work.phase), (modules, work.module)):
-            totals[name] = totals.get(name, 0.0) + seconds + work.calls * kernel_seconds
-    bounds = {
-        "products": sum(seconds for work, seconds in timed if work.flops),
-        "other operators": sum(seconds for work, seconds in timed if not work.flops),
-        "overhead": kernel_seconds * sum(work.calls for work, _ in timed),
-    }
-    missing = sorted({work.operator for work, _ in timed if work.call not in call_seconds})
-    return StepTime(
-        seconds=sum(phases.values()),
-        phases=phases,
-        bounds=bounds,
-        modules=dict(sorted(modules.items(), key=lambda item: -item[1])),
-        assumptions=(
-            f"{len({work.call for work, _ in timed})} distinct operators timed once each on this machine, and "
-            f"{kernel_seconds * 1e6:.1f} us beside each call",
-            *((f"no time for {', '.join(missing)}",) if missing else ()),
-        ),
-    )
+    return max(compute, memory, ceilings.kernel_seconds) + ceilings.call_seconds, bound
 
 
 def _filled(shape: tuple[int, ...], processors: int) -> float:

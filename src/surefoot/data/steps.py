@@ -13,7 +13,7 @@ from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.readers.base import BaseDiskReader
 from loguru import logger
 
-from surefoot.data.tokenize import Job, write_shards
+from surefoot.data.task import Job, write_shards
 from surefoot.errors import DataError
 
 logger.disable("datatrove")  # it writes a page to the terminal for every task; errors are raised all the same

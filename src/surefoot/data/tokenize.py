@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from xxhash import xxh3_64_intdigest
 
-from surefoot.data.shards import ShardWriter, smallest_dtype, write_manifest
-from surefoot.data.tokenizer import BYTES, BytePairTokenizer, ByteTokenizer, Tokenizer, train_byte_pairs
+from surefoot.data.shards import smallest_dtype, write_manifest
+from surefoot.data.task import Job, Source, record_of, sound, tokenizer_file, tokenizer_of
+from surefoot.data.tokenizer import BYTES, train_byte_pairs
 from surefoot.errors import DataError
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.files import write_whole
@@ -26,30 +26,7 @@ from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
 
 TASK_BYTES = 256 << 20  # of text; fewer, down to SMALL_TASK_BYTES, until there are eight tasks
 SMALL_TASK_BYTES = 16 << 20
-BATCH_BYTES = 8 << 20
 TRAINING_BYTES = 64 << 20  # of text, to learn a byte-pair encoding from
-
-
-@dataclass(frozen=True)
-class Source:
-    """Files of text under one name, and the number of tasks that share them."""
-
-    name: str
-    folder: str
-    files: tuple[str, ...]
-    tasks: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """What decides every token of a corpus. `held_out` and `audit` are shares of the documents."""
-
-    sources: tuple[Source, ...]
-    tokenizer: str
-    end_of_document: str = ""
-    held_out: float = 0.0
-    audit: float = 0.005
-    text_key: str = "text"
 
 
 @dataclass(frozen=True)
@@ -84,11 +61,11 @@ def tokenize(
     folder = Path(to)
     job = Job(_sources(paths), tokenizer, end_of_document, held_out, audit, text_key)
     _begin(folder, job)
-    chosen = _tokenizer(folder, job)
+    _keep_tokenizer(folder, job)
     with _telling(folder, job, tell):
         for source in job.sources:
             _run(folder, job, source, workers, executor)
-    return _seal(folder, job, chosen) if _tasks_done(folder, job) == sum(each.tasks for each in job.sources) else None
+    return _seal(folder, job) if _tasks_done(folder, job) == sum(each.tasks for each in job.sources) else None
 
 
 # ------------------------------------------------------------------------------------------- what is read
@@ -148,23 +125,21 @@ def _begin(folder: Path, job: Job) -> None:
         write_whole(folder / ".job" / f"{source.name}.files", "\n".join(source.files) + "\n")
 
 
-def _tokenizer(folder: Path, job: Job) -> Tokenizer:
-    """The tokenizer of a job; a byte-pair encoding is kept in the corpus, and learned first if it is to be."""
-    kept = folder / "tokenizer.json"
-    if job.tokenizer == BYTES:
-        return ByteTokenizer()
-    if not kept.exists():
-        kind, _, size = job.tokenizer.partition(":")
-        if kind == "bpe" and size.isdecimal():
-            train_byte_pairs(_texts_to_learn_from(job), int(size), draft := folder / ".job" / "tokenizer.json")
-            content = draft.read_text(encoding="utf-8")
-        else:
-            content = _tokenizer_file(job.tokenizer).read_text(encoding="utf-8")
-        write_whole(kept, content)
-    return BytePairTokenizer(kept, job.end_of_document)
+def _keep_tokenizer(folder: Path, job: Job) -> None:
+    """A byte-pair encoding is kept in the corpus, and learned first if it is to be."""
+    kept = tokenizer_file(folder)
+    if job.tokenizer == BYTES or kept.exists():
+        return
+    kind, _, size = job.tokenizer.partition(":")
+    if kind == "bpe" and size.isdecimal():
+        train_byte_pairs(_texts_to_learn_from(job), int(size), draft := folder / ".job" / "tokenizer.json")
+        content = draft.read_text(encoding="utf-8")
+    else:
+        content = _named_tokenizer(job.tokenizer).read_text(encoding="utf-8")
+    write_whole(kept, content)
 
 
-def _tokenizer_file(name: str) -> Path:
+def _named_tokenizer(name: str) -> Path:
     path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
     if not path.is_file():
         raise DataError(f"no tokenizer {name!r}; name `bytes`, `bpe:SIZE` such as bpe:16384, or a tokenizer.json")
@@ -194,81 +169,13 @@ def _run(folder: Path, job: Job, source: Source, workers: int, executor: Callabl
     run_by(pipeline=[reader, step], tasks=source.tasks, logging_dir=str(_logs(folder, source)), **local).run()
 
 
-def write_shards(texts: Iterable[str], folder: Path, job: Job, source: str, rank: int) -> None:
-    """One task: the shards of its documents, one for each part of the corpus."""
-    tokenizer = _tokenizer(folder, job)
-    dtype, parts = smallest_dtype(tokenizer.size), (TRAIN, HELD_OUT) if job.held_out else (TRAIN,)
-    names = {part: f"{source}-{part}-{rank:05d}" for part in parts}
-    writers = {part: ShardWriter(folder, name, dtype, source=source, part=part) for part, name in names.items()}
-    try:
-        for part, tokens, text_bytes in _tokenized(texts, tokenizer, job):
-            writers[part].add(tokens, text_bytes)
-    except BaseException:
-        for writer in writers.values():
-            writer.discard()
-        raise
-    for part, writer in writers.items():
-        shard = writer.close()
-        if shard is not None:
-            write_whole(_record(folder, source, part, rank), to_json(shard))
-
-
-def _tokenized(texts: Iterable[str], tokenizer: Tokenizer, job: Job) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Part, tokens and size of each document. Chance is its content's hash: equal documents are in one part."""
-    end, audited = [tokenizer.end_of_document], False
-    for batch in _batches(map(sound, texts)):
-        for text, tokens in zip(batch, tokenizer.encode(batch), strict=True):
-            content = text.encode()
-            chance = xxh3_64_intdigest(content)
-            if not audited or chance % 2**20 < job.audit * 2**20:
-                _audit(tokenizer, text, tokens)
-                audited = True
-            part = HELD_OUT if (chance >> 20) % 2**20 < job.held_out * 2**20 else TRAIN
-            yield part, np.concatenate([tokens, end]), len(content)
-
-
-def _audit(tokenizer: Tokenizer, text: str, tokens: np.ndarray) -> None:
-    expected = next(iter(tokenizer.reference([text])))
-    if np.array_equal(tokens, expected):
-        return
-    least = min(len(tokens), len(expected))
-    differ = np.flatnonzero(tokens[:least] != expected[:least])
-    place = int(differ[0]) if len(differ) else least
-    raise DataError(
-        f"the fast tokenizer and the reference disagree from token {place:,} on: {tokens[place : place + 5].tolist()} "
-        f"and {expected[place : place + 5].tolist()}, in a document that begins {text[:60]!r}"
-    )
-
-
-def sound(text: str) -> str:
-    """The text, with a question mark for every half of a surrogate pair that stands alone."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    waiting: list[str] = []
-    size = 0
-    for text in texts:
-        waiting.append(text)
-        size += len(text)
-        if size > BATCH_BYTES:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
-
-
-def _seal(folder: Path, job: Job, tokenizer: Tokenizer) -> Manifest:
+def _seal(folder: Path, job: Job) -> Manifest:
     """The manifest of all shards."""
-    shards = []
+    tokenizer, shards = tokenizer_of(folder, job), []
     for source in job.sources:
         for part in (TRAIN, HELD_OUT):
             for rank in range(source.tasks):
-                record = _record(folder, source.name, part, rank)
+                record = record_of(folder, source.name, part, rank)
                 if record.exists():
                     shards.append(from_json(Shard, record.read_text(encoding="utf-8")))
     return write_manifest(
@@ -281,11 +188,6 @@ def _seal(folder: Path, job: Job, tokenizer: Tokenizer) -> Manifest:
             shards=tuple(shards),
         ),
     )
-
-
-def _record(folder: Path, source: str, part: str, rank: int) -> Path:
-    """Where a shard's record waits for the manifest."""
-    return folder / ".job" / f"{source}-{part}-{rank:05d}.json"
 
 
 # ------------------------------------------------------------------------------------------- how far it is

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from surefoot.errors import WorldError
 from surefoot.hardware import Datasheet, counted, datasheet
+from surefoot.hardware.here import HERE
 
 MIB = 1 << 20
 CPU = "cpu"
@@ -47,9 +48,9 @@ class Gpu:
 
 
 def targets(name: str) -> tuple[int, Gpu | None]:
-    """How many ranks, and the GPU that each of them has: `8xh100-sxm`, or `h100-sxm` for one; `4xcpu` has none."""
+    """How many ranks, and the GPU that each of them has: `8xh100-sxm`, or `h100-sxm` for one; `4xcpu`, `here`: none."""
     count, single = counted(name)
-    return count, None if single == CPU else gpu(single)
+    return count, None if single in (CPU, HERE) else gpu(single)
 
 
 def gpu(name: str) -> Gpu:

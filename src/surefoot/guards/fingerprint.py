@@ -7,9 +7,9 @@ compared; `surefoot train --audit` finds such faults by taking steps again.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 
@@ -18,42 +18,40 @@ from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
 
 SHARE = 0.004
-"""Of the time of training that fingerprints may take; the interval is chosen by it."""
+"""Of the time of training that fingerprints may take; by it they are more or less frequent."""
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Fingerprints:
-    """Asked after every step. The first ones tell what one costs; after that they come as often as `SHARE` allows."""
+    """Asked after every step. The next one comes when `SHARE` of the steps' time has paid for the last."""
 
     def __init__(self, step: Step) -> None:
-        self.step, self.every = step, 1
+        self.step = step
         self.compares = step.layout.dp_replicate > 1
         self._last = step.number
-        self._costs: list[float] = []
+        self._paid = self._cost = self._took = 0.0
 
     def due(self, seconds: float) -> bool:
         """Whether it is time for one, after a step that took so long on the slowest rank."""
-        if not self.compares:
-            return False
-        if self._costs:
-            cost = max(each / 1e9 for (each,) in self.step.world.gather([round(min(self._costs) * 1e9)]))
-            self.every = max(1, math.ceil(cost / (SHARE * seconds)))
-            self._costs.clear()
-        return self.step.number - self._last >= self.every
+        self._paid += SHARE * seconds
+        return self.compares and self._paid >= self._cost
 
     def compare(self) -> Finding | None:
-        """What differs between replicas, on every rank alike; None if nothing does."""
+        """What differs between replicas, on every rank alike; None if nothing does.
+
+        What the one before has taken is told with the sums: the slowest rank's time is its cost, on all ranks.
+        """
         if not self.compares:
             return None
         began = time.perf_counter()
         names = [name for name, _ in self.step.model.named_parameters()]
         mine = [sum_of_bits(local_part(each.detach())) for each in self.step.model.parameters()]
-        everyone = self.step.world.gather(mine)
+        took, *everyone = zip(*self.step.world.gather([round(self._took * 1e9), *mine]), strict=True)
+        self._paid, self._cost = 0.0, max(took) / 1e9
         found = differing(everyone, replicas(self.step.layout.dp_replicate, self.step.layout.ranks))
         before, self._last = self._last, self.step.number
-        if self.every == 1:
-            self._costs.append(time.perf_counter() - began)
+        self._took = time.perf_counter() - began
         if found is None:
             return None
         rank, place = found
@@ -80,12 +78,15 @@ def replicas(dp_replicate: int, ranks: int) -> list[list[int]]:
     return [[first + apart * each for each in range(dp_replicate)] for first in range(apart)]
 
 
-def differing(sums: list[list[int]], groups: list[list[int]]) -> tuple[int, int] | None:
-    """The first rank, and the tensor, whose sum is not its group's most frequent one; of two, the later is named."""
+def differing(sums: Sequence[Sequence[int]], groups: list[list[int]]) -> tuple[int, int] | None:
+    """Of sums by tensor and rank, the first rank, and the tensor, whose sum is not its group's most frequent one.
+
+    Of two the later is named.
+    """
     for group in groups:
-        for place in range(len(sums[0])):
-            found = Counter(sums[rank][place] for rank in group)
+        for place, by_rank in enumerate(sums):
+            found = Counter(by_rank[rank] for rank in group)
             if len(found) > 1:
                 usual = found.most_common(1)[0][0]
-                return next(rank for rank in group if sums[rank][place] != usual), place
+                return next(rank for rank in group if by_rank[rank] != usual), place
     return None

@@ -50,6 +50,8 @@ class Datasheet:
     """Multiprocessors."""
     kernel_seconds: float = 0
     """What one operator costs beside its work, where it was measured."""
+    call_seconds: dict[str, float] | None = None
+    """What one costs in a step beside the time it takes when it is timed alone, by phase, where it was measured."""
     prices: tuple[Price, ...] = ()
 
     @property

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.call_times import CallTimes
 from surefoot.kernels import Kernels
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
@@ -37,7 +36,6 @@ class Books(Listener):
         most_steps: int | None = None,
         journal: Journal | None = None,
         work: bool = False,
-        times: CallTimes | None = None,
     ) -> None:
         self.phases = Phases(model)
         self.steps: list[Usage] = []
@@ -47,7 +45,7 @@ class Books(Listener):
         self.flops = FlopsMeter(self.phases, journal)
         self.tokens = TokensMeter(self.phases, journal)
         self.traffic = TrafficMeter(self.phases, self.flops, journal)
-        self.work = WorkMeter(self.phases, journal, times)
+        self.work = WorkMeter(self.phases, journal)
         self.meters: list[Meter] = [self.memory, self.flops, self.traffic, self.tokens, *([self.work] if work else [])]
         self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen)
         self._entered, self._looking = ExitStack(), ExitStack()

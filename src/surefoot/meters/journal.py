@@ -80,7 +80,7 @@ class Journal:
 
     def count_work(
         self, segment: Segment, again: bool, module: str, operator: str, number_format: str, flops: int, moved: int,
-        shape: Numbers, call: str = "",
+        shape: Numbers,
     ) -> None:  # fmt: skip
         pattern, block = self._split(module)
         self.entries.append(Entry(("work", again, pattern, operator, number_format), (flops, moved, *shape), block))

@@ -50,8 +50,14 @@ KINDS = {
     "reduce_": "reduce",
     "send": "send",
     "recv_": "receive",
+    "wait_tensor": "wait",
 }
 """The kinds of collectives, by torch's names: those that write to their operands, and functional ones."""
+
+
+def kind_of(func: Any) -> str | None:
+    """Which kind of collective an operator is, if it is one."""
+    return KINDS.get(func.overloadpacket.__name__) if func.namespace in ("c10d", "_c10d_functional") else None
 
 
 class Collective:
@@ -82,16 +88,14 @@ class TrafficMeter(Meter):
                 self._all = name
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if func.namespace not in ("c10d", "_c10d_functional"):
-            return
-        name = func.overloadpacket.__name__
-        if name == "wait_tensor":
+        kind = kind_of(func)
+        if kind == "wait":
             self._ended(frozenset([self._results.pop(id(args[0].untyped_storage()), None)]))
-        elif name in KINDS:
+        elif kind is not None:
             functional = func.namespace == "_c10d_functional"
             size = max(_bytes(each) for each in ([*args, out] if functional else args))
             group = group_of(args)
-            started = self._start(KINDS[name], self._all if group == "all" else group, size)
+            started = self._start(kind, self._all if group == "all" else group, size)
             if functional:
                 self._results[id(out.untyped_storage())] = started
             elif self.streams.computing() and args[-1] is False:  # asyncOp: the computation waits at once

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from surefoot.call_times import CallTimes
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
@@ -36,12 +35,12 @@ FORMATS = {
 class WorkMeter(Meter):
     """Keeps a `Work` for each kind of call."""
 
-    def __init__(self, phases: Phases, journal: Journal | None = None, times: CallTimes | None = None) -> None:
-        self.phases, self.book, self.times = phases, self if journal is None else journal, times
+    def __init__(self, phases: Phases, journal: Journal | None = None) -> None:
+        self.phases, self.book = phases, self if journal is None else journal
         self._counted: Counter[tuple[Any, ...]] = Counter()
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if _does_nothing(func):
+        if does_nothing(func):
             return
         packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
         operands = list(tensors_in([args, kwargs]))
@@ -58,7 +57,6 @@ class WorkMeter(Meter):
             flops,
             moved_bytes(func, operands, list(tensors_in(out))),
             shape,
-            "" if self.times is None else self.times.name(func, args, kwargs),
         )
 
     def count_work(
@@ -71,15 +69,14 @@ class WorkMeter(Meter):
         flops: int,
         moved: int,
         shape: tuple[int, ...],
-        call: str = "",
     ) -> None:
         """An operator was executed."""
-        self._counted[segment, again, starred(module), operator, number_format, flops, moved, shape, call] += 1
+        self._counted[segment, again, starred(module), operator, number_format, flops, moved, shape] += 1
 
     def accounts(self) -> list[Account]:
         """The bytes that operators move are an account; `works()` has the rest, and is to be asked before."""
         moved: Counter[str] = Counter()
-        for (segment, again, _, _, _, _, size, *_), calls in self._counted.items():
+        for (segment, again, _, _, _, _, size, _), calls in self._counted.items():
             moved["recompute" if again else segment.name] += calls * size
         self._counted.clear()
         return [Account(f"moved/{phase}", amount, "bytes") for phase, amount in moved.items()]
@@ -89,7 +86,7 @@ class WorkMeter(Meter):
         found: Counter[tuple[Any, ...]] = Counter()
         for (segment, again, *kind), calls in self._counted.items():
             found["recompute" if again else segment.name, *kind] += calls
-        return tuple(Work(*kind[:-1], calls=calls, call=kind[-1]) for kind, calls in found.items())
+        return tuple(Work(*kind, calls=calls) for kind, calls in found.items())
 
 
 def starred(module: str) -> str:
@@ -98,7 +95,8 @@ def starred(module: str) -> str:
 
 
 @functools.cache
-def _does_nothing(func: Any) -> bool:
+def does_nothing(func: Any) -> bool:
+    """A view, room for a result, or no operator of torch's own."""
     return moves_nothing(func) or func.namespace not in ("aten", "mkldnn", "mkldnn_prepacked")
 
 

@@ -48,12 +48,15 @@ def _look(seen: Seen, evaluating: list[Seen]) -> Samples:
             part(found, loader)
         except Exception:
             continue
-    for other in evaluating:
-        try:
-            _beside(found, loader, other.loader)
-        except Exception:
-            continue
+    others = [each.loader for each in evaluating if each.loader.dataset is not loader.dataset]
+    found.shared_with_evaluation = _worst([_beside(found, loader, other) for other in others])
     return found
+
+
+def _worst(shares: list[tuple[float, bool]]) -> float:
+    """The largest share. The whole training set, read again, counts only where no evaluation reads anything else."""
+    partly = [share for share, whole in shares if not whole]
+    return max(partly, default=1.0 if shares else 0.0)
 
 
 def print_of(sample: Any) -> int:
@@ -133,13 +136,14 @@ def _reading(found: Samples, loader: DataLoader[Any]) -> None:
 
 
 def _order(found: Samples, loader: DataLoader[Any]) -> None:
-    """Labels that only ever rise along a data set that is read in its order."""
-    if not isinstance(loader.sampler, SequentialSampler):
-        return
+    """How labels are shared out, and labels that only ever rise along a data set that is read in its order."""
     labels = _labels(loader.dataset)
     if len(labels) < 32:
         return
     kinds = len(set(labels))
+    found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
+    if not isinstance(loader.sampler, SequentialSampler):
+        return
     runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
     batch = loader.batch_size or 1
     if 2 <= kinds <= len(labels) // 8 and runs <= 2 * kinds and len(labels) / kinds >= min(batch, 8):
@@ -168,25 +172,27 @@ def _labels(dataset: Any) -> list[int]:
     return labels
 
 
-def _beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any]) -> None:
-    """Evaluation must neither read samples of training nor its random changes."""
+def _beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any]) -> tuple[float, bool]:
+    """The share of evaluation samples that training reads, too, and whether they are all that it reads."""
     ours, theirs = training.dataset, evaluation.dataset
-    if isinstance(ours, IterableDataset) or isinstance(theirs, IterableDataset) or ours is theirs:
-        return
-    reader: Any = copied(theirs)
-    if _root(ours) is _root(theirs) and len({print_of(reader[0]) for _ in range(3)}) > 1:
-        found.random_in_evaluation = True
-        return
-    if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
-        shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
-    else:
-        shared = _shared(copied(ours), reader)
-    if shared < 1.0 or len(ours) > len(theirs):  # all of it: evaluation on the training data, on purpose
-        found.shared_with_evaluation = max(found.shared_with_evaluation, shared)
+    if isinstance(ours, IterableDataset) or isinstance(theirs, IterableDataset):
+        return 0.0, False
+    try:
+        reader: Any = copied(theirs)
+        if _root(ours) is _root(theirs) and len({print_of(reader[0]) for _ in range(3)}) > 1:
+            found.random_in_evaluation = True
+            return 0.0, False
+        if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
+            shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
+        else:
+            shared = _shared(copied(ours), reader)
+    except Exception:
+        return 0.0, False
+    return shared, shared == 1.0 and len(ours) <= len(theirs)
 
 
 def _shared(ours: Any, theirs: Any) -> float:
-    """The share of evaluation samples that training holds, too; all of it means evaluation on training data."""
+    """The share of evaluation samples that training holds, too."""
     if len(ours) > 16 * MOST_SAMPLES:
         return 0.0
     held = {print_of(ours[number]) for number in range(len(ours))}

@@ -51,6 +51,18 @@ def mask_of(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
     return None
 
 
+def keeps_only_padding(tokens: torch.Tensor, mask: torch.Tensor) -> bool:
+    """Behind the first column, does a mask keep one token that stands at the ends of rows, and drop all others?"""
+    kept, dropped = tokens[:, 1:][mask[:, 1:]], tokens[:, 1:][~mask[:, 1:]]
+    at_ends = bool((mask[:, 2:].long() >= mask[:, 1:-1].long()).all())
+    return (
+        at_ends
+        and kept.unique().numel() == 1
+        and dropped.unique().numel() >= 3
+        and not bool((dropped == kept[0]).any())
+    )
+
+
 def align(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> torch.Tensor | None:
     """Targets in the rows of the tokens, or None where their number does not fit."""
     rows, length = tokens.shape

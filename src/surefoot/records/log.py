@@ -22,13 +22,14 @@ class LogRow:
 
     Python writes a float so that it reads back to the same bits. `grad_norm` is before clipping, `clipped_norm`
     after. `updated` is False where the update was left out. `attempt` counts how often the run went on from an
-    earlier step on purpose: after a rewind, or with a changed recipe.
+    earlier step on purpose: after a rewind, or with a changed recipe. Of a watched script, a loss or a norm that it
+    does not tell is None.
     """
 
     step: int
-    loss: float
-    grad_norm: float
-    clipped_norm: float
+    loss: float | None
+    grad_norm: float | None
+    clipped_norm: float | None
     lr: float
     tokens: int
     samples: tuple[int, ...] | None

@@ -43,9 +43,9 @@ class Plan:
     """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
 
     Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building them
-    anew with a saved state beside them (`resume`). `state_bytes` is what a checkpoint holds, and what staging one
-    copies into host memory: parameters, buffers and optimizer state. `flops_per_token` holds the count of this plan
-    without recomputation, and what others' formulas give for this model.
+    anew with a saved state beside them (`resume`). `checkpoint_bytes` is what a checkpoint holds: parameters, buffers
+    and optimizer state; `state_bytes` is this rank's part of it, and what staging it copies into host memory.
+    `flops_per_token` holds the count of this plan without recomputation, and what others' formulas give for this model.
 
     `reserved_bytes` is what a model of torch's caching allocator would reserve on a GPU for the same tensors, with
     classic and with expandable segments, and `allocated_bytes` the peak of its blocks. Where the plan is for a GPU,
@@ -69,6 +69,7 @@ class Plan:
     evaluate: Usage = Usage()
     resume: Usage = Usage()
     state_bytes: int = 0
+    checkpoint_bytes: int = 0
     allocated_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     fit: Fit | None = None

@@ -17,7 +17,7 @@ FILE = "profile.json"
 class Profile:
     """A first and a steady step under the meters, `timed_steps` under the clock alone, then a few under a tracer.
 
-    `counted` is what else it did: `syncs`, `moved` bytes, `collectives`, and tensors `kept` from step to step.
+    `counted` is what else it did: `syncs`, `moved` bytes, `backwards`, and tensors `kept` from step to step.
     `traced` is where the time went, `time/PHASE/MODULE/OPERATOR`: shares are the tracer's, seconds the clock's, phase
     by phase, so that what tracing costs is not booked to any module. `traced_over_timed` says what it cost.
     """

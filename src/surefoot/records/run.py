@@ -10,6 +10,7 @@ from surefoot.records.codec import from_json, to_json
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
 from surefoot.records.log import LogRow, read_rows, standing
+from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.units import bits_per_byte
 
@@ -22,7 +23,8 @@ class Run:
 
     `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
     tell whether the recipe is still the one that began. `choices` says what was settled for the model, such as which
-    parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account.
+    parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account,
+    and `traffic` the collectives of one step: of the first rank, as it holds the model now.
     `layout` is how its ranks hold the model; a run may go on in another.
     `passed_over` numbers the steps' worth of data left out by rewinds.
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
@@ -59,6 +61,7 @@ class Run:
     reason: str = ""
     choices: tuple[str, ...] = ()
     memory_bytes: dict[str, int] = field(default_factory=dict)
+    traffic: Tally = Tally()
     step_flops: float | None = None
     peak_flops: float | None = None
     token_ledger: TokenLedger | None = None

@@ -50,6 +50,8 @@ def seconds_text(amount: float) -> str:
 def amount_text(amount: float, unit: str) -> str:
     """An amount in its unit, by the unit's own rule."""
     rules = {"bytes": bytes_text, "FLOP": flops_text, "seconds": seconds_text}
+    if unit in ("days", "dollars"):
+        return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
     return rules[unit](amount) if unit in rules else f"{count_text(amount)} {unit}"
 
 

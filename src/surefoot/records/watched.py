@@ -17,7 +17,7 @@ FILE = "watched.json"
 class Watched:
     """The script's optimizer updates, what the first and the last booked one took, and the findings.
 
-    `counted` is what else the last booked step did: `syncs`, `collectives`. `clock` is the mean of the steps that were
+    `counted` is what else the last booked step did: `syncs`, `backwards`. `clock` is the mean of the steps that were
     not booked, by phase.
     """
 
@@ -33,6 +33,11 @@ class Watched:
     data_seconds: float | None = None
     """What a step waited for its loaders; None where no `DataLoader` was seen."""
     clock: Tally = Tally()
+
+    @property
+    def tally(self) -> Tally:
+        """Everything measured of the last booked step, and the mean seconds by phase of those that were not booked."""
+        return (Tally() if self.steady is None else self.steady.tally) + self.clock
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

@@ -20,5 +20,3 @@ class Work:
     bytes_moved: int
     shape: tuple[int, ...] = ()
     calls: int = 1
-    call: str = ""
-    """Which distinct call it is, where those are kept to be timed."""

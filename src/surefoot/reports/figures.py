@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from surefoot.records.report import ModuleShare, Sheet
+from surefoot.records.report import ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, flops_text, seconds_text
 
 Figure = dict[str, Any]
@@ -22,6 +22,8 @@ ACCOUNTS = {
     "workspace": "#9966aa",
 }
 """From what stays at the bottom to what comes and goes on top, and the colour of each."""
+WIDE = "where there is room"
+"""The name of an annotation that a narrow screen leaves out."""
 COLOURS = ("#3b7dd8", "#e4812b", "#3a9d5d", "#b45ac8", "#c8463c", "#7d7d3c")
 """Of runs, in their order."""
 
@@ -95,7 +97,7 @@ def timeline_figure(sheet: Sheet) -> Figure | None:
     shapes, names_of_phases = _bands(timeline.phases)
     layout = {
         "xaxis": {"title": {"text": "as storages come and go"}, "showticklabels": False, "range": [0, len(totals) - 1]},
-        "yaxis": {"range": [0, 1.25 * max(totals)], **_byte_ticks(max(totals))},
+        "yaxis": {"range": [0, 1.4 * max(totals)], **_byte_ticks(max(totals))},
         "shapes": shapes,
         "annotations": [peak, *names_of_phases],
         "hovermode": "x unified",
@@ -117,7 +119,7 @@ def _bands(phases: Sequence[str]) -> tuple[list[Any], list[Any]]:
         if end - begin >= len(phases) / 12:
             named.append(
                 {"x": (begin + end) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "text": phase,
-                 "showarrow": False, "font": {"size": 11}}
+                 "showarrow": False, "font": {"size": 11}, "name": WIDE if end - begin < len(phases) / 5 else "phase"}
             )  # fmt: skip
         begin = end
     return shapes, named
@@ -241,7 +243,7 @@ def roofline_figure(sheet: Sheet) -> Figure | None:
     }
     axes = {
         "xaxis": {"type": "log", "dtick": 1, "title": {"text": "FLOP per byte moved"}},
-        "yaxis": {"type": "log", "dtick": 1, "title": {"text": "FLOP/s"}},
+        "yaxis": {"type": "log", "dtick": 1, "exponentformat": "SI", "title": {"text": "FLOP/s"}},
         "showlegend": False,
     }
     return {"data": [roof, modules], "layout": axes}
@@ -261,3 +263,22 @@ def _byte_ticks(highest: float) -> dict[str, Any]:
         "ticktext": [bytes_text(tick).replace(".00 ", " ") for tick in ticks],
         "title": {"text": ""},
     }
+
+
+_OF_A_SHEET: dict[str, Callable[[Sheet], Figure | None]] = {
+    "memory over one step": timeline_figure,
+    "memory by module": memory_tree,
+    "time by module": time_tree,
+    "time by operator": operator_figure,
+    "roofline": roofline_figure,
+}
+
+
+def titled_figures(report: Report) -> dict[str, Figure]:
+    """Curves of all runs, then of each run what one step took."""
+    found = dict(curve_figures(report.sheets))
+    for sheet in report.sheets:
+        of = f" of {sheet.name}" if len(report.sheets) > 1 else ""
+        made = {title + of: make(sheet) for title, make in _OF_A_SHEET.items()}
+        found |= {title: figure for title, figure in made.items() if figure is not None}
+    return found

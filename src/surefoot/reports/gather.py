@@ -41,7 +41,7 @@ def _sheet(folder: Path, ceilings: Ceilings | None) -> Sheet:
     if run is None and plan is None and profile is None and watched is None:
         raise RunError(f"{folder} is not a run: it holds no run.json, plan.json, profile.json or watched.json")
     rows = tuple(run.rows()) if run is not None else ()
-    ledger = ledger_of(plan, profile, run)
+    ledger = ledger_of(plan, profile, run, watched)
     findings = _findings(folder, run, profile, watched, rows)
     sheet = Sheet(
         name=folder.name or str(folder),
@@ -73,7 +73,8 @@ def _findings(
         stopped = from_json(Findings, run.findings.read_text(encoding="utf-8"))
         found, checks = [*stopped.findings], stopped.checks
     if watched is not None:
-        found, checks = [*found, *watched.findings.findings], (*checks, *watched.findings.checks)
+        found += [each for each in watched.findings.findings if each not in found]
+        checks = tuple(dict.fromkeys((*checks, *watched.findings.checks)))
     for signs in _signs(folder, run, profile, watched, rows):
         seen = {each.check for each in found}
         found += [each for each in diagnose(signs) if each.check not in seen]
@@ -138,7 +139,9 @@ def _facts(
             facts["waiting for data"] = f"{sum(row.data_seconds for row in rows) / run.seconds:.1%}"
         facts["parameters"] = count_text(run.parameters)
     if watched is not None:
-        facts |= {"steps": count_text(watched.steps), "parameters": count_text(watched.parameters)}
+        facts["parameters"] = count_text(watched.parameters)
+        if run is None:
+            facts["steps"] = count_text(watched.steps)
         if watched.step_seconds:
             facts["step"] = seconds_text(sum(watched.step_seconds) / len(watched.step_seconds))
     if profile is not None:
@@ -243,9 +246,9 @@ def _curves(rows: tuple[LogRow, ...]) -> tuple[Curve, ...]:
     if not rows:
         return ()
     figures = {
-        ("loss", ""): [(row.step, row.loss) for row in rows],
+        ("loss", ""): [(row.step, row.loss) for row in rows if row.loss is not None],
         ("held-out loss", ""): [(row.step, row.evaluation_loss) for row in rows if row.evaluation_loss is not None],
-        ("gradient norm", ""): [(row.step, row.grad_norm) for row in rows],
+        ("gradient norm", ""): [(row.step, row.grad_norm) for row in rows if row.grad_norm is not None],
         ("learning rate", ""): [(row.step, row.lr) for row in rows],
         ("throughput", "tokens/s"): [(row.step, row.tokens / row.seconds) for row in rows if row.seconds],
         ("waiting for data", "share"): [(row.step, row.data_seconds / row.seconds) for row in rows if row.seconds],

@@ -47,6 +47,8 @@ def device_text(sheet: Datasheet) -> RenderableType:
     table.add_row("power", f"{sheet.watts:.0f} W" if sheet.watts else "unknown")
     if sheet.kernel_seconds:
         table.add_row("an operator, beside its work", f"{sheet.kernel_seconds * 1e6:.1f} us")
+    for phase, seconds in (sheet.call_seconds or {}).items():
+        table.add_row(f"a call in {phase}, beside its time alone", f"{seconds * 1e6:+.1f} us")
     for price in sheet.prices:
         table.add_row(f"price, {price.provider}", f"{price.dollars_per_hour:.2f} dollars/h {price.date}".rstrip())
     return Group(

@@ -54,8 +54,8 @@ class LiveView:
 def step_line(run: Run, row: LogRow) -> str:
     """One step: loss, gradient norm, learning rate, speed, MFU where the device's peak is known, waiting for data."""
     parts = [
-        f"loss {row.loss:.4f}",
-        f"norm {row.grad_norm:.3g}",
+        *([] if row.loss is None else [f"loss {row.loss:.4f}"]),
+        *([] if row.grad_norm is None else [f"norm {row.grad_norm:.3g}"]),
         f"lr {row.lr:.3g}",
         f"{row.tokens / row.seconds:,.0f} tokens/s",
         f"data {row.data_seconds / row.seconds:.0%}",

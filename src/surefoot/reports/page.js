@@ -10,7 +10,9 @@ function themed(layout) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: colour("--ink"), size: narrow ? 11 : 12},
     margin: {l: 54, r: 12, t: 18, b: 44}, hoverlabel: {namelength: -1}, dragmode: narrow ? false : "zoom",
     ...layout, legend: legend, xaxis: {...axis, ...(layout.xaxis || {})}, yaxis: {...axis, ...(layout.yaxis || {})},
-    annotations: (layout.annotations || []).map(each => ({arrowcolor: colour("--ink"), ...each})),
+    annotations: (layout.annotations || [])
+      .filter(each => !(narrow && each.name === "where there is room"))
+      .map(each => ({arrowcolor: colour("--ink"), ...each})),
   };
 }
 

@@ -1,8 +1,13 @@
-"""What several texts have in common: the line that names a recipe, and plain tables."""
+"""What several texts have in common: the line that names a recipe, plain tables, a finding."""
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from surefoot.records.finding import Finding
+
+_COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def title(name: str, knobs: dict[str, str | int | float | bool | None], about: str = "") -> RenderableType:
@@ -10,7 +15,7 @@ def title(name: str, knobs: dict[str, str | int | float | bool | None], about: s
     lines = Table.grid(padding=(0, 2))
     settings = Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim")
     lines.add_row(Text(name, style="bold"), Text(about) if about else settings)
-    if about:
+    if about and knobs:
         lines.add_row("", settings)
     return lines
 
@@ -21,3 +26,14 @@ def table_of(*columns: str) -> Table:
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index == 0 else "right")
     return made
+
+
+def finding_text(finding: Finding) -> RenderableType:
+    """What was seen, where, why it hurts, the remedy."""
+    head = Text.assemble((finding.severity, f"bold {_COLOUR[finding.severity]}"), " ", (finding.check, "bold"))
+    body = Table.grid(padding=(0, 2))
+    body.add_column(style="dim")
+    body.add_column()
+    for label in ("seen", "where", "why", "remedy"):
+        body.add_row(label, getattr(finding, label))
+    return Group(head, Padding(body, (0, 0, 1, 2)))

@@ -1,7 +1,6 @@
 """Records as text for a terminal."""
 
 from collections.abc import Sequence
-from statistics import median
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -10,17 +9,11 @@ from rich.text import Text
 
 from surefoot.costs.advice import advise, largest
 from surefoot.costs.conventions import CONVENTIONS
-from surefoot.costs.diagnosis import Signs, diagnose
-from surefoot.costs.shares import bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.records.audit import Audit
-from surefoot.records.comparison import Comparison
 from surefoot.records.export import Export, Weights
-from surefoot.records.finding import Finding, Findings
-from surefoot.records.html import difference_text
-from surefoot.records.ledger import Entry, Ledger
+from surefoot.records.finding import Findings
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Fit, Plan
-from surefoot.records.profile import Profile
 from surefoot.records.report import Report
 from surefoot.records.run import Run
 from surefoot.records.tally import Tally
@@ -28,14 +21,15 @@ from surefoot.records.units import amount_text, bytes_text, count_text, counted,
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
 from surefoot.reports.data import token_ledger_text
-from surefoot.reports.gather import signs_of, signs_of_watched
+from surefoot.reports.gather import signs_of_watched
+from surefoot.reports.ledger import ledger_text
 from surefoot.reports.live import held_out_text
-from surefoot.reports.parts import table_of, title
+from surefoot.reports.parts import finding_text, table_of, title
 from surefoot.reports.plan_time import step_time_text
+from surefoot.reports.profile import by_amount, changes_text, where_text
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
-_COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def plan_text(plan: Plan) -> RenderableType:
@@ -66,102 +60,6 @@ def plan_text(plan: Plan) -> RenderableType:
     )
 
 
-def profile_text(profile: Profile, ledger: Ledger) -> RenderableType:
-    """Where the time went, predicted beside measured, and what to change first."""
-    seconds = profile.mean_step_seconds
-    spread = f"{seconds_text(min(profile.step_seconds))} to {seconds_text(max(profile.step_seconds))}"
-    return Group(
-        title(profile.recipe, profile.knobs),
-        Text(f"\nstep {seconds_text(seconds)} ({profile.timed_steps} steps, {spread}) on {profile.device}"),
-        *_waits(profile),
-        *_spent(profile),
-        Text(),
-        ledger_text(ledger),
-        Text(f"\n{_rate(profile)}"),
-        *(Text(f"graph break at {each}", style="yellow") for each in profile.graph_breaks),
-        _mfu(profile),
-        *_changes(signs_of(profile)),
-    )
-
-
-def _rate(profile: Profile) -> str:
-    flops, seconds = profile.steady.tally.total("flops"), profile.mean_step_seconds
-    return f"{flops_text(flops / seconds)}/s = {flops_text(flops)} counted per step / {seconds_text(seconds)}"
-
-
-def _mfu(profile: Profile) -> RenderableType:
-    if profile.mfu is None or profile.peak_flops is None:
-        return Text(f"MFU: none, since there is no datasheet peak for {profile.device!r}", style="dim")
-    needed, seconds = flops_text(profile.model_flops), seconds_text(profile.mean_step_seconds)
-    peak = f"{flops_text(profile.peak_flops)}/s dense"
-    return Text(f"MFU {profile.mfu:.1%} = {needed} that the model needs / {seconds} / {peak}")
-
-
-def _waits(profile: Profile) -> list[RenderableType]:
-    """Waiting for data, and asking the device."""
-    syncs = {name: amount for name, amount in profile.counted.under("syncs").items() if amount}
-    asked = ", ".join(f"{amount:.0f} in {phase}" for phase, amount in syncs.items()) or "none"
-    waited = seconds_text(profile.waiting * profile.mean_step_seconds)
-    lines = [f"waiting for data {waited} ({profile.waiting:.1%}); host asks the device for a value: {asked}"]
-    if profile.recompilations:
-        lines.append(f"{counted(profile.recompilations, 'graph')} compiled again after the first step")
-    return [Text(line) for line in lines]
-
-
-def _spent(profile: Profile) -> list[RenderableType]:
-    """Time by phase, module and operator; modules with what holds them up."""
-    if not profile.traced.accounts:
-        return []
-    total, shares = profile.traced.total("time"), module_shares(profile)
-    roof = seen_ceilings(shares)
-    phases = Text(
-        "  ".join(f"{name} {amount / total:.0%}" for name, amount in _by_amount(profile.traced.under("time")))
-    )
-    modules = table_of("module", "time", "", "FLOP/byte", "held up by")
-    for each in shares[:MODULES_SHOWN]:
-        intensity = f"{each.flops / each.moved_bytes:.1f}" if each.moved_bytes else "-"
-        modules.add_row(
-            each.module, seconds_text(each.seconds), f"{each.seconds / total:.1%}", intensity, bound(each, roof)
-        )
-    operators = table_of("operator", "time", "")
-    for name, amount in list(operator_seconds(profile).items())[:MODULES_SHOWN]:
-        operators.add_row(name, seconds_text(amount), f"{amount / total:.1%}")
-    note = f"shares by torch.profiler, under which a step took {profile.traced_over_timed:.2f} times as long"
-    return [phases, Text(), modules, Text(), operators, Text(note, style="dim")]
-
-
-def _by_amount(amounts: dict[str, int | float]) -> list[tuple[str, int | float]]:
-    return sorted(amounts.items(), key=lambda item: -item[1])
-
-
-def _changes(signs: Signs) -> list[RenderableType]:
-    """What the records show, the first to change first."""
-    return [Text(), *(_finding_text(finding) for finding in diagnose(signs))]
-
-
-def comparison_text(found: Comparison) -> RenderableType:
-    """How much faster or slower, and how sure."""
-    sides = table_of("", "median step", "rounds")
-    for name, seconds in ((found.before, found.before_seconds), (found.after, found.after_seconds)):
-        sides.add_row(name, seconds_text(median(seconds)), str(len(seconds)))
-    interval = f"{found.confidence:.0%} sure of {found.low:.3f} to {found.high:.3f}"
-    if not found.differs:
-        said = f"no difference can be told: {found.ratio:.3f} times the seconds, {interval}"
-    else:
-        word = "faster" if found.ratio < 1 else "slower"
-        said = f"{abs(1 - found.ratio):.1%} {word}: {found.ratio:.3f} times the seconds, {interval}"
-    return Group(sides, Text(said, style="bold"))
-
-
-def ledger_text(ledger: Ledger) -> RenderableType:
-    """Account, predicted, measured, difference; below it, where differences come from."""
-    table = table_of("account", "predicted", "measured", "difference")
-    for entry in ledger.entries:
-        table.add_row(entry.account, *_sides(entry), _difference_text(entry))
-    told = [(entry.account, "; ".join(filter(None, (entry.attribution, entry.cause)))) for entry in ledger.entries]
-    return Group(table, *(Text(f"{account}: {why}", style="yellow") for account, why in told if why))
-
-
 def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
     """The answer, then each run, its ledger and what was found."""
     parts: list[RenderableType] = []
@@ -169,9 +67,12 @@ def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
         change = "nothing to change first" if sheet.first is None else f"change first: {sheet.first.remedy}"
         parts.append(Text(f"{sheet.headline} {change.capitalize()}.", style="bold"))
         parts += [run_text(run) for run in runs if run.path == sheet.path]
+        if sheet.modules:
+            step = f"\nprofiled step {seconds_text(sum(sheet.phase_seconds.values()))}"
+            parts += [Text(step, style="bold"), *where_text(sheet.phase_seconds, sheet.modules, sheet.operators)]
         parts += [Text(), ledger_text(sheet.ledger)] if sheet.ledger.entries else []
         found = sheet.findings.findings if sheet.findings else ()
-        parts += [Text(), *(_finding_text(finding) for finding in found)] if found else []
+        parts += [Text(), *(finding_text(finding) for finding in found)] if found else []
     return Group(*parts)
 
 
@@ -183,7 +84,7 @@ def findings_text(findings: Findings) -> RenderableType:
         return Text(f"{findings.recipe}: nothing found by {counted(len(looked), 'check')}.{allowed}", style="green")
     found = counted(len(findings.findings), "finding")
     count = f"{findings.recipe}: {found} by {counted(len(looked), 'check')}.{allowed}"
-    return Group(*(_finding_text(finding) for finding in findings.findings), Text(count))
+    return Group(*(finding_text(finding) for finding in findings.findings), Text(count))
 
 
 def run_text(run: Run) -> RenderableType:
@@ -192,9 +93,9 @@ def run_text(run: Run) -> RenderableType:
     for row in _spread(run.rows(), 12):
         table.add_row(
             str(row.step),
-            f"{row.loss:.4f}",
+            _or_dash(row.loss, ".4f"),
             "-" if row.evaluation_loss is None else held_out_text(run, row.evaluation_loss),
-            f"{row.grad_norm:.3f}",
+            _or_dash(row.grad_norm, ".3f"),
             f"{row.lr:.3g}",
             f"{row.tokens / row.seconds:,.0f}",
             f"{row.data_seconds / row.seconds:.0%}",
@@ -214,6 +115,10 @@ def run_text(run: Run) -> RenderableType:
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),
     )
+
+
+def _or_dash(number: float | None, form: str) -> str:
+    return "-" if number is None else format(number, form)
 
 
 def export_text(export: Export) -> RenderableType:
@@ -259,7 +164,7 @@ def watched_text(watched: Watched) -> RenderableType:
         parts.append(Text(f"{count_text(watched.parameters)} parameters"))
         parts.append(_usage_text(watched.first, watched.steady))
         parts += _pace(watched)
-    return Group(*parts, *_changes(signs_of_watched(watched)), findings_text(watched.findings))
+    return Group(*parts, *changes_text(signs_of_watched(watched)), findings_text(watched.findings))
 
 
 def _pace(watched: Watched) -> list[RenderableType]:
@@ -267,7 +172,7 @@ def _pace(watched: Watched) -> list[RenderableType]:
     if not watched.step_seconds:
         return []
     seconds = sum(watched.step_seconds) / len(watched.step_seconds)
-    shares = "  ".join(f"{name} {amount / seconds:.0%}" for name, amount in _by_amount(watched.clock.under("seconds")))
+    shares = "  ".join(f"{name} {amount / seconds:.0%}" for name, amount in by_amount(watched.clock.under("seconds")))
     return [Text(f"\nstep {seconds_text(seconds)}  {shares}")]
 
 
@@ -433,27 +338,6 @@ def _shown_module(name: str) -> str:
     parts = name.split(".")
     numbered = next((index for index, part in enumerate(parts) if part.isdigit()), 1)
     return ".".join(parts[: numbered + 1])
-
-
-def _sides(entry: Entry) -> tuple[str, str]:
-    sides = (entry.predicted, entry.measured)
-    left, right = ("-" if amount is None else amount_text(amount, entry.unit) for amount in sides)
-    return left, right
-
-
-def _difference_text(entry: Entry) -> Text:
-    style = {True: "green" if entry.difference == 0 else "", False: "red", None: "dim"}[entry.agrees]
-    return Text(difference_text(entry), style=style)
-
-
-def _finding_text(finding: Finding) -> RenderableType:
-    head = Text.assemble((finding.severity, f"bold {_COLOUR[finding.severity]}"), " ", (finding.check, "bold"))
-    body = Table.grid(padding=(0, 2))
-    body.add_column(style="dim")
-    body.add_column()
-    for label in ("seen", "where", "why", "remedy"):
-        body.add_row(label, getattr(finding, label))
-    return Group(head, Padding(body, (0, 0, 1, 2)))
 
 
 def _loss_line(run: Run) -> str:

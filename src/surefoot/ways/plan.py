@@ -1,51 +1,67 @@
 """plan: what a recipe's step will take, found by running it on tensors that have no memory."""
 
 import dataclasses
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from torch.nn import Embedding
 
-from surefoot.call_times import CallTimes
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
-from surefoot.costs.roofline import ceilings_of, measured_time, step_time
+from surefoot.costs.rehearsed import rehearsed_time
+from surefoot.costs.roofline import ceilings_of, step_time
 from surefoot.costs.run_cost import run_cost
 from surefoot.costs.timing import time_on
 from surefoot.costs.unroll import Irregular
 from surefoot.errors import WorldError
 from surefoot.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 from surefoot.hardware import Cluster, Datasheet, cluster
-from surefoot.hardware.here import here
+from surefoot.hardware.here import HERE, here
 from surefoot.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
 from surefoot.records.units import bytes_text
+from surefoot.rehearse import rehearse
 from surefoot.reuse import FEWEST, run_few
+from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.trace import Trace, Tracing
 from surefoot.utilisation import FORMATS
 
 
-def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: bool = False) -> Plan:
+def plan(
+    recipe: Recipe,
+    *,
+    on: str | None = None,
+    reuse: bool = True,
+    measure: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Plan:
     """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like.
 
     `on` names what the step is planned for: `h100-sxm`, or `8xh100-sxm` for one of 8 ranks, or `4xcpu`; without it,
-    the plan is for this machine's CPU.
-    With `measure`, each distinct operator is timed once on this machine, and the plan says how long a step takes here.
+    the plan is for this machine's CPU. `here` is that CPU as `surefoot hardware measure` found it.
+    With `measure`, each distinct operator call is timed on this machine, by `clock`, and the plan says how long a step
+    takes here.
     Of many alike blocks only a few are run, where that can be proved to give the same; `reuse=False` runs them all.
     """
     ranks, target = targets(on or CPU)
-    times = CallTimes() if measure else None
-    if times is not None and on is not None:
+    if measure and on is not None:
         raise WorldError("--measure times this machine, --on plans for another: one of them")
+    sheet = here() if measure or on == HERE else None
+    recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = recipe.data()
-    traced = _traced(dataclasses.replace(recipe, data=lambda: data), target, ranks, reuse and not measure, times)
-    tokens = recipe.global_batch_tokens or traced.step.layout.data_ranks * recipe.tokens_per_step
-    time = cost = None
-    if times is not None:
-        time = measured_time(traced.steady.work, times.seconds, here().kernel_seconds)
+    tracing = partial(Tracing, dataclasses.replace(recipe, data=lambda: data), target, ranks=ranks)
+    traced = _traced(partial(tracing, work=bool(target or sheet), script=measure), reuse=reuse and not measure)
+    tokens = recipe.tokens_per_step
+    seconds = cost = None
+    if measure and sheet is not None:
+        seconds = _rehearsed(recipe, traced, sheet, clock)
+    elif sheet is not None:
+        seconds = _step_time(recipe, traced, Cluster(sheet))
     elif target is not None and _can_be_timed((machines := cluster(on or CPU)).device):
-        time = _step_time(recipe, traced, machines)
-        cost = _cost(recipe, traced, machines, time, tokens)
+        seconds = _step_time(recipe, traced, machines)
+        cost = _cost(recipe, traced, machines, seconds, tokens)
     return Plan(
         recipe=recipe.name,
         about=recipe.about,
@@ -62,10 +78,11 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: 
         evaluate=dataclasses.replace(traced.evaluate, work=()),
         resume=traced.resume,
         state_bytes=traced.state_bytes,
+        checkpoint_bytes=traced.checkpoint_bytes,
         allocated_bytes=traced.allocated_bytes,
         reserved_bytes=traced.reserved_bytes,
         fit=None if target is None else _fit(target, traced.reserved_bytes),
-        time=time,
+        time=seconds,
         cost=cost,
         flops_per_token=_flops_per_token(traced, tokens),
         blocks=traced.blocks,
@@ -78,10 +95,10 @@ def plan(recipe: Recipe, *, on: str | None = None, reuse: bool = True, measure: 
     )
 
 
-def _traced(recipe: Recipe, target: Gpu | None, ranks: int, reuse: bool, times: CallTimes | None) -> Trace:
+def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:
     """From a few blocks where the model has many that are alike and this can be proved to be enough, else in full."""
     blocks = ""
-    with Tracing(recipe, target, ranks=ranks, work=bool(target or times), times=times) as tracing:
+    with tracing_anew() as tracing:
         made = tracing.build(fewest=FEWEST if reuse else None)
         repeats = tracing.repeats
         if not repeats:
@@ -92,7 +109,7 @@ def _traced(recipe: Recipe, target: Gpu | None, ranks: int, reuse: bool, times: 
             return made
         except Irregular as why:
             blocks = f"{repeats} all run: {why}"
-    with Tracing(recipe, target, ranks=ranks, work=bool(target or times), times=times) as tracing:
+    with tracing_anew() as tracing:
         made = tracing.build()
         tracing.run(made)
         return dataclasses.replace(made, blocks=blocks)
@@ -103,8 +120,27 @@ def _can_be_timed(sheet: Datasheet) -> bool:
 
 
 def _peak(sheet: Datasheet, recipe: Recipe) -> float:
-    """What FLOPs alone would be divided by: the dense peak for the recipe's precision."""
-    return sheet.dense_flops.get(FORMATS.get(recipe.precision, "fp32"), 0.0)
+    """What FLOPs alone would be divided by: the dense peak for the recipe's precision; here, what products reach."""
+    peaks = (sheet.reached_flops or {}) if sheet.name == HERE else sheet.dense_flops
+    return peaks.get(FORMATS.get(recipe.precision, "fp32"), 0.0)
+
+
+def _flops(traced: Trace) -> int:
+    """Of a steady step, without what is computed again."""
+    tally = traced.steady.tally
+    return tally.total("flops") - tally.total("flops/recompute")
+
+
+def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[[], float]) -> StepTime:
+    """Of a steady step on this machine, each distinct call timed; what is live in the step is live meanwhile."""
+    needed = traced.steady.peak.peak_bytes
+    if needed > sheet.memory_bytes:
+        raise WorldError(
+            f"a step takes {bytes_text(needed)} and this machine has {bytes_text(sheet.memory_bytes)}: its operators "
+            "cannot be timed here; --on here predicts its time from what was measured"
+        )
+    timed = rehearse(traced.script, clock=clock)
+    return rehearsed_time(timed, sheet.call_seconds or {}, flops=_flops(traced), peak_flops=_peak(sheet, recipe))
 
 
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:

@@ -15,9 +15,9 @@ from surefoot.costs.compare import compared
 from surefoot.costs.spent import OUTSIDE, spent
 from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
+from surefoot.meters.backwards import BackwardsMeter
 from surefoot.meters.books import Books
 from surefoot.meters.clock import ClockMeter
-from surefoot.meters.collectives import CollectivesMeter
 from surefoot.meters.kineto import name_phases, read_trace, traced
 from surefoot.meters.moved import MovedMeter
 from surefoot.meters.syncs import SyncsMeter
@@ -131,7 +131,7 @@ class _Timed:
 def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage], Tally]:
     """A step that was taken under all meters, what the first two used, and what else the second one did."""
     with Books() as books:
-        more = [SyncsMeter(books.phases), MovedMeter(books.phases), CollectivesMeter(books.phases)]
+        more = [SyncsMeter(books.phases), MovedMeter(books.phases), BackwardsMeter(books.phases)]
         books.beside(*more)
         step = Step(recipe, world)
         books.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,22 +20,20 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.checks import CHECKS
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.ledger import ledger_of_run
-from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, ReplicaError, RunError
-from surefoot.guards.beats import Beats
+from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
 from surefoot.guards.drift import Drift
-from surefoot.guards.fingerprint import Fingerprints
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
 from surefoot.guards.spike import Spikes
-from surefoot.guards.stragglers import Stragglers
-from surefoot.guards.watchdog import Watchdog
+from surefoot.lookout import Lookout
 from surefoot.meters.held import held_bytes
+from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
-from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, Status
+from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import folder_for, new_run, old_run
 from surefoot.scribe import Scribe
@@ -47,12 +44,9 @@ from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.told import Told, tell_all
 from surefoot.utilisation import peak_flops, step_flops
 from surefoot.witness.glances import Glances
-from surefoot.world import RealWorld, agent_store
+from surefoot.world import RealWorld
 
 Tell = Callable[[Run, LogRow], None]
-
-PATIENCE_SECONDS = 60.0
-"""A step that takes less is never called slow."""
 
 
 def train(
@@ -128,10 +122,12 @@ class _Training:
                 self.glances = Glances(
                     self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards)
                 )
+                many = self.world.ranks > 1 and not self.step.compiled
+                self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
-                self._set_guards(open_things)
+                self.lookout = open_things.enter_context(Lookout(self.step, self.scribe, self.run))
                 self._take_steps()
                 self._end()
         except BaseException as error:
@@ -141,45 +137,6 @@ class _Training:
         finally:
             self.checkpoints.close()
         return self.run
-
-    def _set_guards(self, open_things: ExitStack) -> None:
-        """What watches the steps, and on many ranks the ranks."""
-        many = self.world.ranks > 1
-        store = agent_store("beats") if many else None
-        self.beats = open_things.enter_context(Beats(store, rank=self.world.rank, ranks=self.world.ranks))
-        self.stragglers, self.fingerprints = Stragglers(), Fingerprints(self.step)
-        give_up = self._give_up_waiting if many else None
-        watchdog = Watchdog(self.scribe.stacks, self._slow, give_up=give_up, least_seconds=PATIENCE_SECONDS)
-        self.watchdog = open_things.enter_context(watchdog)
-
-    def _slow(self, said: str) -> None:
-        """A step takes far too long: says so, on many ranks with the one that is waited for. Another thread's call."""
-        waits = self.beats.explain()
-        said = "; ".join(filter(None, (said, waits.text, f"see {self.scribe.stacks}")))
-        self.scribe.tell_of(self.run, self.step.number, "slow-step", said, anyway=waits.teller == self.world.rank)
-
-    def _give_up_waiting(self, said: str) -> None:
-        """Ends this rank, so that torchrun starts all anew from the last checkpoint. Another thread's call."""
-        waits = self.beats.explain()
-        finding = Finding(
-            check="hanging-rank",
-            severity="error",
-            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank can be told from the others'}.",
-            where=f"step {self.step.number + 1}; stacks of all threads: {self.scribe.stacks}",
-            why="A collective ends when all ranks have come to it. One that never comes keeps all others waiting.",
-            remedy="Look at the machine of that rank. Started by torchrun with --max-restarts, the run goes on from "
-            "its last checkpoint.",
-        )
-        tells = waits.teller == self.world.rank
-        self.scribe.find(self.run, finding, anyway=tells)
-        self.scribe.tell_of(self.run, self.step.number, "hanging-rank", finding.seen, anyway=tells)
-        os._exit(1)
-
-    def _compare_replicas(self) -> None:
-        finding = self.fingerprints.compare()
-        if finding is not None:
-            self.scribe.find(self.run, finding)
-            raise ReplicaError(f"{finding.seen}\n{finding.where}\n{finding.remedy}")
 
     def _begin(self) -> None:
         """The state of the newest checkpoint that can be trusted, or of step 0."""
@@ -207,6 +164,8 @@ class _Training:
             device=str(self.step.device),
             data_identity=self.batches.identity,
             choices=self.step.choices(),
+            memory_bytes={},
+            traffic=Tally(),
             **self._utilisation(),
         )
         self.saved = self._progress()
@@ -248,13 +207,10 @@ class _Training:
             self.run = self.run.after([row])
             for kind, text in self.drift.see(row):
                 self._tell_of(kind, text)
-            if not self.run.memory_bytes:
-                self.run = replace(self.run, memory_bytes=_standing_bytes(self.step))
+            held = self.run.memory_bytes or _standing_bytes(self.step)
+            self.run = replace(self.run, memory_bytes=held, traffic=self.traffic.tally)
             self._report()
-            self.watchdog.beat()
-            self.beats.step = self.step.number
-            if self.fingerprints.due(row.seconds):
-                self._compare_replicas()
+            self.lookout.step_ended(row.seconds)
             if self.every is not None and self.every.due(self.saved, self._progress()):
                 self._save()
             if self.tell is not None:
@@ -273,7 +229,7 @@ class _Training:
         self.data_seconds = 0.0
         self.batches.taken.clear()
         try:
-            with self.glances.at(self.step.number + 1):
+            with self.glances.at(self.step.number + 1), self.traffic.around_step():
                 outcome = self.step(self._loaded())
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
@@ -322,13 +278,13 @@ class _Training:
             self.step,
             seconds=seconds,
             data_seconds=self.data_seconds,
-            own_seconds=seconds * self.beats.own_share(),
+            own_seconds=self.lookout.own_seconds(seconds),
             taken=self.batches.taken,
             asked=self.stop.received is not None,
         )
         if told.asked_to_stop:
             self.stopped = self.stop.received or f"a signal to rank {told.asked_to_stop[0]}"
-        late = self.stragglers.see(told.seconds, told.own_seconds) if self.world.ranks > 1 else ""
+        late = self.lookout.late(told)
         if late:
             self._tell_of("straggler", late)
         return told
@@ -407,7 +363,7 @@ class _Training:
 
     def _save(self) -> None:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
-        self._compare_replicas()
+        self.lookout.compare_replicas()
         self.scribe.sync()
         self.saved, began = self._progress(), time.perf_counter()
         try:

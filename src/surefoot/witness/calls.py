@@ -17,7 +17,8 @@ from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, reada
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_FIRST_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
 
 
 class Sentinel:
@@ -63,7 +64,13 @@ class Calls(Part):
         self.recomputations: dict[str, Recomputation] = {}
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
+        self.feeding: set[nn.Module] = set()
+        """Models whose output entered another model without its graph."""
         self.shapes: list[Any] = []
+        self._made: dict[int, nn.Module] = {}
+        """The model that made an output with a graph, by the output's hash."""
+        self._first_prints: dict[torch.Tensor, int] = {}
+        self._graded = False
         self._evaluated: list[tuple[weakref.ref[nn.Module], Evaluation, int]] = []
         self._pending: list[_Pending] = []
         self._unsettled: list[_Pending] = []
@@ -74,11 +81,13 @@ class Calls(Part):
         self._prints: dict[tuple[nn.Module, int], float] = {}
         self._ordinals: dict[nn.Module, int] = {}
         self._recomputed: dict[nn.Module, int] = {}
-        self._first_layers: set[nn.Module] = set()
+        self._first_layers: set[bool] = set()
+        """Whether tokens have entered a first layer in this forward, and whether numbers have."""
         self._state = 0
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._running = set()
+        self._graded = torch.is_grad_enabled()
         self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
         if self.scene.close:
             self._state = random_state()
@@ -94,7 +103,7 @@ class Calls(Part):
         if self.scene.phases.recomputing():
             self._compare(module, output)
             return
-        if torch.is_grad_enabled():
+        if self._graded:
             self._running.add(module)
         if not self.scene.close:
             return
@@ -103,8 +112,9 @@ class Calls(Part):
             self._ordinals[module] = key[1] + 1
             with aside():
                 self._prints[key] = float(output.double().abs().sum())
-        if isinstance(module, _FIRST_LAYERS) and not self._first_layers and args and readable(args[0]):
-            self._first_layers.add(module)
+        of_tokens = isinstance(module, nn.Embedding)
+        if isinstance(module, _FIRST_LAYERS) and of_tokens not in self._first_layers and args and readable(args[0]):
+            self._first_layers.add(of_tokens)
             self._note_inputs(module, args[0])
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
@@ -144,9 +154,25 @@ class Calls(Part):
         forward.reseeded = drew and before == (self._state, forward.update - 1)
         self._states[id(model), ordinal] = self._state, forward.update
         pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in model.parameters() if readable(p)}
+        for parameter, (print_, _) in pending.prints.items():
+            self._first_prints.setdefault(parameter, print_)
+        self._link(model, inputs, outputs)
         captured = self.captured.get(model)
         if forward.builds_graph and (captured is None or not captured.used):
             self._capture(model, args, kwargs, outputs)
+
+    def _link(self, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        """Which model an input without a graph came from."""
+        makers = (
+            self._made.get(digest(each)) for each in inputs if each.is_floating_point() and not each.requires_grad
+        )
+        self.feeding |= {maker for maker in makers if maker is not None and maker is not model}
+        self._made |= {digest(each): model for each in outputs if each.requires_grad and readable(each)}
+
+    def moved(self, parameter: torch.Tensor) -> bool:
+        """Is a parameter no longer what it was in the first forward?"""
+        before = self._first_prints.get(parameter)
+        return before is not None and fingerprint(parameter, 64) != before
 
     def _capture(self, model: nn.Module, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
         device = next((each.device.type for each in outputs), "cpu")
@@ -178,7 +204,8 @@ class Calls(Part):
             elif values.numel():
                 whole = bool((values == values.round()).all())
                 lowest, highest = float(values.min()), float(values.max())
-                self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image))
+                size = _largest_size(values, 1 if isinstance(layer, _CONVOLUTIONS) else -1)
+                self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image, size=size))
 
     def _evaluate(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
@@ -231,7 +258,7 @@ class Calls(Part):
             self._model_updates[model] = self._model_updates.get(model, 0) + 1
         for pending in self._unsettled:
             pending.forward.trained |= pending.model() in touched
-        self._unsettled = []
+        self._unsettled, self._made = [], {}
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         waiting = []
@@ -276,6 +303,12 @@ def _told(name: str, module: nn.Module) -> str:
 def _is_active(module: nn.Module) -> bool:
     """In training mode, and not to collect statistics, which `update_bn` does with a momentum of None."""
     return module.training and getattr(module, "momentum", 0.1) is not None
+
+
+def _largest_size(values: torch.Tensor, dim: int) -> float:
+    """The root mean square of the feature that has the largest."""
+    others = tuple(each for each in range(values.dim()) if each != dim % values.dim())
+    return float(values.double().square().mean(others).max().sqrt())
 
 
 def _interleaved(tokens: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ from surefoot.checks.evidence import File
 from surefoot.phases import caller
 from surefoot.witness.scene import Part, Scene
 
+_SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
 _COUNTERS = ("epoch", "step", "iter", "iteration", "global_step", "iters", "steps", "epochs")
 
 
@@ -93,7 +94,9 @@ class Files(Part):
             self._files.append(File("without-optimizer", caller()))
 
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
-        """Weights beside a counter of steps, while an optimizer has a state worth keeping."""
+        """Weights beside a counter of steps and no score, while an optimizer has a state worth keeping."""
+        if any(str(key).lower().split("_")[-1].startswith(_SCORES) for key in saved):
+            return False  # the best weights so far, kept for use
         counts = any(str(key).lower() in _COUNTERS and isinstance(value, int) for key, value in saved.items())
         weights = any(_is_weights(value) for value in saved.values())
         return counts and weights and any(optimizer.state for optimizer in self.scene.stepped)

@@ -31,7 +31,7 @@ class Glances:
     def at(self, step: int) -> Iterator[None]:
         """Around one step; most are not looked at."""
         self._taken += 1
-        if not self._on or (self._taken > FIRST and not _is_power_of_ten(step)):
+        if not self._on or not is_looked_at(self._taken, step):
             yield
             return
         with self._phases, self._witness:
@@ -49,5 +49,7 @@ class Glances:
         return new
 
 
-def _is_power_of_ten(number: int) -> bool:
-    return number >= 10 and set(str(number)[1:]) == {"0"} and str(number)[0] == "1"
+def is_looked_at(taken: int, step: int) -> bool:
+    """Of a process that has taken so many steps: whether this one is looked at."""
+    power_of_ten = step >= 10 and set(str(step)[1:]) == {"0"} and str(step)[0] == "1"
+    return taken <= FIRST or power_of_ten

@@ -23,9 +23,15 @@ class Layouts(Part):
         self._unsaved: dict[nn.Module, dict[str, tuple[tuple[int, ...], int]]] = {}
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
         self._frozen_norms: dict[str, None] = {}
+        self._returned: tuple[nn.Module, Any] | None = None
+        """The linear layer that has run last, and what it returned."""
+        self._in_a_row: dict[str, None] = {}
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         self._unsaved[model] = {name: _print(each) for name, each in _unsaved(model) if readable(each)}
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._returned = None
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Weights are read once, before the first update."""
@@ -34,6 +40,9 @@ class Layouts(Part):
                 self._layouts[model] = self._built(model)
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if type(module) is nn.Linear and self.scene.close:
+            self._follows(module, args[0] if args else None)
+            self._returned = module, output
         if not is_batch_norm(module) or not module.training or not torch.is_grad_enabled():
             return
         name = self.scene.phases.names.get(module, type(module).__name__)
@@ -46,6 +55,17 @@ class Layouts(Part):
             fewest, _ = self._fewest.get(module, (count + 1, ""))
             if count < fewest:
                 self._fewest[module] = count, name
+
+    def _follows(self, second: nn.Linear, entered: Any) -> None:
+        """Two linear layers in a row are one, unless what is between them is narrower than both ends."""
+        first, returned = self._returned or (None, None)
+        if not isinstance(first, nn.Linear) or returned is None or entered is not returned:
+            return
+        wide = first.out_features >= min(first.in_features, second.out_features)
+        trained = first.weight.requires_grad and second.weight.requires_grad
+        if wide and trained and first is not second and torch.is_grad_enabled():
+            names = self.scene.phases.names
+            self._in_a_row[f"{names.get(first, 'a layer')} and {names.get(second, 'the next')}"] = None
 
     def _built(self, model: nn.Module) -> Layout:
         layout = Layout(self.scene.name(model))
@@ -73,7 +93,7 @@ class Layouts(Part):
                 and tuple(now[name].shape) == shape and now[name].is_floating_point()
             )  # fmt: skip
             layout.unregistered = tuple(name for name, each in _unregistered(model) if each.is_floating_point())
-            layout.running_frozen = tuple(self._frozen_norms)
+            layout.running_frozen, layout.in_a_row = tuple(self._frozen_norms), tuple(self._in_a_row)
             if self._fewest:
                 layout.fewest_per_channel, layout.few_in = min(self._fewest.values())
             yield layout

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from surefoot.checks.evidence import Coarse, Loss
+from surefoot.checks.evidence import Coarse, Loss, Threshold
 from surefoot.phases import aside, caller, site
 from surefoot.witness.graph import Graph, operation, through_views, walk
 from surefoot.witness.scene import Part, Scene, readable
@@ -25,6 +25,7 @@ _DISTANCES = {
 LOSSES: dict[Any, str] = {**_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
 _ARITHMETIC = {"sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__"}
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
+_COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _SOFTMAXES = {"softmax", "log_softmax"}
 _HALVES = (torch.float16, torch.bfloat16)
 _WHOLE_UP_TO = {torch.float16: 2048, torch.bfloat16: 256}
@@ -40,6 +41,7 @@ class Losses(Part):
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
         self.softmax_over_queries = ""
+        self.thresholds: dict[str, Threshold] = {}
         self.targets: list[tuple[Loss, torch.Tensor, int]] = []
         """The first targets, with what is ignored in them."""
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
@@ -70,6 +72,8 @@ class Losses(Part):
             self._softmax(args, kwargs, out)
         elif name == "arange" and self.scene.close:
             self._positions(out)
+        elif name in _COMPARISONS and not torch.is_grad_enabled() and len(self.thresholds) < 8:
+            self._threshold(args)
 
     def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
         given, target = _argument(args, kwargs, 0, "input"), _argument(args, kwargs, 1, "target")
@@ -138,6 +142,7 @@ class Losses(Part):
                 else:
                     loss.distinct = 2
                 loss.broadcast = _broadcast(given, target)
+                loss.class_numbers = _class_numbers(target) if loss.function in _DISTANCES.values() else 0
 
     def _arithmetic(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         first, second = args[0], args[1]
@@ -191,6 +196,16 @@ class Losses(Part):
             if bool(out.isnan().any()) and not bool(given.isnan().any()):
                 self._note("mask", given.dtype, float("-inf"))
 
+    def _threshold(self, args: tuple[Any, ...]) -> None:
+        """One half is a threshold of probabilities."""
+        halves = [each for each in args if isinstance(each, float) and each == 0.5]
+        compared = [each for each in args if readable(each) and each.is_floating_point() and each.numel()]
+        if halves and compared and not self.scene.phases.in_model():
+            with aside():
+                lowest, highest = float(compared[0].min()), float(compared[0].max())
+            if lowest < 0 or highest > 1:
+                self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
+
     def _positions(self, out: Any) -> None:
         most = _WHOLE_UP_TO.get(out.dtype) if isinstance(out, torch.Tensor) else None
         if most is not None and out.numel() > most + 1 and readable(out):
@@ -232,6 +247,14 @@ def _broadcast(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...]:
         return ()
     spread = torch.broadcast_shapes(first.shape, second.shape)
     return tuple(spread) if spread.numel() > max(first.numel(), second.numel()) else ()
+
+
+def _class_numbers(target: torch.Tensor) -> int:
+    """How many classes there are, if a target holds one whole number from 0 on for each sample."""
+    if target.numel() != target.shape[:1].numel() or target.numel() < 4 or target.numel() > 1 << 16:
+        return 0
+    whole = bool((target == target.round()).all() & (target >= 0).all() & (target < 1000).all())
+    return int(target.max()) + 1 if whole else 0
 
 
 def _ctc_fault(values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -141,6 +141,7 @@ class Witness(Listener):
             inputs=tuple(self.calls.inputs),
             layouts=tuple(self.layouts.layouts()),
             coarse=tuple(self.losses.coarse.values()),
+            thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
             files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
             recomputations=tuple(self.calls.recomputations.values()),
@@ -182,9 +183,11 @@ class Witness(Listener):
         for model, prefix in self.scene.phases.models.items():
             ran = {p for m in model.modules() if m in self.calls.executed for p in m.parameters(recurse=False)}
             tested: dict[torch.Tensor, bool] = {}
-            lone = [p for p in ran if p.requires_grad and p in optimized and p not in reached]
-            if probes and lone and model in self.calls.captured:
-                tested = matters(self.scene, self.calls.captured[model], lone)
+            lone = {p for p in ran if p.requires_grad and p in optimized and p not in reached}
+            if model in self.calls.feeding:
+                tested = dict.fromkeys(lone, True)
+            elif probes and lone and model in self.calls.captured:
+                tested = matters(self.scene, self.calls.captured[model], list(lone))
             for name, p in model.named_parameters():
                 yield Parameter(
                     prefix + name,
@@ -196,4 +199,5 @@ class Witness(Listener):
                     in_loss=tested.get(p),
                     elements=p.numel(),
                     only_in=unused.get(p, "") if p not in reached else "",
+                    moved=p in lone and self.calls.moved(p),
                 )

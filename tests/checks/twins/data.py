@@ -22,7 +22,7 @@ COUNT = 48
 INPUTS, LABELS = numbers(COUNT, 4), whole(2, COUNT)
 
 
-def trained(loader, *, passes=2, model=None, evaluation=None, epoch=lambda _: None):
+def trained(loader, *, passes=2, model=None, evaluation=None, loss=F.cross_entropy, epoch=lambda _: None):
     model = model or mlp()
     optimizer = sgd(model)
     with surefoot.watch(model, optimizer) as seen:
@@ -30,7 +30,7 @@ def trained(loader, *, passes=2, model=None, evaluation=None, epoch=lambda _: No
             epoch(number)
             for x, y in loader:
                 optimizer.zero_grad()
-                F.cross_entropy(model(x), y).backward()
+                loss(model(x), y).backward()
                 optimizer.step()
             if evaluation is not None:
                 model.eval()

@@ -50,7 +50,7 @@ def _(buggy):
 
 @twin("detached-layers")
 def _(buggy):
-    model = Module(lambda self, x: self.end(self.body(x).detach() if buggy else self.body(x)),
+    model = Module(lambda self, x: self.end(self.body(x).relu().detach() if buggy else self.body(x).relu()),
                    body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))  # fmt: skip
     return plain(model)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from tests.checks.twins import Module, X, mlp, numbers, plain, sgd, twin, whole
+from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, twin, whole
 
 
 def ending(end):
@@ -169,7 +169,7 @@ def _(buggy):
 
 @twin("loss-term-without-gradient")
 def _(buggy):
-    model = Module(lambda self, x: (self.end(self.body(x)), self.back(self.body(x))),
+    model = Module(lambda self, x: (self.end(self.body(x).relu()), self.back(self.body(x).relu())),
                    body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2), back=lambda: nn.Linear(8, 4))  # fmt: skip
 
     def loss(out, y):
@@ -193,3 +193,21 @@ def _(buggy):
     if buggy:
         nn.init.constant_(model[0].weight, 0.1)
     return plain(model)
+
+
+@twin("regression-on-class-numbers")
+def _(buggy):
+    target = torch.arange(8.0) % 4 + (0 if buggy else 0.5)
+    return plain(mlp(classes=1), y=target, loss=lambda h, y: F.mse_loss(h[:, 0], y))
+
+
+@twin("threshold-on-logits")
+def _(buggy):
+    model = mlp(classes=1)
+
+    def guess(_):
+        with torch.no_grad():
+            logits = 9 * model(X)[:, 0]
+            return (logits if buggy else logits.sigmoid()) > 0.5
+
+    return plain(model, y=Y.float(), loss=lambda h, y: F.binary_cross_entropy_with_logits(h[:, 0], y), after=guess)

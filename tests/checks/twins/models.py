@@ -21,7 +21,7 @@ class Listed(nn.Module):
 
     def forward(self, x):
         for layer in self.layers.values() if isinstance(self.layers, dict) else self.layers:
-            x = layer(x)
+            x = layer(x).relu()
         return self.head(x)
 
 
@@ -120,7 +120,8 @@ def _(buggy):
 def _(buggy):
     torch.manual_seed(0)
     layers = [nn.Linear(4, 4)] * 3 if buggy else [nn.Linear(4, 4) for _ in range(3)]
-    return plain(nn.Sequential(nn.Sequential(*layers), nn.Linear(4, 2)))
+    stack = nn.Sequential(*(each for layer in layers for each in (layer, nn.ReLU())))
+    return plain(nn.Sequential(stack, nn.Linear(4, 2)))
 
 
 @twin("dropout-in-evaluation")
@@ -260,3 +261,9 @@ def _(buggy):
 @twin("unrestored-scheduler")
 def _(buggy):
     return resumed(optimizer_back=True, scheduler_back=not buggy)
+
+
+@twin("linear-layers-in-a-row")
+def _(buggy):
+    between = [] if buggy else [nn.ReLU()]
+    return plain(nn.Sequential(nn.Linear(4, 8), *between, nn.Linear(8, 2)))

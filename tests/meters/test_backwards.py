@@ -1,4 +1,4 @@
-"""Collectives of a step, seen from outside: with and without `no_sync`."""
+"""Backwards that reduce gradients, seen from outside: with and without `no_sync`."""
 
 from contextlib import nullcontext
 
@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from surefoot.costs.diagnosis import Signs, diagnose
+from surefoot.meters.backwards import BackwardsMeter
 from surefoot.meters.books import Books
-from surefoot.meters.collectives import CollectivesMeter
 from surefoot.records.tally import Tally
 
 
@@ -26,7 +26,7 @@ def test_reducing_in_every_micro_batch_is_found(one_rank, waits: bool):
     model = DistributedDataParallel(nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Books() as books:
-        meter = CollectivesMeter(books.phases)
+        meter = BackwardsMeter(books.phases)
         books.beside(meter)
         for number in range(4):
             with model.no_sync() if waits and number < 3 else nullcontext():

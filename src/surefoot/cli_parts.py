@@ -1,0 +1,60 @@
+"""What commands share: arguments, loading a recipe, showing a record."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from surefoot.records.codec import to_json
+
+if TYPE_CHECKING:
+    from surefoot.recipe import Recipe
+
+KnobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
+
+
+def load(target: str, knobs: list[str] | None) -> Recipe:
+    """The recipe that a command names."""
+    from surefoot.load import load_recipe
+
+    return load_recipe(target, knobs or ())
+
+
+def load_other(target: str, knobs: list[str] | None, others: str) -> Recipe:
+    """The same recipe with some knobs turned otherwise: `--against "layers=12 width=512"`."""
+    words = {word.partition("=")[0]: word for word in (*(knobs or ()), *others.split())}
+    return load(target, list(words.values()))
+
+
+def rank() -> int:
+    """Which of torchrun's processes this is; only the first one prints."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def rank_count() -> int:
+    """How many processes torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
+    """Refuses options that need another one."""
+    for name, value in options.items():
+        if value is not None and not given:
+            raise typer.BadParameter(f"{name} goes with {flag}")
+
+
+def show(record: Any, text: Any, *, json: bool) -> None:
+    """Prints a record, as text or as JSON."""
+    if rank() > 0:
+        return
+    if json:
+        print(to_json(record))
+    else:
+        Console().print(text(record))

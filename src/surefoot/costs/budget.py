@@ -1,0 +1,41 @@
+"""Budget: what a plan takes of the memory, days and dollars it may take."""
+
+from surefoot.errors import BudgetError
+from surefoot.records.budget import Budget, Limit
+from surefoot.records.plan import Fit, Plan
+
+
+def limits_of(plan: Plan, budget: Budget) -> tuple[Limit, ...]:
+    """Every limit that a plan is held to: the budget's, and the memory of the device that it is for."""
+    return (*_memory(plan, budget.memory_bytes), *_cost(plan, budget))
+
+
+def _memory(plan: Plan, allowed: int | None) -> tuple[Limit, ...]:
+    """On a GPU of what its allocator reserves, with the CUDA context; on a CPU of what is live."""
+    if plan.fit is None:
+        return () if allowed is None else (Limit("memory", "bytes", allowed, plan.live_bytes),)
+    device = plan.fit.memory_bytes
+    least = device if allowed is None else min(allowed, device)
+    context = plan.fit.context_bytes
+    fit = Fit.of(plan.fit.device, memory_bytes=least, context_bytes=context, reserved_bytes=plan.reserved_bytes)
+    whose = "the budget" if least == allowed else plan.fit.device
+    return (Limit("memory", "bytes", least, fit.total_bytes, whose),)
+
+
+def _cost(plan: Plan, budget: Budget) -> tuple[Limit, ...]:
+    if budget.days is None and budget.dollars is None:
+        return ()
+    if plan.cost is None:
+        raise BudgetError(f"no days and no dollars are known of this plan: {_missing(plan)}")
+    found = [] if budget.days is None else [Limit("days", "days", budget.days, plan.cost.days)]
+    if budget.dollars is not None:
+        if plan.cost.dollars is None:
+            raise BudgetError("no dollars are known of this plan: the datasheet states no price of its device")
+        found.append(Limit("dollars", "dollars", budget.dollars, plan.cost.dollars))
+    return tuple(found)
+
+
+def _missing(plan: Plan) -> str:
+    if plan.time is None:
+        return "name the GPUs with --on, such as --on 8xh100-sxm"
+    return "the recipe says neither max_steps nor max_tokens"

@@ -1,0 +1,79 @@
+"""What fits: the settings that were planned, and the answers among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.records.budget import Budget, Limit
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting that was planned: what it takes, the limits it is held to, and the command that plans it again."""
+
+    command: str
+    on: str
+    knobs: dict[str, str | int | float | bool | None]
+    """Those that the search has set."""
+    parameters: int
+    devices: int
+    micro_batch_size: int
+    micro_batches: int
+    tokens_per_step: int
+    memory_bytes: int
+    flops_per_token: float
+    """With recomputation."""
+    limits: tuple[Limit, ...] = ()
+    layout: str = ""
+    step_seconds: float | None = None
+    days: float | None = None
+    dollars: float | None = None
+    dollars_per_hour: float | None = None
+    """For one device."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it stays within the memory."""
+        return all(limit.holds for limit in self.limits if limit.name == "memory")
+
+    @property
+    def holds(self) -> bool:
+        """Whether it stays within every limit."""
+        return all(limit.holds for limit in self.limits)
+
+    @property
+    def token_seconds(self) -> float | None:
+        return None if self.step_seconds is None else self.step_seconds / self.tokens_per_step
+
+    @property
+    def token_dollars(self) -> float | None:
+        """What a token costs; None where no price or no time is known."""
+        if self.token_seconds is None or self.dollars_per_hour is None:
+            return None
+        return self.token_seconds / 3600 * self.devices * self.dollars_per_hour
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The trial that answers a question, and the one beyond it, which was planned too and does not hold."""
+
+    question: str
+    trial: Trial
+    beyond: Trial | None = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """What fits: answers, the trials to choose from (`front`), and all that were planned.
+
+    Nothing on the front is beaten by another trial in memory, seconds per token and dollars per token at once; where no
+    time is known, in memory, FLOPs per token and size of the micro-batch.
+    """
+
+    recipe: str
+    about: str
+    budget: Budget
+    answers: tuple[Answer, ...]
+    front: tuple[Trial, ...]
+    trials: tuple[Trial, ...]
+    notes: tuple[str, ...] = ()

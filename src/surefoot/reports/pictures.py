@@ -1,0 +1,44 @@
+"""The figures of a report as PNG files, for a README. Needs `pip install 'surefoot[report]'` and Chromium or Chrome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import MissingPackage
+from surefoot.records.report import Report
+from surefoot.reports.figures import Figure, titled_figures
+
+WIDTH, HEIGHT, SCALE = 900, 450, 2
+_LEGEND = {"orientation": "h", "y": -0.2}
+
+
+def write_pictures(report: Report, folder: Path) -> list[Path]:
+    """One file for each figure, named after it; all in one browser."""
+    drawn = {_file_name(title): _titled(title, figure) for title, figure in titled_figures(report).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / name for name in drawn]
+    _draw(list(drawn.values()), written)
+    return written
+
+
+def _file_name(title: str) -> str:
+    return title.replace(" ", "-").replace("/", "-") + ".png"
+
+
+def _titled(title: str, figure: Figure) -> Figure:
+    layout = {**figure["layout"], "title": {"text": title}, "template": "plotly_white"}
+    return {**figure, "layout": {**layout, "legend": {**_LEGEND, **layout.get("legend", {})}, "margin": {"t": 70}}}
+
+
+def _draw(drawn: list[Any], files: list[Path]) -> None:
+    try:
+        import plotly.io
+        from choreographer.errors import ChromeNotFoundError
+    except ImportError as error:
+        raise MissingPackage("pictures need plotly and kaleido: pip install 'surefoot[report]'") from error
+    try:
+        plotly.io.write_images(fig=drawn, file=files, width=WIDTH, height=HEIGHT, scale=SCALE)
+    except ChromeNotFoundError as error:
+        said = "pictures are drawn by Chromium or Chrome, and neither was found: apt-get install chromium"
+        raise MissingPackage(f"{said}, or let plotly_get_chrome fetch one") from error

@@ -1,0 +1,78 @@
+"""What fits, as text for a terminal."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from surefoot.records.search import Answer, Search, Trial
+from surefoot.records.units import amount_text, bytes_text, count_text, counted, seconds_text
+from surefoot.reports.budget import limit_line
+from surefoot.reports.parts import table_of
+
+
+def search_text(search: Search) -> RenderableType:
+    """The answers, what to choose from, and the commands that plan it again."""
+    planned = counted(len(search.trials), "setting")
+    return Group(
+        *(_answers(search) if search.answers else _none(search)),
+        *_choices(search),
+        *(Text(note, style="yellow") for note in search.notes),
+        Text(
+            f"\n{planned} planned, {sum(each.holds for each in search.trials)} of them fit; nothing was run",
+            style="dim",
+        ),
+    )
+
+
+def _answers(search: Search) -> list[RenderableType]:
+    return [line for answer in search.answers for line in _answer(answer)]
+
+
+def _answer(answer: Answer) -> list[RenderableType]:
+    trial = answer.trial
+    took = [f"{bytes_text(trial.memory_bytes)} on each of {counted(trial.devices, 'device')}"]
+    took += [] if trial.step_seconds is None else [f"{seconds_text(trial.step_seconds)} a step"]
+    lines = [Text.assemble((answer.question, "bold"), f": {_setting(trial)} on {trial.on}; {', '.join(took)}")]
+    if answer.beyond is not None:
+        lines.append(Text(f"  beyond it, {_difference(trial, answer.beyond)}: {_refused(answer.beyond)}"))
+    return [*lines, Text(f"  {trial.command}", style="cyan")]
+
+
+def _none(search: Search) -> list[RenderableType]:
+    nearest = min(search.trials, key=lambda each: each.memory_bytes, default=None)
+    said = "" if nearest is None else f"; the nearest, {_setting(nearest)} on {nearest.on}: {_refused(nearest)}"
+    return [Text(f"{search.recipe}: nothing that was planned fits{said}", style="bold red")]
+
+
+def _choices(search: Search) -> list[RenderableType]:
+    """Memory, time and cost of all that nothing else beats, and what to type for each."""
+    if not search.front:
+        return []
+    table = table_of("to choose from", "on", "micro-batch", "memory", "step", "tokens/s", "run", "costs")
+    for each in search.front:
+        table.add_row(
+            _words({name: value for name, value in each.knobs.items() if name != "micro_batch_size"}) or "as it is",
+            each.on,
+            f"{each.micro_batch_size} x {each.micro_batches}",
+            bytes_text(each.memory_bytes),
+            "-" if each.step_seconds is None else seconds_text(each.step_seconds),
+            "-" if each.token_seconds is None else count_text(1 / each.token_seconds),
+            "-" if each.days is None else amount_text(each.days, "days"),
+            "-" if each.dollars is None else amount_text(each.dollars, "dollars"),
+        )
+    return [Text(), table, Text(), *(Text(each.command, style="cyan") for each in search.front)]
+
+
+def _setting(trial: Trial) -> str:
+    return _words({"micro_batch_size": trial.micro_batch_size, **trial.knobs})
+
+
+def _words(knobs: dict[str, str | int | float | bool | None]) -> str:
+    return " ".join(f"{name}={value}" for name, value in knobs.items())
+
+
+def _difference(trial: Trial, beyond: Trial) -> str:
+    return _words({name: value for name, value in beyond.knobs.items() if trial.knobs.get(name) != value})
+
+
+def _refused(trial: Trial) -> str:
+    return "; ".join(limit_line(limit) for limit in trial.limits if not limit.holds) or "it fits"
