@@ -27,10 +27,10 @@ from surefoot import Recipe
 
 STEPS, BATCH = 40, 8
 LAYOUTS = {
-    "ddp 2": (2, "dp_replicate=2"),
-    "fsdp 2": (2, "dp_shard=2"),
     "ddp 4": (4, "dp_replicate=4"),
     "fsdp 4": (4, "dp_shard=4"),
+    "ddp 2": (2, "dp_replicate=2"),
+    "fsdp 2": (2, "dp_shard=2"),
 }
 EACH = 5
 """So many kills to a run."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from surefoot import Recipe, load_recipe
 from surefoot.data.batches import batches_of
 from surefoot.step import Step
+from surefoot.techniques import ddp
 from surefoot.world import RealWorld
 
 SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=512"]
@@ -72,6 +75,21 @@ class Ragged(torch.utils.data.Dataset):
         place = sample_ids(len(LENGTHS), derive(0, "order"), 0, len(LENGTHS)).tolist().index(number)
         tokens = torch.arange(LENGTHS[place]) * (number + 3) % 32
         return tokens, float("nan") if place == self.broken else 1.0
+
+
+def summed(anew: bool) -> torch.Tensor:
+    """The gradients of a second backward on replicas; `anew`, on replicas that were made between the two."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("dp_replicate",))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    for step in range(2):
+        if step == 0 or anew:
+            replicas = ddp.apply(model, mesh)
+        drawn = torch.randn(8, 16, generator=torch.Generator().manual_seed(10 * step + rank))
+        replicas.zero_grad(set_to_none=True)
+        replicas(drawn).square().sum().backward()
+    return torch.cat([each.grad.flatten() for each in model.parameters()])
 
 
 def padded(samples: list[tuple[torch.Tensor, float]]) -> tuple[torch.Tensor, torch.Tensor]:

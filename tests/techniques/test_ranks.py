@@ -59,6 +59,13 @@ def test_losses_are_those_of_one_process(taken, layout):
     agree(taken["one"][0], taken[layout])
 
 
+def test_four_replicas_made_anew_sum_in_the_same_order(tmp_path):
+    """torch's DDP sorts gradients into other buckets after its first step, and so sums three or more otherwise."""
+    cases = [Case("tests.techniques.ranks", "summed", 4, (anew,)) for anew in (False, True)]
+    (once, *_), (anew, *_) = on_ranks(cases, tmp_path)
+    assert torch.equal(once, anew)
+
+
 def test_the_layout_is_explained(taken):
     said = {layout: " ".join(ranks[0]["choices"]) for layout, ranks in taken.items()}
     assert "gathers 2 blocks (blocks.0 to blocks.1)" in said["fsdp-2"]

@@ -17,7 +17,7 @@ from surefoot.records.finding import Finding
 from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
 
-SHARE = 0.004
+SHARE = 0.003
 """Of the time of training that fingerprints may take; by it they are more or less frequent."""
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -50,14 +50,18 @@ def plan_text(plan: Plan) -> RenderableType:
         *_conventions(plan),
         *_reserved(plan),
         *step_time_text(plan),
-        Text(
-            f"{'of a checkpoint, this rank' if plan.layout else 'a checkpoint'} holds {bytes_text(plan.state_bytes)}; "
-            "staging one takes as much host memory again"
-        ),
+        Text(f"{_held_of_a_checkpoint(plan)}; staging one takes as much host memory again"),
         *map(Text, plan.choices),
         *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),
         *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
     )
+
+
+def _held_of_a_checkpoint(plan: Plan) -> str:
+    held = bytes_text(plan.state_bytes)
+    if not plan.layout:
+        return f"a checkpoint holds {held}"
+    return f"of a checkpoint of {bytes_text(plan.checkpoint_bytes)}, this rank holds {held}"
 
 
 def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:

@@ -6,10 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import nn
+from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from surefoot.techniques.mesh import Layout
+
+
+class Replicas(DistributedDataParallel):
+    """DDP whose buckets are the same in every step: the last parameters first.
+
+    torch 2.13 reduces the gradients of the first step as one and sorts them into buckets then. In which order three or
+    more ranks are summed depends on the place in a bucket: a run that is started again would end in other bits.
+    """
+
+    def __init__(self, model: nn.Module, group: ProcessGroup) -> None:
+        super().__init__(model, process_group=group, gradient_as_bucket_view=True)
+        self.reducer._push_all_rebuilt_params()
+        self.reducer._rebuild_buckets()
+
+    def _build_params_for_reducer(self) -> tuple[list[nn.Parameter], list[bool]]:
+        parameters, sparse = super()._build_params_for_reducer()
+        return parameters[::-1], sparse[::-1]
 
 
 def apply(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
@@ -17,7 +35,7 @@ def apply(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
 
     Gradients are views of the buckets in which they travel, so that they are not kept twice.
     """
-    return DistributedDataParallel(model, process_group=mesh.get_group("dp_replicate"), gradient_as_bucket_view=True)
+    return Replicas(model, mesh.get_group("dp_replicate"))
 
 
 @contextmanager
