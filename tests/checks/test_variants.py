@@ -9,9 +9,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import surefoot
-from tests.checks.twins import Module, X, Y, mlp, plain, sgd, whole
+from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
 from tests.checks.twins.losses import TEXT
+
+TEACHER = numbers(8, 2, seed=1).softmax(-1)
 
 
 def named(findings) -> list[str]:
@@ -185,3 +187,15 @@ def test_weights_with_their_score_are_the_best_and_not_for_resuming(beside, expe
         torch.save({"epoch": step, "net": model.state_dict(), **beside}, tmp_path / "ckpt.pth")
 
     assert named(plain(model, optimizer=optimizer, after=save)) == expected
+
+
+@pytest.mark.parametrize("form", ["as a number", "as a tensor", "logged"])
+def test_a_term_that_is_added_as_a_number_is_found_in_the_sum(form):
+    def loss(logits, y):
+        term = F.kl_div(logits.log_softmax(-1), TEACHER, reduction="batchmean")
+        return (
+            F.cross_entropy(logits, y) + {"as a number": 4 * term.item(), "as a tensor": 4 * term, "logged": 0.0}[form]
+        )
+
+    expected = ["loss-term-without-gradient"] if form == "as a number" else []
+    assert named(plain(mlp(), steps=6, loss=loss)) == expected

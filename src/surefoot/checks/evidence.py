@@ -119,6 +119,8 @@ class Backward:
     """Made by a closure, inside an update."""
     site: int = 0
     """The very call, told apart from others on its line."""
+    value: float | None = None
+    """The loss; None where it was not read, or is not one number."""
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ def _causality(
     length = sequence.shape[1]
     for training in (False, True):
         before = _per_token(again(training=training) if training else base, tokens, turned=turned)
-        for cut in sorted({max(1, length // 3), length // 2 + 1, length - 1}):
+        for cut in {length // 2 + 1} if training else sorted({max(1, length // 3), length // 2 + 1, length - 1}):
             new = sequence.clone()
             new[:, cut:] = redrawn(new[:, cut:], tokens, 5)
             after = _per_token(again({place: new.t() if turned else new}, training=training), tokens, turned=turned)

@@ -111,7 +111,7 @@ class Calls(Part):
             key = module, self._ordinals.get(module, 0)
             self._ordinals[module] = key[1] + 1
             with aside():
-                self._prints[key] = float(output.double().abs().sum())
+                self._prints[key] = _size_of(output)
         of_tokens = isinstance(module, nn.Embedding)
         if isinstance(module, _FIRST_LAYERS) and of_tokens not in self._first_layers and args and readable(args[0]):
             self._first_layers.add(of_tokens)
@@ -223,7 +223,7 @@ class Calls(Part):
         if before is None or not self.scene.close or not isinstance(output, torch.Tensor) or not readable(output):
             return
         with aside():
-            now = float(output.double().abs().sum())
+            now = _size_of(output)
         difference = abs(now - before) / (abs(before) + 1e-12)
         if difference > 1e-4:
             name = self.scene.phases.names.get(module, type(module).__name__)
@@ -303,6 +303,11 @@ def _told(name: str, module: nn.Module) -> str:
 def _is_active(module: nn.Module) -> bool:
     """In training mode, and not to collect statistics, which `update_bn` does with a momentum of None."""
     return module.training and getattr(module, "momentum", 0.1) is not None
+
+
+def _size_of(output: torch.Tensor) -> float:
+    """One number that tells outputs apart, in one pass over them."""
+    return float(torch.linalg.vector_norm(output.detach(), dtype=torch.float64))
 
 
 def _largest_size(values: torch.Tensor, dim: int) -> float:

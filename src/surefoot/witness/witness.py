@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Backward, Evidence, Parameter
-from surefoot.phases import Listener, Phases, caller, site
+from surefoot.phases import Listener, Phases, aside, caller, site
 from surefoot.probes.data import samples_of
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import sequences_of
@@ -25,7 +25,7 @@ from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.ranks import Between
 from surefoot.witness.scaling import Scaled
-from surefoot.witness.scene import Part, Scene, held
+from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
 
 
@@ -93,12 +93,19 @@ class Witness(Listener):
                 ascends=graph.ascends,
                 in_update=self.scene.updating is not None,
                 site=site(),
+                value=self._value(tensors),
             )
         )
         for part in self.parts:
             part.graph_seen(graph)
             part.backward_begins(losses)
         self.scene.backwards += 1
+
+    def _value(self, losses: list[torch.Tensor]) -> float | None:
+        if not self.scene.close or len(losses) != 1 or losses[0].numel() != 1 or not readable(losses[0]):
+            return None
+        with aside():
+            return float(losses[0])
 
     def backward_ends(self) -> None:
         for part in self.parts:
