@@ -52,6 +52,7 @@ class Program:
         """The package or launcher that is needed to run it, beside torch."""
         marks = {
             "transformers": "transformers import",
+            "accelerate": "accelerate import",
             "lightning": "import lightning",
             "torchrun": "init_process_group",
         }
