@@ -78,3 +78,11 @@ def test_seconds_and_dollars_have_two_sides_where_the_plan_knows_the_device(tmp_
     assert (of_run.predicted, of_run.measured, of_run.agrees) == (2.0, 2.1, True)
     assert (dollars.predicted, dollars.measured) == (cost.dollars, 10.5 / 3600 * 8 * 3.0)
     assert entry(ledger, "seconds/backward").agrees is False
+
+
+def test_bytes_moved_have_two_sides_or_none():
+    moved = Tally.of([Account("moved/forward/a", 5 * MIB, "bytes")])
+    profile = replace(PROFILE, counted=moved)
+    assert not [each for each in ledger_of(PLAN, profile).entries if each.account.startswith("moved")]
+    plan = replace(PLAN, steady=replace(USAGE, tally=USAGE.tally + moved))
+    assert entry(ledger_of(plan, profile), "moved/forward").agrees

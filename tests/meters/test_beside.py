@@ -32,3 +32,12 @@ def test_bytes_moved_by_hand():
         books.beside(meter)
         model(torch.ones(4, 8))
     assert Tally.of(meter.accounts()).total("moved/forward") == 4 * (4 * 8 + 8 * 16 + 4 * 16)
+
+
+def test_a_list_in_place_is_read_and_written():
+    tensors = [torch.ones(10), torch.ones(5)]
+    with Books() as books:
+        meter = MovedMeter(books.phases)
+        books.beside(meter)
+        torch._foreach_mul_(tensors, 2.0)
+    assert sum(account.amount for account in meter.accounts()) == 4 * 2 * 15

@@ -16,13 +16,17 @@ from surefoot.records.watched import Watched
 
 TOLERANCES = {
     "allocated": 0.02,
+    "moved": 0.01,
     "step": 0.10,
     "seconds": 0.10,
     "run/step seconds": 0.10,
     "run/dollars": 0.10,
     "checkpoint/seconds": 0.25,
 }
-"""The share of a prediction by which a measurement may differ; memory, FLOPs and tokens are exact."""
+"""The share of a prediction by which a measurement may differ; memory, FLOPs and tokens are exact.
+
+Bytes moved differ by the scalars of operators that take lists of tensors on one side and tensors on the other.
+"""
 BESIDE_STATE = 2**20
 """Bytes that a checkpoint may hold beside the state: generators, names, hashes."""
 
@@ -36,6 +40,10 @@ def ledger_of(
         predicted = predicted + _planned_run(plan)
     booked: Profile | Watched | None = profile or watched
     measured = Tally() if booked is None else booked.tally + _step_seconds(booked.step_seconds)
+    if profile is not None and predicted.total("moved"):
+        measured = measured + Tally(
+            tuple(each for each in profile.counted.accounts if each.name.startswith("moved/") and each.amount)
+        )
     if run is not None:
         measured = measured + _taken(run, plan, booked=booked is not None)
     beside = 0.0 if plan is None or not plan.checkpoint_bytes else BESIDE_STATE / plan.checkpoint_bytes

@@ -42,7 +42,7 @@ class MovedMeter(Meter):
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if not moves_nothing(func):
-            moved = moved_bytes(func, list(tensors_in([args, kwargs])), list(tensors_in(out)))
+            moved = moved_bytes(func, list(tensors_in([args, kwargs])), written_by(func, args, out))
             self._counted[self.phases.now(), self.phases.module()] += moved
 
     def accounts(self) -> list[Account]:
@@ -57,6 +57,11 @@ class MovedMeter(Meter):
 def moves_nothing(func: Any) -> bool:
     """A view, or room for a result that others write."""
     return func.is_view or func.overloadpacket in _NOTHING
+
+
+def written_by(func: Any, args: Any, out: Any) -> list[torch.Tensor]:
+    """Its results; those of a list operator that works in place, such as `_foreach_mul_`, are its first operands."""
+    return list(tensors_in(out if func._schema.returns else args[0]))
 
 
 def moved_bytes(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:

@@ -32,6 +32,9 @@ def ledger_table(ledger: Ledger) -> str:
     """Account, predicted, measured, difference, and where a difference comes from."""
     if not ledger.entries:
         return ""
+    if all(entry.predicted is None for entry in ledger.entries):
+        measured = [[entry.account, amount_text(entry.measured or 0, entry.unit)] for entry in ledger.entries]
+        return html_table(["account", "measured"], measured)
     rows = "".join(_ledger_row(entry) for entry in ledger.entries)
     head = '<th>account</th><th class="number">predicted</th><th class="number">measured</th>'
     return (

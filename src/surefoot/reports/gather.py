@@ -144,6 +144,9 @@ def _facts(
             facts["steps"] = count_text(watched.steps)
         if watched.step_seconds:
             facts["step"] = seconds_text(sum(watched.step_seconds) / len(watched.step_seconds))
+        if watched.steady is not None:
+            facts["memory peak"] = bytes_text(watched.steady.peak.peak_bytes)
+            facts["FLOPs of a step"] = flops_text(watched.steady.tally.total("flops"))
     if profile is not None:
         facts |= _profile_facts(profile)
     elif plan is not None:

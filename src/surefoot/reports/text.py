@@ -68,6 +68,7 @@ def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
     """The answer, then each run, its ledger and what was found."""
     parts: list[RenderableType] = []
     for sheet in report.sheets:
+        parts += [Text()] if parts else []
         change = "nothing to change first" if sheet.first is None else f"change first: {sheet.first.remedy}"
         parts.append(Text(f"{sheet.headline} {change.capitalize()}.", style="bold"))
         parts += [run_text(run) for run in runs if run.path == sheet.path]
