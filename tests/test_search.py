@@ -97,7 +97,7 @@ def search(llama) -> Search:
 
 
 def test_every_row_is_what_its_command_plans(search):
-    assert [trial.knobs["recompute"] for trial in search.front] == ["full", "none", "full", "none"]
+    assert {trial.knobs["recompute"] for trial in search.front} == {"none", "full"}
     assert all(trial.holds == (trial.memory_bytes <= 40 * MIB) for trial in search.trials)
     last = search.front[-1]
     program, way, target, *words = last.command.split()
@@ -106,20 +106,22 @@ def test_every_row_is_what_its_command_plans(search):
     assert (again.live_bytes, again.micro_batches) == (last.memory_bytes, last.micro_batches)
 
 
-def test_the_line_of_growing_accounts_leads_to_the_boundary_at_once(search):
-    """The recipe's own micro-batch, the answer, and the next: three plans for each way to recompute."""
-    assert [trial.knobs["recompute"] for trial in search.trials] == ["none"] * 3 + ["full"] * 3
+def test_few_plans_lead_to_the_boundary(search):
+    """The recipe's own micro-batch, the answer, and the next; with full recomputation from near the answer on."""
+    ways = [trial.knobs["recompute"] for trial in search.trials]
+    assert ways[:4] == ["none", "none", "none", "full"]
+    assert 5 <= len(ways) <= 7
 
 
 def test_where_no_recomputation_does_not_fit_a_budget_for_it_is_found(llama, search):
-    none, full = (search.trials[at] for at in (0, 3))
-    assert (none.micro_batch_size, full.micro_batch_size) == (8, 8)
-    limit = (none.memory_bytes + full.memory_bytes) // 2
+    none, full = search.trials[0], surefoot.plan(turned(llama, {"recompute": "full"})).live_bytes
+    assert none.micro_batch_size == llama.micro_batch_size
+    limit = (none.memory_bytes + full) // 2
     found = what_fits(llama, budget=Budget(memory_bytes=limit), fixed=["micro_batch_size"])
     chosen = {answer.question: answer for answer in found.answers}["cheapest recompute"]
     assert chosen.trial.knobs["recompute"] == "budget=0.75"  # one of the two blocks keeps its activations
     assert chosen.beyond.knobs["recompute"] == "none"
-    assert full.memory_bytes <= chosen.trial.memory_bytes <= limit < chosen.beyond.memory_bytes
+    assert full <= chosen.trial.memory_bytes <= limit < chosen.beyond.memory_bytes
 
 
 def test_a_given_global_batch_is_divided():
@@ -168,8 +170,8 @@ class ByRule(Trials):
     def micro_batch_sizes(self, on, knobs):
         return [1]
 
-    def blocks(self, knobs) -> int:
-        return 0
+    def blocks(self, knobs) -> list[str]:
+        return []
 
 
 @given(st.floats(1, 1e15), st.floats(0.001, 1e4), st.none() | st.floats(1, 30))

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from surefoot.costs.boundary import Asked, largest_within
+from surefoot.costs.boundary import FURTHEST, Asked, largest_within
 from surefoot.costs.pareto import front
 from surefoot.errors import RecipeError
+from surefoot.gpu.target import CPU
 from surefoot.hardware.cluster import DEVICES_PER_NODE
 from surefoot.knobs import hints_of
 from surefoot.load import find_function
@@ -88,20 +89,32 @@ class Searching:
         if "recompute" in self.fixed or not self.trials.blocks(knobs):
             self.micro_batch(on, knobs)
         else:
-            cheapest = self.micro_batch(on, {**knobs, "recompute": "none"})
-            fullest = self.micro_batch(on, {**knobs, "recompute": "full"})
+            none = {**knobs, "recompute": "none"}
+            cheapest = self.micro_batch(on, none)
+            fullest = self.micro_batch(on, {**knobs, "recompute": "full"}, start=self._start_of_full(on, none))
             if cheapest is None and fullest is not None:
                 self.between(on, {**knobs, "recompute": "full"}, fullest)
         self.shard(on)
 
-    def micro_batch(self, on: str | None, knobs: Knobs) -> Trial | None:
-        """The largest that fits; the next one was planned too."""
+    def micro_batch(self, on: str | None, knobs: Knobs, *, start: int | None = None) -> Trial | None:
+        """The largest that fits; the next one was planned too. It is looked for from the recipe's own on."""
         if "micro_batch_size" in self.fixed:
             trial = self.trials.plan(on, knobs)
             return trial if trial.fits else None
         sizes = self.trials.micro_batch_sizes(on, knobs)
-        start = self.trials.recipe.micro_batch_size
+        start = start or self.trials.recipe.micro_batch_size
         return self._largest("largest micro-batch", on, sizes, lambda size: {**knobs, "micro_batch_size": size}, start)
+
+    def _start_of_full(self, on: str | None, none: Knobs) -> int | None:
+        """Where full recomputation should end, by what the blocks keep without it; a guess, to begin with."""
+        planned = [each for each in self.trials.made.values() if each.on == (on or CPU)]
+        trial = next((each for each in planned if none.items() <= each.knobs.items()), None)
+        kept = 0.0 if trial is None else self.trials.kept_in_blocks(trial)
+        growing = 0.0 if trial is None else self.trials.booked(trial, *_GROWS) - kept
+        if trial is None or growing <= 0:
+            return None
+        times = 1 + (self.trials.limit(on) - trial.memory_bytes + kept) / growing
+        return max(1, int(trial.micro_batch_size * min(times, FURTHEST)))
 
     def between(self, on: str | None, knobs: Knobs, fullest: Trial) -> None:
         """What is cheaper than full recomputation and fits: on one rank as many blocks kept as can, else selective."""
@@ -109,7 +122,7 @@ class Searching:
             self.micro_batch(on, {**knobs, "recompute": "selective"})
             return
         smallest = self._smallest(on, knobs)
-        least, blocks = self.trials.plan(on, smallest).memory_bytes, self.trials.blocks(knobs)
+        least, blocks = self.trials.plan(on, smallest).memory_bytes, len(self.trials.blocks(knobs))
 
         def keeping(kept: int) -> Knobs:
             share = f"budget={(kept + 0.5) / blocks:.3g}"

@@ -33,7 +33,7 @@ class Trials:
         self.recipe, self.budget = recipe, budget
         self.made: dict[str, Trial] = {}
         self.plans: dict[str, Plan] = {}
-        self._blocks: dict[tuple[tuple[str, Knob], ...], int] = {}
+        self._blocks: dict[tuple[tuple[str, Knob], ...], list[str]] = {}
 
     def plan(self, on: str | None, knobs: Knobs) -> Trial:
         """A setting, planned unless it was before."""
@@ -73,12 +73,19 @@ class Trials:
         samples = dataclasses.replace(recipe, micro_batch_size=1).micro_batches(ranks)
         return [size for size in range(1, samples + 1) if samples % size == 0]
 
-    def blocks(self, knobs: Knobs) -> int:
-        """How many blocks can be recomputed."""
+    def kept_in_blocks(self, trial: Trial) -> float:
+        """The activations of a trial that recomputing every block would give up, but for the blocks' inputs."""
+        blocks = tuple(f"memory/activations/{name}" for name in self.blocks(trial.knobs))
+        tally = self.plans[trial.command].steady.tally
+        return sum(each.amount for each in tally.accounts if each.name.startswith(blocks))
+
+    def blocks(self, knobs: Knobs) -> list[str]:
+        """The names of the blocks that can be recomputed."""
         shape = tuple(item for item in knobs.items() if item[0] not in SETTINGS)
         if shape not in self._blocks:
+            model = turned(self.recipe, dict(shape)).model
             with kept(), FakeWorld():
-                self._blocks[shape] = len(blocks_of(turned(self.recipe, dict(shape)).model()))
+                self._blocks[shape] = [name for name, _ in blocks_of(model())]
         return self._blocks[shape]
 
 

@@ -247,3 +247,9 @@ def test_a_gpu_would_reserve_more_than_is_live_and_the_allocator_forgets_nothing
     for reserved in plan.reserved_bytes.values():
         assert live <= reserved < 20 * live
         assert reserved % (2 << 20) == 0
+
+
+def test_the_steps_of_a_run_follow_from_the_tokens_of_all_ranks():
+    words = ["width=16", "layers=3", "samples=128", "micro_batch_size=4", "max_steps=none", "max_tokens=80"]
+    recipe = surefoot.load_recipe("cruncher", words)
+    assert [surefoot.plan(recipe, on=on).steps for on in ("1xcpu", "2xcpu")] == [20, 10]

@@ -47,11 +47,12 @@ def _choices(search: Search) -> list[RenderableType]:
     """Memory, time and cost of all that nothing else beats, and what to type for each."""
     if not search.front:
         return []
-    table = table_of("to choose from", "on", "micro-batch", "memory", "step", "tokens/s", "run", "costs")
+    several = len({each.on for each in search.front}) > 1
+    table = table_of("to choose from", "micro-batch", "memory", "step", "tokens/s", "run", "costs")
     for each in search.front:
+        set_to = _words({name: value for name, value in each.knobs.items() if name != "micro_batch_size"})
         table.add_row(
-            _words({name: value for name, value in each.knobs.items() if name != "micro_batch_size"}) or "as it is",
-            each.on,
+            " ".join(filter(None, (each.on if several else "", set_to))) or "as it is",
             f"{each.micro_batch_size} x {each.micro_batches}",
             bytes_text(each.memory_bytes),
             "-" if each.step_seconds is None else seconds_text(each.step_seconds),
