@@ -10,9 +10,17 @@ import surefoot
 from tests.checks.twins.data import Changing
 
 
-@pytest.mark.parametrize("name", ["regression", "cruncher", "sentiment", "fashion-convolutional", "gpt"])
+@pytest.mark.parametrize("name", ["regression", "sentiment", "fashion-convolutional", "gpt"])
 def test_a_reference_recipe_is_sound(name: str, small_recipe):
     assert surefoot.check(small_recipe(name)).findings == ()
+
+
+def test_of_the_deep_linear_network_nothing_is_said_but_that_it_is_linear(small_recipe):
+    recipe = small_recipe("cruncher")
+    assert [(each.check, each.severity) for each in surefoot.check(recipe).findings] == [
+        ("linear-layers-in-a-row", "info")
+    ]
+    assert surefoot.check(recipe, allow=["linear-layers-in-a-row"]).findings == ()
 
 
 def names(recipe) -> list[str]:

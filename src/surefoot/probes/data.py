@@ -17,7 +17,6 @@ from surefoot.checks.evidence import Samples
 from surefoot.phases import Phases
 from surefoot.randomness import kept, seed_all
 from surefoot.witness.loaders import Loaders, Seen
-from surefoot.witness.scene import tensors
 
 MOST_BYTES = 1 << 26
 """A data set that holds more is not copied."""
@@ -61,13 +60,14 @@ def _worst(shares: list[tuple[float, bool]]) -> float:
 
 def print_of(sample: Any) -> int:
     """A hash of a sample's values."""
-    parts = []
-    for each in (
-        sample.values() if isinstance(sample, dict) else sample if isinstance(sample, list | tuple) else [sample]
-    ):
-        array = each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
-        parts.append(xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).tobytes()))
-    return hash(tuple(parts))
+    return hash(tuple(xxhash.xxh3_64_intdigest(np.ascontiguousarray(each).tobytes()) for each in _parts(sample)))
+
+
+def _parts(sample: Any) -> Iterator[np.ndarray]:
+    """The values of a sample, as arrays."""
+    mapped = sample.values() if isinstance(sample, dict) else sample
+    for each in mapped if isinstance(sample, dict | list | tuple) else [sample]:
+        yield each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
 
 
 def copied(dataset: Dataset[Any]) -> Dataset[Any]:
@@ -198,7 +198,7 @@ def _shared(ours: Any, theirs: Any) -> float:
     held = {print_of(ours[number]) for number in range(len(ours))}
     step = max(1, len(theirs) // MOST_SAMPLES)
     read = [print_of(theirs[number]) for number in range(0, len(theirs), step)]
-    if len(set(read)) < 0.9 * len(read) or sum(each.numel() for each in tensors(theirs[0])) < 4:
+    if len(set(read)) < 0.9 * len(read) or sum(each.size for each in _parts(theirs[0])) < 4:
         return 0.0  # samples so small that they repeat by chance
     return sum(each in held for each in read) / max(1, len(read))
 
