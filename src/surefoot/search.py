@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, get_args, get_origin
 
@@ -232,6 +233,7 @@ class Searching:
         questions["largest micro-batch"] = lambda trial: (-trial.micro_batch_size, _token_seconds(trial))
         if compared or len({trial.on for trial in self.trials.made.values()}) > 1:
             questions["fewest devices"] = lambda trial: (trial.devices, _token_seconds(trial))
+        if len({trial.on for trial in holding if trial.token_dollars is not None}) > 1:
             questions["cheapest"] = lambda trial: (_token_dollars(trial), _token_seconds(trial))
         best = [(question, min(holding, key=cost)) for question, cost in questions.items() if holding]
         best += [(CHEAPEST, trial) for trial in holding if (CHEAPEST, trial.command) in self.beyond]
@@ -252,7 +254,7 @@ def _token_seconds(trial: Trial) -> float:
 
 
 def _token_dollars(trial: Trial) -> float:
-    return 0.0 if trial.token_dollars is None else trial.token_dollars
+    return math.inf if trial.token_dollars is None else trial.token_dollars
 
 
 def _costs(trial: Trial) -> tuple[float, ...]:
