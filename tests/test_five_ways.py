@@ -18,7 +18,7 @@ def test_five_ways_agree(name: str, small_recipe, tmp_path):
     run = surefoot.train(recipe, path=str(tmp_path / "run"))
     exported = surefoot.export(run.path)
 
-    assert findings.findings == ()
+    assert {finding.severity for finding in findings.findings} <= {"info"}
     if profile.allocated_peak_bytes is not None:
         assert plan.steady.peak.peak_bytes == pytest.approx(profile.allocated_peak_bytes, rel=0.01, abs=64)
     assert plan.parameters == profile.parameters == run.parameters == _parameters(recipe)

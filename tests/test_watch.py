@@ -55,7 +55,7 @@ def test_a_watched_loop_has_the_tally_of_profile_and_the_losses_of_an_unwatched_
     losses, seen = hand_written(recipe, 2, watched=True)
     bare, _ = hand_written(recipe, 2, watched=False)
     assert [loss.hex() for loss in losses] == [loss.hex() for loss in bare]
-    assert seen.findings.findings == ()
+    assert {finding.severity for finding in seen.findings.findings} <= {"info"}
     assert seen.tally == profile.steady.tally
     assert seen.steps[1].peak == profile.steady.peak
 

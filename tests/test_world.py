@@ -13,7 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import surefoot
 from surefoot.errors import RecipeError, WorldError
-from surefoot.world import Chunks, FakeWorld, TinyWorld, World
+from surefoot.fake_ranks import Chunks
+from surefoot.world import FakeWorld, TinyWorld, World
 
 SEVEN_BILLION = """
 import re
@@ -166,7 +167,7 @@ def test_a_rank_s_own_chunk_is_the_one_that_fsdp_would_take(size: int, count: in
     theirs, ours = _chunk_with_empty(tensor, count, dim=0), Chunks(tensor, count, dim=0)
     assert len(ours) == len(theirs) == count
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)), (
-        "torch's fully_shard cuts parameters otherwise than Chunks in world.py"
+        "torch's fully_shard cuts parameters otherwise than Chunks in fake_ranks.py"
     )
 
 

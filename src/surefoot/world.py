@@ -13,11 +13,11 @@ from typing import Any, Self, TypeVar
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from surefoot.errors import DataError, RecipeError, RunError, WorldError
+from surefoot.fake_ranks import fake_ranks
 from surefoot.fakes import FakeOperators, is_small
 from surefoot.gpu.autocast import autocasting
 from surefoot.gpu.operators import operators
@@ -194,12 +194,7 @@ class FakeWorld(World):
 
     def __enter__(self) -> Self:
         if self.ranks > 1:
-            _start_fake_ranks(self.ranks)
-            self._entered.callback(dist.destroy_process_group)
-            self._entered.callback(_forget_meshes)
-            self._entered.enter_context(_own_chunk_only())
-            self._entered.enter_context(_meshes_remembered())
-            self._entered.enter_context(_strategies_remembered())
+            self._entered.enter_context(fake_ranks(self.ranks))
         if self.gpu is not None:
             self._entered.enter_context(_as_on(self.gpu))
         self._entered.enter_context(self._fake)
@@ -248,120 +243,10 @@ def _lists_by_default() -> Iterator[None]:
             types.remove(FakeTensor)
 
 
-def _start_fake_ranks(ranks: int) -> None:
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    if dist.is_initialized():
-        raise WorldError("a process group is already initialised; a fake world brings its own")
-    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
-
-
 def graphs_compiled() -> int:
     """How many graphs torch.compile has made in this process so far."""
     dynamo = sys.modules.get("torch._dynamo")
     return 0 if dynamo is None else int(dynamo.utils.counters["stats"]["unique_graphs"])
-
-
-def _forget_meshes() -> None:
-    """DTensor remembers how operators went on meshes like the next world's, and with which groups of ranks."""
-    from torch.distributed.tensor import _redistribute
-    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
-
-    _clear_sharding_prop_cache()
-    _redistribute._gen_transform_infos.cache_clear()
-    _redistribute.clear_redistribute_planner_cache()
-
-
-@contextmanager
-def _own_chunk_only() -> Iterator[None]:
-    """FSDP cuts each parameter into the shards of all ranks and takes one; here the others are not made.
-
-    Else building a plan would take time in proportion to ranks x parameters.
-    """
-    from torch.distributed.fsdp._fully_shard import _fsdp_param
-
-    plain = _fsdp_param._chunk_with_empty
-    _fsdp_param._chunk_with_empty = Chunks
-    try:
-        yield
-    finally:
-        _fsdp_param._chunk_with_empty = plain
-
-
-@contextmanager
-def _meshes_remembered() -> Iterator[None]:
-    """FSDP makes two meshes of all ranks for every parameter; here each is made once.
-
-    On 16,384 ranks that is two thirds of the time of sharding, and most of the memory of a plan.
-    """
-    slice_of, whole_of = DeviceMesh.__getitem__, DeviceMesh._concatenate
-    known: dict[Any, tuple[Any, DeviceMesh]] = {}  # by the identities of what they were made from, which is kept too
-
-    def one_slice(mesh: DeviceMesh, names: str | tuple[str, ...]) -> DeviceMesh:
-        key = id(mesh), names
-        if key not in known:
-            known[key] = mesh, slice_of(mesh, names)
-        return known[key][1]
-
-    def one_whole(meshes: list[DeviceMesh]) -> DeviceMesh:
-        key = tuple(map(id, meshes))
-        if key not in known:
-            known[key] = meshes, whole_of(meshes)
-        return known[key][1]
-
-    DeviceMesh.__getitem__, DeviceMesh._concatenate = one_slice, staticmethod(one_whole)
-    try:
-        yield
-    finally:
-        DeviceMesh.__getitem__, DeviceMesh._concatenate = slice_of, staticmethod(whole_of)
-
-
-@contextmanager
-def _strategies_remembered() -> Iterator[None]:
-    """How an operator may be sharded is worked out for every tensor of a list; here once for all that are alike.
-
-    On three dimensions of a mesh it is a hundred milliseconds for each, and an optimizer's lists hold them all.
-    """
-    from torch.distributed.tensor._ops import utils
-
-    plain, known = utils.expand_to_full_mesh_op_strategy, dict[Any, Any]()
-
-    def remembered(mesh: Any, schema: Any, placements: Any, **how: Any) -> Any:
-        try:
-            specs = tuple(
-                tuple(each.output_spec for each in strategy.strategies)
-                for strategy in (*schema.args_strategy, *schema.kwargs_strategy)
-            )
-            key = mesh, schema.op, specs, str(placements), str(how)
-            if key not in known:
-                known[key] = plain(mesh, schema, placements, **how)
-            return known[key]
-        except TypeError:  # something in it has no hash
-            return plain(mesh, schema, placements, **how)
-
-    utils.expand_to_full_mesh_op_strategy = remembered
-    try:
-        yield
-    finally:
-        utils.expand_to_full_mesh_op_strategy = plain
-
-
-class Chunks:
-    """What `torch.chunk` makes of a tensor, padded with empty ones to a number; each is made when it is asked for."""
-
-    def __init__(self, tensor: torch.Tensor, count: int, dim: int) -> None:
-        self._tensor, self._count, self._dim = tensor, count, dim
-        self._size = -(-tensor.size(dim) // count)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if not 0 <= index < self._count:
-            raise IndexError(index)
-        first = index * self._size
-        length = min(self._size, self._tensor.size(self._dim) - first)
-        return self._tensor.narrow(self._dim, first, length) if length > 0 else self._tensor.new_empty(0)
 
 
 def fake_world(on: str = CPU, *, ranks: int | None = None) -> FakeWorld:

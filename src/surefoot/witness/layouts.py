@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +24,8 @@ class Layouts(Part):
         self._unsaved: dict[nn.Module, dict[str, tuple[tuple[int, ...], int]]] = {}
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
         self._frozen_norms: dict[str, None] = {}
-        self._returned: tuple[nn.Module, Any] | None = None
-        """The linear layer that has run last, and what it returned."""
+        self._returned: tuple[nn.Linear, weakref.ref[torch.Tensor]] | None = None
+        """The linear layer that has run last, and what it returned, which is not kept alive."""
         self._in_a_row: dict[str, None] = {}
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
@@ -42,7 +43,7 @@ class Layouts(Part):
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if type(module) is nn.Linear and self.scene.close:
             self._follows(module, args[0] if args else None)
-            self._returned = module, output
+            self._returned = module, weakref.ref(output)
         if not is_batch_norm(module) or not module.training or not torch.is_grad_enabled():
             return
         name = self.scene.phases.names.get(module, type(module).__name__)
@@ -58,9 +59,9 @@ class Layouts(Part):
 
     def _follows(self, second: nn.Linear, entered: Any) -> None:
         """Two linear layers in a row are one, unless what is between them is narrower than both ends."""
-        first, returned = self._returned or (None, None)
-        if not isinstance(first, nn.Linear) or returned is None or entered is not returned:
+        if self._returned is None or entered is None or entered is not self._returned[1]():
             return
+        first, _ = self._returned
         wide = first.out_features >= min(first.in_features, second.out_features)
         trained = first.weight.requires_grad and second.weight.requires_grad
         if wide and trained and first is not second and torch.is_grad_enabled():
