@@ -159,6 +159,7 @@ class Optimizing:
     updates: int
     parameters: int
     frozen: int
+    """Parameters without requires_grad, in the update in which the fewest had none."""
     foreign: tuple[str, ...]
     """Shapes of trainable parameters that no backward reached and no model that ran has."""
     reached: int
