@@ -68,7 +68,9 @@ def through_views(node: Any) -> Any:
 
 
 def _ascends(root: Any) -> bool:
-    """Is this the negative of a mean or sum of squares or absolute values?"""
+    """Is this the negative of a mean or sum of squares or absolute values, also divided by a count?"""
+    if operation(root) == "Div":
+        root = made_by(root)
     if operation(root) != "Neg":
         return False
     above = made_by(root)
