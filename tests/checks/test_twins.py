@@ -242,6 +242,25 @@ def test_a_loss_of_ones_own_that_is_negated_is_seen_behind_the_count_it_is_divid
     assert [each.check for each in plain(mlp(), loss=error).findings] == (["negated-loss"] if negated else [])
 
 
+@pytest.mark.parametrize("chained", [True, False])
+@pytest.mark.parametrize("stepped", [True, False])
+def test_a_scheduler_that_is_never_stepped_is_seen(stepped, chained):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
+        if chained:
+            slow = torch.optim.lr_scheduler.StepLR(optimizer, step_size=50)
+            scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [scheduler, slow], milestones=[100])
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            if stepped:
+                scheduler.step()
+    assert [each.check for each in seen.findings.findings] == ([] if stepped else ["scheduler-out-of-order"])
+
+
 def test_a_check_can_be_allowed_and_an_unknown_one_is_refused():
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
