@@ -242,6 +242,22 @@ def test_a_loss_of_ones_own_that_is_negated_is_seen_behind_the_count_it_is_divid
     assert [each.check for each in plain(mlp(), loss=error).findings] == (["negated-loss"] if negated else [])
 
 
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_loss_that_is_scaled_and_back_propagated_twice_is_seen(twice):
+    model = mlp()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(X), Y)
+            scaler.scale(loss / 2).backward(retain_graph=twice)
+            if twice:
+                scaler.scale(loss / 2).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [each.check for each in seen.findings.findings] == (["repeated-backward"] if twice else [])
+
+
 @pytest.mark.parametrize("chained", [True, False])
 @pytest.mark.parametrize("stepped", [True, False])
 def test_a_scheduler_that_is_never_stepped_is_seen(stepped, chained):

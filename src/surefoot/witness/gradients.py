@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from surefoot.checks.evidence import Backward, Clip, Discard, Leaf, Optimizing, Update
 from surefoot.phases import aside, caller, writes
 from surefoot.witness.calls import Sentinel
-from surefoot.witness.graph import Graph
+from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable
 
 _SNAPSHOTS = 3
@@ -101,8 +101,9 @@ class Gradients(Part):
         for leaf in graph.leaves:
             _, count = self._leaves.get(id(leaf), (None, 0))
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
-        repeated = any(_sentinel_of(root) in self._live() for root in graph.roots)
-        for root in graph.roots:
+        roots = [unscaled(root) for root in graph.roots]
+        repeated = any(_sentinel_of(root) in self._live() for root in roots)
+        for root in roots:
             sentinel = Sentinel()
             root.metadata["surefoot"] = sentinel
             self._sentinels.append((self.scene.updates, weakref.ref(sentinel)))
