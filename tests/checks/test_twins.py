@@ -219,6 +219,64 @@ def test_accumulation_without_zeroing_is_still_seen():
     assert [finding.check for finding in accumulating_without_zeroing().findings] == ["missing-zero-grad"]
 
 
+@pytest.mark.parametrize("divided", [True, False])
+def test_micro_batches_are_summed_with_a_scaler_too(divided):
+    model = mlp()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            for x, y in zip(X.chunk(2), Y.chunk(2), strict=True):
+                scaler.scale(F.cross_entropy(model(x), y) / (2 if divided else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [each.check for each in seen.findings.findings] == ([] if divided else ["summed-micro-batches"])
+
+
+@pytest.mark.parametrize("negated", [True, False])
+def test_a_loss_of_ones_own_that_is_negated_is_seen_behind_the_count_it_is_divided_by(negated):
+    def error(logits, target):
+        squares = (logits[:, 0] - target).square().sum()
+        return (-squares if negated else squares) / len(target)
+
+    assert [each.check for each in plain(mlp(), loss=error).findings] == (["negated-loss"] if negated else [])
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_loss_that_is_scaled_and_back_propagated_twice_is_seen(twice):
+    model = mlp()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(X), Y)
+            scaler.scale(loss / 2).backward(retain_graph=twice)
+            if twice:
+                scaler.scale(loss / 2).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [each.check for each in seen.findings.findings] == (["repeated-backward"] if twice else [])
+
+
+@pytest.mark.parametrize("chained", [True, False])
+@pytest.mark.parametrize("stepped", [True, False])
+def test_a_scheduler_that_is_never_stepped_is_seen(stepped, chained):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
+        if chained:
+            slow = torch.optim.lr_scheduler.StepLR(optimizer, step_size=50)
+            scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [scheduler, slow], milestones=[100])
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            if stepped:
+                scheduler.step()
+    assert [each.check for each in seen.findings.findings] == ([] if stepped else ["scheduler-out-of-order"])
+
+
 def test_a_check_can_be_allowed_and_an_unknown_one_is_refused():
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

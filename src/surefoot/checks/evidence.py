@@ -121,6 +121,8 @@ class Backward:
     """The very call, told apart from others on its line."""
     value: float | None = None
     """The loss; None where it was not read, or is not one number."""
+    scale: float = 1.0
+    """By which a gradient scaler had multiplied it."""
 
 
 @dataclass(slots=True)
@@ -159,6 +161,7 @@ class Optimizing:
     updates: int
     parameters: int
     frozen: int
+    """Parameters without requires_grad, in the update in which the fewest had none."""
     foreign: tuple[str, ...]
     """Shapes of trainable parameters that no backward reached and no model that ran has."""
     reached: int

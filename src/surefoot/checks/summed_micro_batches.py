@@ -27,7 +27,7 @@ Different losses on purpose, at lines of their own; sums that are divided by a c
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence, Loss
+from surefoot.checks.evidence import Backward, Evidence, Loss
 from surefoot.records.finding import Finding
 
 
@@ -45,9 +45,9 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
             yield losses
 
 
-def _counts_alone(loss: Loss) -> bool:
+def _counts_alone(loss: Loss, backward: Backward) -> bool:
     """Is this the mean over its own micro-batch, as if there were no other? A sum may be divided after the backward."""
-    return loss.reduction == "mean" and abs(loss.weights[0] - 1) < 1e-6
+    return loss.reduction == "mean" and abs(loss.weights[0] / backward.scale - 1) < 1e-6
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -56,10 +56,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     summed = [
         window
         for window in windows(evidence)
-        if all(_counts_alone(loss) for loss in window)
+        if all(_counts_alone(loss, evidence.backwards[loss.backward]) for loss in window)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
-    if len(summed) >= 2 and evidence.scaling is None:
+    if len(summed) >= 2:
         yield Finding(
             check="summed-micro-batches",
             severity="error",

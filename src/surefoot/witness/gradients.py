@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from surefoot.checks.evidence import Backward, Clip, Discard, Leaf, Optimizing, Update
 from surefoot.phases import aside, caller, writes
 from surefoot.witness.calls import Sentinel
-from surefoot.witness.graph import Graph
+from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable
 
 _SNAPSHOTS = 3
@@ -65,6 +65,8 @@ class Gradients(Part):
         self._used: Counter[str] = Counter()
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._order: list[int] = []
+        self._trainable: dict[Optimizer, int] = {}
+        """How many parameters of an optimizer had requires_grad in the update in which the most had."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._settled = 0
         self.moved_by_hand = False
@@ -99,8 +101,9 @@ class Gradients(Part):
         for leaf in graph.leaves:
             _, count = self._leaves.get(id(leaf), (None, 0))
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
-        repeated = any(_sentinel_of(root) in self._live() for root in graph.roots)
-        for root in graph.roots:
+        roots = [unscaled(root) for root in graph.roots]
+        repeated = any(_sentinel_of(root) in self._live() for root in roots)
+        for root in roots:
             sentinel = Sentinel()
             root.metadata["surefoot"] = sentinel
             self._sentinels.append((self.scene.updates, weakref.ref(sentinel)))
@@ -129,6 +132,8 @@ class Gradients(Part):
         parameters = list(held(optimizer))
         names = self.scene.names()
         self._order.append(id(optimizer))
+        trainable = sum(p.requires_grad for p in parameters)
+        self._trainable[optimizer] = max(trainable, self._trainable.get(optimizer, 0))
         carried = tuple(names.get(p, "?") for p in parameters if p in self._marks and self._marks[p].carried)
         number = len(self.updates) + 1
         update = Update(number, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried)
@@ -259,7 +264,7 @@ class Gradients(Part):
                 kind=type(optimizer).__name__,
                 updates=self.scene.stepped.get(optimizer, 0),
                 parameters=len(parameters),
-                frozen=len(parameters) - len(trainable),
+                frozen=len(parameters) - self._trainable.get(optimizer, len(trainable)),
                 foreign=tuple("x".join(map(str, p.shape)) for p in foreign) if models else (),
                 reached=sum(p in self.scene.reached for p in trainable),
                 maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),

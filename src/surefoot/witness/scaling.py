@@ -23,6 +23,7 @@ class Scaled(Part):
         self._depth = 0
         self.used = False
         self.scale = 1.0
+        """By which the loss of the next backward is multiplied."""
 
     def __enter__(self) -> Scaled:
         scaler = torch.amp.GradScaler
@@ -39,6 +40,8 @@ class Scaled(Part):
         if not scaler.is_enabled():
             return
         self.used = True
+        if self.scene.close:
+            self.scale = float(scaler.get_scale())
         if self._gradients.unscaled is None:
             self._gradients.unscaled = set()
 
@@ -49,7 +52,6 @@ class Scaled(Part):
     def _steps(self, scaler: Any, *_: Any, **__: Any) -> None:
         if scaler.is_enabled():
             self._attempts += 1
-            self.scale = float(scaler.get_scale())
         self._updates_before = self.scene.updates
 
     def _stepped(self, _: Any, scaler: Any, *__: Any, **___: Any) -> None:
@@ -58,6 +60,9 @@ class Scaled(Part):
 
     def _ends(self, *_: Any, **__: Any) -> None:
         self._gradients.unscaled = None
+
+    def backward_ends(self) -> None:
+        self.scale = 1.0
 
     def _enters_autocast(self, region: Any) -> None:
         self._depth += 1

@@ -42,14 +42,19 @@ class Schedules(Part):
 
     def __enter__(self) -> Schedules:
         for kind in vars(lr_scheduler).values():
-            if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
-                self.follow(kind, "step", after=self._steps)
-        self.follow(LRScheduler, "__init__", after=self._made)
+            if isinstance(kind, type) and issubclass(kind, LRScheduler):
+                for name, heard in (("step", self._steps), ("__init__", self._made)):
+                    if name in vars(kind):
+                        self.follow(kind, name, after=heard)
         return self
 
-    def _made(self, _: Any, scheduler: LRScheduler, *__: Any, **___: Any) -> None:
-        if not in_scheduler():
-            self.seen.setdefault(id(scheduler), _Stepped(scheduler, caller()))
+    def _made(self, _: Any, scheduler: LRScheduler, *args: Any, **kwargs: Any) -> None:
+        if in_scheduler():
+            return
+        for each in (*args, *kwargs.values()):
+            for part in each if isinstance(each, list | tuple) else [each]:
+                self.seen.pop(id(part), None)  # the chain answers for it
+        self.seen.setdefault(id(scheduler), _Stepped(scheduler, caller()))
 
     def _steps(self, _: Any, scheduler: LRScheduler, *__: Any, **___: Any) -> None:
         if in_scheduler():

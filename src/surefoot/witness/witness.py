@@ -94,6 +94,7 @@ class Witness(Listener):
                 in_update=self.scene.updating is not None,
                 site=site(),
                 value=self._value(tensors),
+                scale=self.scaled.scale,
             )
         )
         for part in self.parts:
