@@ -29,7 +29,8 @@ def _answers(search: Search) -> list[RenderableType]:
 
 def _answer(answer: Answer) -> list[RenderableType]:
     trial = answer.trial
-    took = [f"{bytes_text(trial.memory_bytes)} on each of {counted(trial.devices, 'device')}"]
+    each = f" on each of {trial.devices} devices" if trial.devices > 1 else ""
+    took = [f"{bytes_text(trial.memory_bytes)}{each}"]
     took += [] if trial.step_seconds is None else [f"{seconds_text(trial.step_seconds)} a step"]
     lines = [Text.assemble((answer.question, "bold"), f": {_setting(trial)} on {trial.on}; {', '.join(took)}")]
     if answer.beyond is not None:
