@@ -56,7 +56,7 @@ def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
     if unit == "bytes":
         axis |= _byte_ticks(max(max(trace["y"]) for trace in traces))
     if unit == "share":
-        axis |= {"tickformat": ".0%", "title": {"text": ""}}
+        axis |= {"tickformat": ".1~%", "title": {"text": ""}}
     layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": axis, "showlegend": len(traces) > 1}
     return {"data": traces, "layout": layout}
 

@@ -162,7 +162,7 @@ def _profile_facts(profile: Profile) -> dict[str, str]:
         "profiled step": seconds_text(seconds),
         "memory peak": bytes_text(profile.steady.peak.peak_bytes),
         "FLOPs of a step": flops_text(flops),
-        "FLOP/s": flops_text(flops / seconds),
+        "FLOP/s": f"{flops_text(flops / seconds)}/s",
         "MFU": mfu,
         "waiting in profile": f"{profile.waiting:.1%}",
     }
