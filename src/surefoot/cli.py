@@ -12,7 +12,7 @@ from rich.console import Console
 
 from surefoot.cli_data import app as data_app
 from surefoot.cli_hardware import app as hardware_app
-from surefoot.cli_parts import JsonOption, KnobsArgument, goes_with, load, load_other, rank, rank_count, show
+from surefoot.cli_parts import RECIPE, JsonOption, KnobsArgument, goes_with, load, load_other, rank, rank_count, show
 from surefoot.cli_plan import plan as plan_command
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
@@ -41,10 +41,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(hardware_app, name="hardware")
 app.command()(plan_command)
 
-RecipeArgument = Annotated[
-    str,
-    typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
-]
+RecipeArgument = Annotated[str, RECIPE]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
 ]

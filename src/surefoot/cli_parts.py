@@ -13,6 +13,7 @@ from surefoot.records.codec import to_json
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
 
+RECIPE = typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function")
 KnobsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surefoot.cli_parts import JsonOption, KnobsArgument, goes_with, load, load_other, show
+from surefoot.cli_parts import RECIPE, JsonOption, KnobsArgument, goes_with, load, load_other, show
 from surefoot.costs.budget import limits_of
 from surefoot.errors import BudgetError, RecipeError
 
@@ -20,10 +20,7 @@ LIMITS = ("memory", "days", "dollars")
 
 
 def plan(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function"),
-    ] = None,
+    recipe: Annotated[str | None, RECIPE] = None,
     knobs: KnobsArgument = None,
     hf: Annotated[
         Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
