@@ -14,11 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd.graph import _engine_run_backward
 
 import surefoot
-from surefoot.guards.beats import Beat, waiting
+from surefoot.checkpoint.store import Checkpoints
+from surefoot.guards.beats import Beat, place_of, waiting
 from surefoot.guards.fingerprint import Fingerprints, differing, replicas
 from surefoot.guards.stragglers import STEPS, Stragglers
+from surefoot.phases import told
 from surefoot.resume import FAILURES
 
 RECIPE = """
@@ -205,6 +208,24 @@ def test_who_is_waited_for():
     assert waiting(ranks, stopped).teller == 1
     alike = [Beat(8, 9, "all_reduce")] * 3
     assert waiting([Beat(5, 9, "all_reduce")] * 3, alike).text == "all ranks wait in all_reduce"
+    at_work = [Beat(5, 9, "")] * 2
+    assert waiting(at_work, [Beat(8, 9, ""), at_work[1]]).text == "rank 1 gives no sign of life since step 9"
+    assert waiting(at_work, [Beat(8, 9, "")] * 2).text == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        (torch.distributed.all_reduce.__wrapped__, "all_reduce"),
+        (_engine_run_backward, "backward"),
+        (Checkpoints._finish, "a checkpoint"),
+        (told, "an exchange of notes"),
+        (surefoot.read_run, ""),
+    ],
+)
+def test_where_a_rank_waits_is_told_by_its_functions(function, place):
+    inside = SimpleNamespace(f_code=function.__code__, f_back=None)
+    assert place_of(SimpleNamespace(f_code=test_who_is_waited_for.__code__, f_back=inside)) == place
 
 
 def test_replicas_are_those_that_hold_the_same_shard():
