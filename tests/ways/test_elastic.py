@@ -17,7 +17,7 @@ import torch
 from torch.autograd.graph import _engine_run_backward
 
 import surefoot
-from surefoot.checkpoint.store import Checkpoints
+from surefoot.checkpoint.store import DRAFT, Checkpoints
 from surefoot.guards.beats import Beat, place_of, waiting
 from surefoot.guards.fingerprint import Fingerprints, differing, replicas
 from surefoot.guards.stragglers import STEPS, Stragglers
@@ -26,14 +26,16 @@ from surefoot.resume import FAILURES
 
 RECIPE = """
 import dataclasses, os, time, torch
-from surefoot import lookout
-from surefoot import Recipe, load_recipe
+from surefoot import Recipe, load_recipe, lookout
+from surefoot.checkpoint.writer import _Writer
 
 lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
 RANK = int(os.environ.get("RANK", "0"))
 WORDS = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=256"]
 
-def small(max_steps: int = 40, nap: float = 0.0, flip_at: int = 0, fails: bool = False) -> Recipe:
+def small(max_steps: int = 40, nap: float = 0.0, late: float = 0.0, flip_at: int = 0, fails: bool = False) -> Recipe:
+    write = _Writer.write_data
+    _Writer.write_data = lambda *given: (time.sleep(late * RANK), write(*given))[1]
     recipe = load_recipe("gpt", [*WORDS, f"max_steps={max_steps}", "save_every=4"])
     loss, calls = recipe.loss, []
 
@@ -74,6 +76,13 @@ class Job:
         while self.steps() < steps:
             assert self.process.poll() is None, self.said.read_text()
             time.sleep(0.05)
+        return self
+
+    def half_saved(self) -> "Job":
+        """Until rank 0 has written its share of a checkpoint, and rank 1 has not."""
+        while not any(self.run.glob(f"checkpoints/{DRAFT}*/__0_*")):
+            assert self.process.poll() is None, self.said.read_text()
+            time.sleep(0.01)
         return self
 
     def ranks(self) -> list[int]:
@@ -135,6 +144,18 @@ def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
     assert found.starts >= 2
     assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
     assert [row.samples for row in found.rows()] == [row.samples for row in expected.rows()]
+    assert found.weights.read_bytes() == expected.weights.read_bytes()
+
+
+def test_a_rank_that_is_killed_before_it_has_written_its_share_leaves_no_checkpoint_of_two_steps(start):
+    whole = start("dp_shard=2", "max_steps=24", folder="whole")
+    job = start("dp_shard=2", "max_steps=24", "late=0.3", folder="killed")
+    for steps in (6, 14):
+        os.kill(job.after(steps).half_saved().ranks()[1], signal.SIGKILL)
+    assert (whole.end(), job.end()) == (0, 0), job.said.read_text()
+    expected, found = surefoot.read_run(whole.run), surefoot.read_run(job.run)
+    assert found.starts == 3
+    assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
     assert found.weights.read_bytes() == expected.weights.read_bytes()
 
 
