@@ -1,4 +1,4 @@
-"""Pen strokes denoised step by step: a diffusion model of points, noise levels from a cosine, averaged weights to draw."""
+"""Pen strokes denoised: a diffusion model of points, levels of noise from a cosine, averaged weights to draw."""
 
 import copy
 import math
