@@ -1,4 +1,4 @@
-"""Two moons in the functional style: parameters as a dict, gradients per sample by vmap, averaged and clipped by hand."""
+"""Two moons in the functional style: parameters in a dict, gradients of each sample by vmap, clipped one by one."""
 
 import math
 
