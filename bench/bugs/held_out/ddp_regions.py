@@ -1,4 +1,4 @@
-"""Regions from coordinates on two ranks: a wrapped MLP with dropout, augmented samples, accumulation. Start by torchrun."""
+"""Regions from coordinates on two ranks: a wrapped MLP with dropout, jitter, accumulation. Start by torchrun."""
 
 import contextlib
 
