@@ -1,4 +1,4 @@
-"""Spirals forged: two networks, two optimizers, the forger's gradients pass through the judge and are thrown away there."""
+"""Spirals forged: two networks, two optimizers, the forger learns through the judge."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Learning to learn sines: one inner step per task with a graph of its own, the outer step differentiates through it."""
+"""Learning to learn sines: an inner step for each task, and the outer step differentiates through it."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""One transformer layer applied again and again, as in ALBERT: weights are shared on purpose, embeddings are factorised."""
+"""One transformer layer applied again and again, as in ALBERT: shared on purpose, with a narrow embedding."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""Soft Q-learning on a ring: a slow copy gives the targets, experience is replayed, exploration by Boltzmann sampling."""
+"""Soft Q-learning on a ring: a slow copy gives the targets, memories are replayed, actions sampled."""
 
 import copy
 import random

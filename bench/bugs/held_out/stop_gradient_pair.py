@@ -1,4 +1,4 @@
-"""Two views agree through a predictor: the other side is detached, as in SimSiam, so nothing collapses to a constant."""
+"""Two views agree through a predictor: the other side is detached, as in SimSiam, so nothing collapses."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Pictures squeezed through bits: rounding forward, gradients straight through it backward, by a function of its own."""
+"""Pictures squeezed through bits: rounded forward, gradients straight through backward, by a function of its own."""
 
 import torch
 from torch import nn

@@ -15,7 +15,7 @@ class Commands(Dataset):
         g = torch.Generator().manual_seed(seed)
         self.rows = []
         for _ in range(count):
-            size = int(torch.randint(2, 6, (), generator=g))
+            size = int(torch.randint(3, 7, (), generator=g))
             words = (FIRST + torch.randint(VOCAB - FIRST, (size,), generator=g)).tolist()
             prompt, reply = [BOS, *words, SAY], [*reversed(words), EOS]
             self.rows.append((prompt, reply))

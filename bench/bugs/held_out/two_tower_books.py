@@ -75,8 +75,10 @@ def recall(model, reader, book, genre, k=10):
 def main(o=None):
     o = o or Options()
     torch.manual_seed(120)
-    reader, book, genre = make_loans(1500, seed=1)
-    new_reader, new_book, _ = make_loans(150, seed=2)
+    reader, book, genre = make_loans(600, seed=1)
+    new_reader, new_book, _ = make_loans(300, seed=2)
+    unseen = ~torch.isin(BOOKS * new_reader + new_book, BOOKS * reader + book)
+    new_reader, new_book = new_reader[unseen], new_book[unseen]
     popularity = torch.bincount(book, minlength=BOOKS).clamp(min=1) / len(book)
     model = TwoTowers(o.width)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=o.lr)

@@ -15,8 +15,8 @@ def smileys(count, seed):
         face[top : top + 2, left : left + 2] = 1
         face[top : top + 2, -left - 2 : -left] = 1
         face[-mouth - 1, 3:9] = 1
-    bytes_ = (faces * 255).to(torch.uint8)
-    return bytes_
+    shades = 0.2 * torch.rand(faces.shape, generator=g) + 0.8 * faces
+    return (shades * 255).to(torch.uint8)
 
 
 class VAE(nn.Module):

@@ -1,4 +1,4 @@
-"""Cosine with warm restarts, stepped in fractions of an epoch, and a snapshot of the weights at the end of each cycle."""
+"""Cosine with warm restarts, stepped in fractions of an epoch, and a snapshot at the end of each cycle."""
 
 import copy
 
