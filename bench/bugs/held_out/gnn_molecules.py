@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-ATOMS, KINDS, MOST = 6, 5, 9
+KINDS, MOST = 5, 9
 
 
 def molecules(count, seed):
