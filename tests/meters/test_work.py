@@ -39,6 +39,12 @@ def test_what_is_overwritten_is_not_read_and_a_lookup_reads_what_it_takes():
     assert looked_up.bytes_moved == 2 * 4 * 8 + 2 * 8
 
 
+def test_a_list_operator_in_place_writes_its_first_operands():
+    numbers = [torch.ones(8), torch.ones(4)]
+    (scaled,) = booked(lambda: torch._foreach_mul_(numbers, 2.0))
+    assert (scaled.operator, scaled.bytes_moved) == ("_foreach_mul_", 2 * 4 * 12)
+
+
 def test_causal_attention_computes_half():
     query = torch.ones(1, 2, 16, 8)
     attend = torch.nn.functional.scaled_dot_product_attention

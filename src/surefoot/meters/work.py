@@ -15,7 +15,7 @@ import torch
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
-from surefoot.meters.moved import moved_bytes, moves_nothing
+from surefoot.meters.moved import moved_bytes, moves_nothing, written_by
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 from surefoot.records.work import Work
@@ -42,21 +42,16 @@ class WorkMeter(Meter):
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if does_nothing(func):
             return
-        packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
-        operands = list(tensors_in([args, kwargs]))
-        flops = formula(out, *args, **kwargs) if formula else 0
-        if flops and _is_causal(func, args, kwargs):
-            flops //= 2  # fused attention leaves out what its mask hides
-        shape = _product_shape(packet, args)
+        work = work_of(func, args, kwargs, out)
         self.book.count_work(
             self.phases.now(),
             self.phases.recomputing(),
             self.phases.module(),
-            packet.__name__,
-            next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
-            flops,
-            moved_bytes(func, operands, list(tensors_in(out))),
-            shape,
+            work.operator,
+            work.format,
+            work.flops,
+            work.bytes_moved,
+            work.shape,
         )
 
     def count_work(
@@ -87,6 +82,24 @@ class WorkMeter(Meter):
         for (segment, again, *kind), calls in self._counted.items():
             found["recompute" if again else segment.name, *kind] += calls
         return tuple(Work(*kind, calls=calls) for kind, calls in found.items())
+
+
+def work_of(func: Any, args: Any, kwargs: Any, out: Any) -> Work:
+    """What one call does, wherever it stands."""
+    packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
+    operands = list(tensors_in([args, kwargs]))
+    flops = formula(out, *args, **kwargs) if formula else 0
+    if flops and _is_causal(func, args, kwargs):
+        flops //= 2  # fused attention leaves out what its mask hides
+    return Work(
+        phase="",
+        module="",
+        operator=packet.__name__,
+        format=next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
+        flops=flops,
+        bytes_moved=moved_bytes(func, operands, written_by(func, args, out)),
+        shape=_product_shape(packet, args),
+    )
 
 
 def starred(module: str) -> str:
