@@ -17,6 +17,7 @@ LAYOUTS = {
     "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
+LAYOUTS |= {f"{name}-budget": {**settings, "recompute": "budget=0.5"} for name, settings in LAYOUTS.items()}
 SEEN = ("traffic", "collectives", "overlap")
 
 
