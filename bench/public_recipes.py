@@ -265,7 +265,8 @@ _RECOMPUTE = {"none": "none", "full": "full", "selective-op": "selective"}
 def _titan(row: Row) -> Recipe:
     """FSDP2 over all ranks: gathered in bfloat16, reduced in float32; clipping; AdamW on lists of tensors.
 
-    Until August 2024 its loop let go of the logits only after backward.
+    Unless told otherwise, its `apply_fsdp` leaves the last block gathered after forward. Until August 2024 its loop let
+    go of the logits only after backward.
     """
     if row.get("parallelism") != "FSDP2":
         raise CannotRebuild(f"{row['parallelism']}: only FSDP2 over all ranks is rebuilt")
@@ -277,8 +278,9 @@ def _titan(row: Row) -> Recipe:
         raise CannotRebuild("into how many chunks the loss is cut is not stated")
     if row["activation_checkpointing"] == "selective-layer":
         raise CannotRebuild("which blocks are recomputed is not stated")
-    never = "never" in row.get("extra", "")
-    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=False if never else None)
+    extra = row.get("extra", "")
+    reshard = False if "=never" in extra else True if "=always" in extra else "but-last"
+    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=reshard)
 
 
 def _sharded(row: Row, shape: LlamaShape, **options: Any) -> Recipe:
