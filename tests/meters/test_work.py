@@ -62,10 +62,12 @@ def test_the_number_of_a_block_is_a_star(name, pattern):
     assert starred(name) == pattern
 
 
-def test_a_few_blocks_tell_the_work_of_all():
+@pytest.mark.parametrize("compiled", ["off", "blocks", "whole"])
+def test_a_few_blocks_tell_the_work_of_all(compiled):
     recipe = load_recipe(
         "gpt",
         [
+            f"compile={compiled}",
             "layers=6",
             "width=16",
             "heads=2",
@@ -84,6 +86,7 @@ def test_a_few_blocks_tell_the_work_of_all():
         assert repeats
         run_few(tracing, repeats, few_run)
     assert set(all_run.steady.work) == set(few_run.steady.work)
+    assert (compiled == "off") == all(work.operator != "fused" for work in all_run.steady.work)
     assert {"forward", "backward", "update"} <= {work.phase for work in all_run.steady.work}
     total = sum(work.calls * work.flops for work in all_run.steady.work)
     assert 0 < total <= all_run.steady.tally.total("flops")
