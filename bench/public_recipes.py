@@ -35,7 +35,7 @@ class CannotRebuild(Exception):
 
 def recipe_of(row: Row) -> Recipe:
     """The recipe of a row, or `CannotRebuild`."""
-    if row.get("compile"):
+    if row.get("compile") and row["source"] != "fms-fsdp":
         raise CannotRebuild("compiled: a plan of an eager step would only bound it from above")
     if "multi-GPU" in row.get("parallelism", ""):
         raise CannotRebuild(f"{row['n_gpus']} GPUs: how they share the work is not stated")
@@ -304,11 +304,12 @@ def _sharded(row: Row, shape: LlamaShape, **options: Any) -> Recipe:
 
 
 def _fms(row: Row) -> Recipe:
-    """Hybrid sharding is over the 8 GPUs of a node."""
+    """Hybrid sharding is over the 8 GPUs of a node. Where it is compiled, FSDP cuts the graph into blocks."""
     if row["activation_checkpointing"] == "selective":
         raise CannotRebuild("which share of the blocks is recomputed is not stated")
     replicas = row["n_gpus"] // 8 if row["parallelism"].startswith("HSDP") else 1
-    return _sharded(row, _LLAMA[row["model"]], dp_replicate=replicas)
+    compiled = "blocks" if row.get("compile") else "off"
+    return _sharded(row, _LLAMA[row["model"]], dp_replicate=replicas, compile=compiled)
 
 
 def _mpt(row: Row) -> Recipe:
