@@ -25,7 +25,7 @@ from surefoot.meters.journal import Entry, Journal, Noted, filled, post
 from surefoot.records.usage import Usage
 from surefoot.repeats import Repeats
 from surefoot.step import Step
-from surefoot.trace import Trace, Tracing, load_state, saved_state, whole_bytes
+from surefoot.trace import Trace, Tracing, know, load_state, saved_state, whole_bytes
 from surefoot.trees import plain
 
 FEW = (3, 4, 5)
@@ -158,8 +158,7 @@ class Reusing:
     def _books(self, journal: Journal, built: Built, *, work: bool = False) -> Books:
         """Books that know a model and what was built of it, and write to a journal."""
         books = Books(kernels=self.tracing.kernels, journal=journal, work=work)
-        books.phases.find(built.step.model)
-        books.traffic.know(built.step.mesh)
+        know(books, built.step)
         books.memory.owners.update(built.owners)
         for storage, noted in built.noted:
             books.memory.follow(storage, noted)

@@ -65,7 +65,8 @@ class Step:
         if self.layout.tp > 1:
             tensor_parallel.apply(self.model, recipe, self.mesh)
         self.compiled = world.compiles and recipe.compile != "off"
-        self.recomputation = recompute.apply(self.model, recipe, compiled=self.compiled)
+        sharded = fsdp.policy(recipe.precision) if self.layout.shards else None
+        self.recomputation = recompute.apply(self.model, recipe, world, compiled=self.compiled, sharded=sharded)
         if self.compiled:
             compile.apply(self.model, recipe)
         self.sharding = fsdp.apply(self.model, recipe, self.layout, self.mesh) if self.layout.shards else None

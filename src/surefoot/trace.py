@@ -13,12 +13,14 @@ from surefoot.costs.caching_allocator import Follower
 from surefoot.data.batches import batches_of
 from surefoot.gpu.target import Gpu
 from surefoot.meters.books import Books
+from surefoot.meters.fused import Regions
 from surefoot.meters.script import Script
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.usage import Usage
 from surefoot.repeats import Repeats, find_repeats
 from surefoot.step import Step
+from surefoot.techniques.compile import units
 from surefoot.trees import map_tensors, plain, tensors_in
 from surefoot.world import FakeWorld
 
@@ -102,8 +104,7 @@ class Tracing:
                 made.host_bytes, made.init = init.peak.peak_bytes, self.books.close()
                 self._followers = {kind: _following(kind, book.live()) for kind in self._followers}
                 book.followers[:] = self._followers.values()
-            self.books.phases.find(step.model)
-            self.books.traffic.know(step.mesh)
+            know(self.books, step)
         return made
 
     def run(self, made: Trace) -> None:
@@ -157,6 +158,14 @@ class Tracing:
         if saved is not None:
             load_state(step, saved)
         return books.close()
+
+
+def know(books: Books, step: Step) -> None:
+    """Tells books of a step that was built: its modules, its mesh, and what of it will be compiled."""
+    books.phases.find(step.model)
+    books.traffic.know(step.mesh)
+    if step.recipe.compile != "off":
+        books.work.regions = Regions(units(step.model, step.recipe))
 
 
 def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
