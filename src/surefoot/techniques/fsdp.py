@@ -59,7 +59,7 @@ def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) ->
         raise RecipeError(
             f"recompute={recipe.recompute!r} cannot be settled for a sharded model; set full or selective"
         )
-    names, reason = _chosen(model, recipe)
+    names, reason = chosen(model, recipe)
     over = mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"]
     again = {} if recipe.reshard_after_forward is None else {"reshard_after_forward": recipe.reshard_after_forward}
     for name in names:
@@ -99,7 +99,7 @@ def syncing(model: FSDPModule, wanted: bool) -> Iterator[None]:
         model.set_requires_gradient_sync(True)
 
 
-def _chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
+def chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
     """The names of the modules that are sharded on their own, and the reason for the choice."""
     if recipe.shard_blocks is None:
         found = tuple(name for name, _ in blocks_of(model))
