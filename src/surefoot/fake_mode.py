@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import Any, Self
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _DispatchCacheKey
+from torch._subclasses.fake_tensor import (
+    _DISPATCH_HANDLE_DIRECTLY,
+    _DISPATCH_META_HANDLERS,
+    FakeTensor,
+    FakeTensorMode,
+    _DispatchCacheKey,
+)
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 aten = torch.ops.aten
@@ -29,10 +35,16 @@ class FakeMode(FakeTensorMode):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def _cached_dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the mode on top of it, `FakeOperators`, keeps the compiler away already
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """torch remembers no unsafe views, half of what a linear layer does: here they are views, which they are."""
+        if func in _DISPATCH_META_HANDLERS or func in _DISPATCH_HANDLE_DIRECTLY:
+            return self.dispatch(func, types, args, kwargs or {})
         safe = aten.view.default if func is aten._unsafe_view.default else func
-        return super()._cached_dispatch_impl(safe, types, args, kwargs)
+        return self._cached_dispatch_impl(safe, types, args, kwargs or {})
 
     def _cache_key(self, state: Any, func: Any, args: Any, kwargs: Any) -> Any:
         """By what operators are remembered: torch's own key, put together faster."""
