@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 import surefoot
 from surefoot.meters import allocator
@@ -17,6 +18,7 @@ LAYOUTS = {
     "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
+CUT = {"mlp.gate": ColwiseParallel(), "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel()}.items()
 SEEN = ("traffic", "collectives", "overlap")
 
 
@@ -71,11 +73,23 @@ def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
 )
 def test_a_few_blocks_stand_for_all_byte_for_byte(on: str, settings, monkeypatch):
     monkeypatch.setattr(way, "FEWEST", 6)
-    monkeypatch.setattr("surefoot.reuse.FEWEST", 6)
     many = recipe(layers=7, **settings)
     few, full = surefoot.plan(many, on=on), surefoot.plan(many, on=on, reuse=False)
     assert few.blocks == "7 blocks of blocks from runs with 3, 4 and 5"
     assert dataclasses.replace(few, blocks="") == full
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dp_shard": 2, "shard_blocks": lambda model: model.blocks[:6]},
+        {"tp": 2, "tensor_plan": lambda model: {f"blocks.{n}.{layer}": cut for n in range(6) for layer, cut in CUT}},
+    ],
+)
+def test_a_block_that_ranks_share_otherwise_is_seen(settings, monkeypatch):
+    monkeypatch.setattr(way, "FEWEST", 6)
+    plan = surefoot.plan(recipe(layers=7, **settings), on="2xcpu")
+    assert plan.blocks.startswith("7 blocks of blocks all run: a part of all of them is treated otherwise")
 
 
 def test_buckets_of_replicas_are_not_unrolled(monkeypatch):

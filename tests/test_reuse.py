@@ -177,6 +177,26 @@ def test_a_block_that_does_more_for_being_the_eighth():
     assert "a forward of all of them goes otherwise" in blocks_of(recipe(lambda: Model(Late(16, n) for n in range(9))))
 
 
+def test_a_block_with_a_hyperparameter_of_its_own():
+    def build():
+        blocks = [Block(16) for _ in range(9)]
+        blocks[4].norm.eps = 1e-3
+        return Model(blocks)
+
+    assert blocks_of(recipe(build)) == ""
+
+
+def test_a_block_that_keeps_its_result_for_being_the_eighth():
+    class Keeping(Block):
+        def forward(self, x):
+            out = super().forward(x)
+            self.kept = out.detach() if self.position == 7 else None
+            return out
+
+    found = blocks_of(recipe(lambda: Model(Keeping(16, n) for n in range(9))))
+    assert "a forward of all of them goes otherwise" in found
+
+
 def test_a_model_that_does_more_with_every_third_block():
     class Third(Model):
         def call(self, position, block, x):
@@ -213,6 +233,25 @@ def test_a_model_that_copies_what_it_loads():
             super()._load_from_state_dict(state, prefix, *rest)
 
     assert "loading a saved state allocates" in blocks_of(recipe(lambda: Model(Copying(16) for _ in range(9))))
+
+
+def test_parameters_that_share_memory():
+    class Sharing(Block):
+        def __init__(self, width):
+            super().__init__(width)
+            self.other = nn.Parameter(self.out.weight.data)
+
+    found = blocks_of(recipe(lambda: Model(Sharing(16) for _ in range(9))))
+    assert "tensors of the model share memory" in found
+
+
+def test_parameters_with_hooks():
+    def build():
+        model = Model(Block(16) for _ in range(9))
+        model.head.weight.register_hook(lambda gradient: gradient.tanh())
+        return model
+
+    assert "parameters have hooks" in blocks_of(recipe(build))
 
 
 def test_a_failed_proof_is_said_and_costs_nothing_but_time(monkeypatch):

@@ -32,7 +32,7 @@ def prove_forward(tracing: Tracing, copies: Copies) -> None:
 
 
 def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal) -> list[Entry]:
-    """The journal of the forward of a model that ranks do not share, and of its loss."""
+    """The journal of the forward of a model that ranks do not share, of its loss, and of what is let go then."""
     recipe = tracing.recipe
     with books:
         books.phases.find(model)
@@ -40,9 +40,8 @@ def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal)
         seed_all(recipe.seed)
         with precision.autocast(recipe.precision, tracing.world.device):
             kept = recipe.loss(model, precision.inputs_in(recipe.precision, batch))
-        entries = journal.finished()
-    del kept
-    return entries
+        del kept
+        return journal.finished()
 
 
 def plan_entries(copies: Copies, recipe: Recipe, model: nn.Module) -> list[Entry]:
