@@ -28,7 +28,7 @@ def _peaks(name: str) -> list[int]:
     base, found = allocator.live_bytes(), []
     with RealWorld() as world:
         step = Step(recipe(**LAYOUTS[name]), world)
-        batches = batches_of(step.recipe, rank=world.rank, ranks=world.ranks)
+        batches = batches_of(step.recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
         for _ in range(STEPS):
             allocator.reset_peak()
             step(world.take(batches) for _ in range(step.micro_batches))
@@ -43,7 +43,7 @@ def _booked(name: str) -> dict[str, float]:
         books.close()
         books.phases.find(step.model)
         books.traffic.know(step.mesh)
-        batches = batches_of(step.recipe, rank=world.rank, ranks=world.ranks)
+        batches = batches_of(step.recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
         for _ in range(2):
             step(books.seen(world.take(batches) for _ in range(step.micro_batches)))
     return {each.name: each.amount for each in books.steps[1].tally.accounts if each.name.startswith(SEEN)}

@@ -17,6 +17,7 @@ SMALL = dataclasses.replace(SHAPES["tiny"], layers=2, width=64, hidden=96, conte
 LAYOUTS = {
     "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
+    "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
 CUT = {"mlp.gate": ColwiseParallel(), "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel()}.items()
 SEEN = ("traffic", "collectives", "overlap")

@@ -11,6 +11,7 @@ import surefoot
 from surefoot import utilisation
 from surefoot.hardware.datasheet import datasheet
 from surefoot.hardware.names import DRIVER_NAMES, datasheet_of
+from surefoot.present import present
 from surefoot.reports.live import LiveView
 
 
@@ -29,6 +30,15 @@ def test_the_peak_is_that_of_the_format_and_dense(precision: str, kind: str, mon
     assert peak == datasheet("h100-sxm").dense_flops.get(kind)
     if kind == "bf16":
         assert peak == 989e12 or peak == 989.4e12  # dense; 1,979 is with sparsity
+
+
+def test_a_run_is_planned_for_the_devices_that_are_here(monkeypatch):
+    assert (present(1), present(2)) == (None, "2xcpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    assert (present(1), present(8)) == ("1xh100-sxm", "8xh100-sxm")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Imagined 9000")
+    assert (present(1), present(2)) == (None, "2xcpu")
 
 
 def test_the_flops_are_those_of_the_plan_and_do_not_count_recomputation(small_recipe):

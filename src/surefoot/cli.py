@@ -216,10 +216,11 @@ def train(
 
 
 def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> Plan | None:
-    """The plan of one of torchrun's ranks, or none and why: a run does not depend on its prediction.
+    """The plan of one of torchrun's ranks on the devices that are here, or none and why: a run does not depend on it.
 
     A run that goes on as it was, after a crash for one, keeps the plan it has.
     """
+    from surefoot.present import present
     from surefoot.records.plan import read_plan
     from surefoot.ways.plan import plan as way
 
@@ -228,7 +229,7 @@ def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> 
         kept = None if run is None or anew else read_plan(run)
         if kept is not None and (kept.ranks, kept.knobs) == (ranks, dict(recipe.knobs)):
             return kept
-        return way(recipe, on=f"{ranks}xcpu" if ranks > 1 else None, measure=measure)
+        return way(recipe, on=None if measure else present(ranks), measure=measure)
     except Exception as error:
         Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
         return None
@@ -264,13 +265,14 @@ def profile(
         _compare(loaded, recipe, knobs, against, steps, json=json)
         return
     from surefoot.costs.ledgers import ledger_of
+    from surefoot.present import present
     from surefoot.records.plan import read_plan, write_plan
     from surefoot.records.profile import write_profile
     from surefoot.reports.profile import profile_text
     from surefoot.ways.plan import plan as plan_way
     from surefoot.ways.profile import profile as way
 
-    predicted = plan_way(loaded, measure=measure)
+    predicted = plan_way(loaded, on=None if measure else present(1), measure=measure)
     record = way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
     if run is not None:
         if read_plan(run) is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from surefoot.data.batches import batches_of
-from surefoot.hardware.names import datasheet_of
 from surefoot.meters.books import Books
+from surefoot.present import present_sheet
 from surefoot.randomness import kept
 from surefoot.recipe import Precision, Recipe
 from surefoot.step import Step
@@ -18,7 +18,7 @@ FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:
     """The dense peak of a device, in FLOP/s, for what a precision computes in."""
-    sheet = datasheet_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    sheet = present_sheet(device)
     single = "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
     return sheet.dense_flops.get(FORMATS.get(precision, single)) if sheet else None
 

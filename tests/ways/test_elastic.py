@@ -14,23 +14,28 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd.graph import _engine_run_backward
 
 import surefoot
-from surefoot.guards.beats import Beat, waiting
+from surefoot.checkpoint.store import DRAFT, Checkpoints
+from surefoot.guards.beats import Beat, place_of, waiting
 from surefoot.guards.fingerprint import Fingerprints, differing, replicas
 from surefoot.guards.stragglers import STEPS, Stragglers
+from surefoot.phases import told
 from surefoot.resume import FAILURES
 
 RECIPE = """
 import dataclasses, os, time, torch
-from surefoot import lookout
-from surefoot import Recipe, load_recipe
+from surefoot import Recipe, load_recipe, lookout
+from surefoot.checkpoint.writer import _Writer
 
 lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
 RANK = int(os.environ.get("RANK", "0"))
 WORDS = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=256"]
 
-def small(max_steps: int = 40, nap: float = 0.0, flip_at: int = 0, fails: bool = False) -> Recipe:
+def small(max_steps: int = 40, nap: float = 0.0, late: float = 0.0, flip_at: int = 0, fails: bool = False) -> Recipe:
+    write = _Writer.write_data
+    _Writer.write_data = lambda *given: (time.sleep(late * RANK), write(*given))[1]
     recipe = load_recipe("gpt", [*WORDS, f"max_steps={max_steps}", "save_every=4"])
     loss, calls = recipe.loss, []
 
@@ -71,6 +76,13 @@ class Job:
         while self.steps() < steps:
             assert self.process.poll() is None, self.said.read_text()
             time.sleep(0.05)
+        return self
+
+    def half_saved(self) -> "Job":
+        """Until rank 0 has written its share of a checkpoint, and rank 1 has not."""
+        while not any(self.run.glob(f"checkpoints/{DRAFT}*/__0_*")):
+            assert self.process.poll() is None, self.said.read_text()
+            time.sleep(0.01)
         return self
 
     def ranks(self) -> list[int]:
@@ -132,6 +144,18 @@ def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
     assert found.starts >= 2
     assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
     assert [row.samples for row in found.rows()] == [row.samples for row in expected.rows()]
+    assert found.weights.read_bytes() == expected.weights.read_bytes()
+
+
+def test_a_rank_that_is_killed_before_it_has_written_its_share_leaves_no_checkpoint_of_two_steps(start):
+    whole = start("dp_shard=2", "max_steps=24", folder="whole")
+    job = start("dp_shard=2", "max_steps=24", "late=0.3", folder="killed")
+    for steps in (6, 14):
+        os.kill(job.after(steps).half_saved().ranks()[1], signal.SIGKILL)
+    assert (whole.end(), job.end()) == (0, 0), job.said.read_text()
+    expected, found = surefoot.read_run(whole.run), surefoot.read_run(job.run)
+    assert found.starts == 3
+    assert [row.loss for row in found.rows()] == [row.loss for row in expected.rows()]
     assert found.weights.read_bytes() == expected.weights.read_bytes()
 
 
@@ -205,6 +229,24 @@ def test_who_is_waited_for():
     assert waiting(ranks, stopped).teller == 1
     alike = [Beat(8, 9, "all_reduce")] * 3
     assert waiting([Beat(5, 9, "all_reduce")] * 3, alike).text == "all ranks wait in all_reduce"
+    at_work = [Beat(5, 9, "")] * 2
+    assert waiting(at_work, [Beat(8, 9, ""), at_work[1]]).text == "rank 1 gives no sign of life since step 9"
+    assert waiting(at_work, [Beat(8, 9, "")] * 2).text == ""
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        (torch.distributed.all_reduce.__wrapped__, "all_reduce"),
+        (_engine_run_backward, "backward"),
+        (Checkpoints._finish, "a checkpoint"),
+        (told, "an exchange of notes"),
+        (surefoot.read_run, ""),
+    ],
+)
+def test_where_a_rank_waits_is_told_by_its_functions(function, place):
+    inside = SimpleNamespace(f_code=function.__code__, f_back=None)
+    assert place_of(SimpleNamespace(f_code=test_who_is_waited_for.__code__, f_back=inside)) == place
 
 
 def test_replicas_are_those_that_hold_the_same_shard():

@@ -19,7 +19,12 @@ LOOK_SECONDS = 0.05
 LOOKS = 20
 """So many looks to a line."""
 _COLLECTIVE = ("distributed_c10d.py", "_functional_collectives.py", "_fsdp_collectives.py")
-_BACKWARD = ("_engine_run_backward",)
+_WAITS = {
+    ("graph.py", "_engine_run_backward"): "backward",
+    ("checkpoint/store.py", "_finish"): "a checkpoint",
+    ("surefoot/phases.py", "told"): "an exchange of notes",
+}
+"""Where else a rank waits for others, by file and function."""
 
 
 class Beat(NamedTuple):
@@ -100,24 +105,26 @@ class Beats:
 
 
 def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting:
-    """Who keeps the others waiting: those that write no more, else those that are in no collective."""
+    """Who keeps the others waiting: those that write no more, else those that are in no collective while others are."""
     silent = [rank for rank, was in enumerate(before) if was.count == now[rank].count and rank != reader]
     living = [rank for rank in range(len(now)) if rank not in silent]
     places = sorted({now[rank].place for rank in living if now[rank].place})
     late = silent or [rank for rank in living if not now[rank].place]
-    if not late or not places:
-        return Waiting(f"all ranks wait in {', '.join(places)}" if places else "", living[0])
+    wait = f"wait in {', '.join(places)}" if places else ""
+    if not silent and not (late and places):
+        return Waiting(wait and f"all ranks {wait}", living[0])
     fault = "gives no sign of life" if silent else "is in no collective"
     which, step = ", ".join(map(str, late)), min(now[rank].step for rank in late)
-    return Waiting(f"rank {which} {fault} since step {step}; the others wait in {', '.join(places)}", living[0])
+    return Waiting(f"rank {which} {fault} since step {step}" + (wait and f"; the others {wait}"), living[0])
 
 
 def place_of(frame: FrameType | None) -> str:
-    """The collective that a thread is in, by the names of its functions; empty if it is in none."""
+    """The collective or other wait that a thread is in, by the names of its functions; empty if it is in none."""
     while frame is not None:
         if frame.f_code.co_filename.endswith(_COLLECTIVE):
             return frame.f_code.co_name
-        if frame.f_code.co_name in _BACKWARD:
-            return "backward"
+        for (file, function), place in _WAITS.items():
+            if frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file):
+                return place
         frame = frame.f_back
     return ""

@@ -1,0 +1,24 @@
+"""Present: the devices of this machine, as plans name them."""
+
+from __future__ import annotations
+
+import torch
+
+from surefoot.hardware.datasheet import Datasheet
+from surefoot.hardware.names import datasheet_of
+
+
+def present_sheet(device: torch.device) -> Datasheet | None:
+    """The datasheet of a device of this machine; None for a CPU and for what is not known for certain."""
+    return datasheet_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+def present(ranks: int) -> str | None:
+    """What a run on so many ranks of this machine is planned for: `8xh100-sxm`, `2xcpu`; None is one CPU.
+
+    A GPU without a datasheet is planned as a CPU: its tensors are the same, its kernels and allocator unknown.
+    """
+    sheet = present_sheet(torch.device("cuda")) if torch.cuda.is_available() else None
+    if sheet is not None:
+        return f"{ranks}x{sheet.name}"
+    return f"{ranks}xcpu" if ranks > 1 else None
