@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import torch
@@ -78,6 +79,7 @@ class Tracing:
 
     def __enter__(self) -> Self:
         self._entered.enter_context(kept())
+        self._entered.enter_context(_seldom_collected())
         self._entered.enter_context(self.world)
         return self
 
@@ -168,6 +170,17 @@ class Tracing:
         if saved is not None:
             load_state(step, saved)
         return books.close()
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A trace makes very many objects and few cycles of them: Python's collector looks through them less often."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
