@@ -116,8 +116,7 @@ def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
 
     recipe, sheet = case_recipe(case), here()
     with Tracing(recipe, work=True, script=True) as tracing:
-        traced = tracing.build()
-        tracing.run(traced)
+        traced = tracing.traced()
     rehearsal = Rehearsal(traced.script, clock=clock)
     steps = sorted(_in_turns(rehearsal.go_through, _step(recipe), clock))
     measured = rehearsed_time(rehearsal.timed(), sheet.call_seconds)

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 import surefoot
 from surefoot.meters import allocator
@@ -75,11 +76,29 @@ def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
 )
 def test_a_few_blocks_stand_for_all_byte_for_byte(on: str, settings, monkeypatch):
     monkeypatch.setattr(way, "FEWEST", 6)
-    monkeypatch.setattr("surefoot.reuse.FEWEST", 6)
     many = recipe(layers=7, **settings)
     few, full = surefoot.plan(many, on=on), surefoot.plan(many, on=on, reuse=False)
     assert few.blocks == "7 blocks of blocks from runs with 3, 4 and 5"
     assert dataclasses.replace(few, blocks="") == full
+
+
+def cut(blocks):
+    """A tensor plan for the feed-forward layers of the first blocks."""
+    styles = {"gate": ColwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
+    return {f"blocks.{n}.mlp.{layer}": style for n in range(len(blocks)) for layer, style in styles.items()}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dp_shard": 2, "shard_blocks": lambda model: model.blocks[:6]},
+        {"tp": 2, "tensor_plan": lambda model: cut(model.blocks[:6])},
+    ],
+)
+def test_a_block_that_ranks_share_otherwise_is_seen(settings, monkeypatch):
+    monkeypatch.setattr(way, "FEWEST", 6)
+    plan = surefoot.plan(recipe(layers=7, **settings), on="2xcpu")
+    assert plan.blocks.startswith("7 blocks of blocks all run: a part of all of them is treated otherwise")
 
 
 def test_buckets_of_replicas_are_not_unrolled(monkeypatch):

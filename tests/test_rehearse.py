@@ -30,8 +30,7 @@ def blocks(width=8, optimizer=torch.optim.SGD):
 
 def script_of(recipe):
     with Tracing(recipe, script=True) as tracing:
-        traced = tracing.build()
-        tracing.run(traced)
+        traced = tracing.traced()
     return traced.script
 
 

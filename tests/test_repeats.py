@@ -60,9 +60,11 @@ def test_the_deepest_stack_is_taken_and_those_as_deep():
 
 
 def test_names_are_parted_at_the_block_and_nowhere_else():
-    repeats = find_repeats(nn.ModuleDict({"layers": nn.ModuleList(Numbered(n) for n in range(4))}), fewest=3)
+    layers = [nn.Linear(2, 2), *(Numbered(n) for n in range(1, 5)), nn.Linear(2, 2)]
+    repeats = find_repeats(nn.ModuleDict({"layers": nn.ModuleList(layers)}), fewest=3)
     assert repeats.split("layers.3.linear") == ("layers.{}.linear", (3,))
-    assert repeats.split("layers.4.linear") == ("layers.4.linear", ())
+    assert repeats.split("layers.5.weight") == ("layers.{}.weight", (5,))  # in a shorter model it has another number
+    assert repeats.split("layers.0.weight") == ("layers.0.weight", ())
     assert repeats.split("other.layers.1") == ("other.layers.1", ())
     assert repeats.split("layers") == ("layers", ())
 

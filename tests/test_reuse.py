@@ -134,6 +134,18 @@ def test_a_choice_of_elements_is_assumed_as_often():
     assert blocks_of(recipe(lambda: Model(Routed(16) for _ in range(9)), density=0.5)) == REUSED
 
 
+def test_blocks_that_keep_what_they_made_for_the_next_step():
+    class Keeping(Block):
+        kept = None
+
+        def forward(self, x):
+            out = super().forward(x if self.kept is None else x + self.kept)
+            self.kept = out.detach().tanh()
+            return out
+
+    assert blocks_of(recipe(lambda: Model(Keeping(16) for _ in range(9)))) == REUSED
+
+
 def test_hugging_face_models():
     transformers = pytest.importorskip("transformers")
     shape = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_hidden_layers": 9}
@@ -165,6 +177,26 @@ def test_a_block_that_does_more_for_being_the_eighth():
     assert "a forward of all of them goes otherwise" in blocks_of(recipe(lambda: Model(Late(16, n) for n in range(9))))
 
 
+def test_a_block_with_a_hyperparameter_of_its_own():
+    def build():
+        blocks = [Block(16) for _ in range(9)]
+        blocks[4].norm.eps = 1e-3
+        return Model(blocks)
+
+    assert blocks_of(recipe(build)) == ""
+
+
+def test_a_block_that_keeps_its_result_for_being_the_eighth():
+    class Keeping(Block):
+        def forward(self, x):
+            out = super().forward(x)
+            self.kept = out.detach() if self.position == 7 else None
+            return out
+
+    found = blocks_of(recipe(lambda: Model(Keeping(16, n) for n in range(9))))
+    assert "a forward of all of them goes otherwise" in found
+
+
 def test_a_model_that_does_more_with_every_third_block():
     class Third(Model):
         def call(self, position, block, x):
@@ -173,37 +205,25 @@ def test_a_model_that_does_more_with_every_third_block():
     assert "9 blocks of blocks all run: entry" in blocks_of(recipe(lambda: Third(Block(16) for _ in range(9))))
 
 
-def test_blocks_that_keep_what_they_made():
-    class Keeping(Block):
-        kept = None
-
-        def forward(self, x):
-            out = super().forward(x if self.kept is None else x + self.kept)
-            self.kept = out.detach().tanh()
-            return out
-
-    assert "all run" in blocks_of(recipe(lambda: Model(Keeping(16) for _ in range(9))))
-
-
 def test_a_model_that_counts_its_blocks():
     class Counting(Model):
         def forward(self, tokens):
             assert len(self.blocks) == 9
             return super().forward(tokens)
 
-    assert "with 3 of them: AssertionError" in blocks_of(recipe(lambda: Counting(Block(16) for _ in range(9))))
+    assert "with a few of them: AssertionError" in blocks_of(recipe(lambda: Counting(Block(16) for _ in range(9))))
 
 
 def test_an_optimizer_that_treats_blocks_differently():
     def optimizer(parameters):
-        parameters = list(parameters)
-        return torch.optim.SGD([{"params": parameters[:20]}, {"params": parameters[20:], "momentum": 0.9}], lr=0.1)
+        first, rest = list(parameters)[:30], list(parameters)[30:]  # with 5 blocks there are 28
+        return torch.optim.SGD([{"params": first}, {"params": rest, "momentum": 0.9}], lr=0.1)
 
-    assert "in another group than its like" in blocks_of(recipe(optimizer=optimizer))
+    assert "a part of all of them is treated otherwise" in blocks_of(recipe(optimizer=optimizer))
 
 
 def test_an_optimizer_that_makes_its_state_at_once():
-    assert "making the optimizer allocates" in blocks_of(recipe(optimizer=torch.optim.Adagrad))
+    assert "the optimizer makes its state when it is made" in blocks_of(recipe(optimizer=torch.optim.Adagrad))
 
 
 def test_a_model_that_copies_what_it_loads():
@@ -213,6 +233,25 @@ def test_a_model_that_copies_what_it_loads():
             super()._load_from_state_dict(state, prefix, *rest)
 
     assert "loading a saved state allocates" in blocks_of(recipe(lambda: Model(Copying(16) for _ in range(9))))
+
+
+def test_parameters_that_share_memory():
+    class Sharing(Block):
+        def __init__(self, width):
+            super().__init__(width)
+            self.other = nn.Parameter(self.out.weight.data)
+
+    found = blocks_of(recipe(lambda: Model(Sharing(16) for _ in range(9))))
+    assert "tensors of the model share memory" in found
+
+
+def test_parameters_with_hooks():
+    def build():
+        model = Model(Block(16) for _ in range(9))
+        model.head.weight.register_hook(lambda gradient: gradient.tanh())
+        return model
+
+    assert "parameters have hooks" in blocks_of(recipe(build))
 
 
 def test_a_failed_proof_is_said_and_costs_nothing_but_time(monkeypatch):

@@ -77,6 +77,8 @@ class FakeOperators(TorchDispatchMode):
         if name in ("eq", "ne"):
             with_itself, with_infinity = args[1] is args[0], isinstance(args[1], float) and math.isinf(args[1])
             return (name == "eq") == with_itself if with_itself or with_infinity else None
+        if not len(self._truths):
+            return None
         known = [self._truths.get(arg) for arg in args if isinstance(arg, torch.Tensor)]
         if not known or None in known:
             return None

@@ -24,8 +24,7 @@ def call_seconds(*, clock: Callable[[], float]) -> dict[str, float]:
     """By phase. Python, autograd, modules and the optimizer's own code, less what calling from a rehearsal costs."""
     recipe = _tiny()
     with Tracing(recipe, script=True) as tracing:
-        traced = tracing.build()
-        tracing.run(traced)
+        traced = tracing.traced()
     timed = rehearse(traced.script, clock=clock)
     taken = _taken(recipe, clock)
     alone, calls = _by_phase(timed)

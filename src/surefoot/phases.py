@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
@@ -256,11 +257,11 @@ class Phases:
         from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
         self._shards_seen = True
-        plain = ShardingPropagator._propagate_tensor_meta_non_cached
+        plain, fakes = ShardingPropagator._propagate_tensor_meta_non_cached, FakeTensorMode()
 
         @functools.wraps(plain)
         def unseen(*args: Any) -> Any:
-            with _disable_current_modes():
+            with _disable_current_modes(), fakes:  # else it makes a mode each time, which takes longer than the rest
                 return plain(*args)
 
         ShardingPropagator._propagate_tensor_meta_non_cached = unseen

@@ -2,7 +2,7 @@
 
 Blocks are children of an `nn.ModuleList` or `nn.Sequential`. Two are alike if they have the same modules, parameters,
 buffers and attributes, but for attributes that hold the block's own position. A pattern of up to four kinds of blocks
-that comes again and again counts as one block. That blocks are alike is a guess about what they do; `trace.py`
+that comes again and again counts as one block. That blocks are alike is a guess about what they do; `proof.py`
 proves it before it relies on it.
 """
 
@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -52,42 +52,26 @@ class Repeats:
         return bool(self.runs)
 
     def split(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """`layers.3.mlp` as `layers.{}.mlp` and 3, if block 3 of `layers` is one of a run."""
-        found = self._split.get(name)
-        if found is None:
-            run, position, rest = self._find(name)
-            found = (name, ()) if run is None else (f"{run.prefix}{{}}{rest}", (position,))
-            self._split[name] = found
-        return found
+        """`layers.3.mlp` as `layers.{}.mlp` and 3, if block 3 of `layers` is one of a run, or comes after it."""
+        if name not in self._split:
+            self._split[name] = self._parted(name)
+        return self._split[name]
 
-    def likeness(self, name: str) -> tuple[str, int] | None:
-        """The same for all parameters that are alike; None outside of the runs."""
-        run, position, rest = self._find(name)
-        return None if run is None else (run.prefix + rest, (position - run.first) % run.kinds)
-
-    def _find(self, name: str) -> tuple[Repeat | None, int, str]:
+    def _parted(self, name: str) -> tuple[str, tuple[int, ...]]:
         for run in self.runs:
             block = re.match(r"(\d+)(?=\.|$)", name.removeprefix(run.prefix)) if name.startswith(run.prefix) else None
-            if block and run.holds(int(block[1])):
-                return run, int(block[1]), name[len(run.prefix) + block.end() :]
-        return None, 0, ""
-
-    def shorten(self, times: int) -> None:
-        """Leaves the first `times` blocks of each run in the model, and no others of it."""
-        for run in self.runs:
-            dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
-            kept = [child for position, child in enumerate(run.container.children()) if position not in dropped]
-            _set_children(run.container, {str(position): child for position, child in enumerate(kept)})
-
-    def within(self, model: nn.Module, times: int) -> Repeats:
-        """The same runs in a copy of the model that has so many blocks."""
-        return Repeats([replace(run, container=model.get_submodule(run.name), times=times) for run in self.runs])
+            if block and int(block[1]) >= run.first:
+                return f"{run.prefix}{{}}{name[len(run.prefix) + block.end() :]}", (int(block[1]),)
+        return name, ()
 
     @contextmanager
     def shortened(self, times: int) -> Iterator[None]:
         """The model with the first `times` blocks of each run and without the others of it."""
         whole = [dict(run.container._modules) for run in self.runs]
-        self.shorten(times)
+        for run in self.runs:
+            dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
+            kept = [child for position, child in enumerate(run.container.children()) if position not in dropped]
+            _set_children(run.container, {str(position): child for position, child in enumerate(kept)})
         try:
             yield
         finally:

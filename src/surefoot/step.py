@@ -44,6 +44,15 @@ class Outcome:
     updated: bool = True
 
 
+def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch.nn.Module:
+    """The recipe's model in training mode, before ranks share it: what is to be sharded stays in the host's memory."""
+    seed_all(recipe.seed)
+    with torch.device("cpu") if layout.shards else device, precision.parameters_in(recipe.precision):
+        model = recipe.model()
+    model.train()
+    return model
+
+
 class Step:
     """One optimizer update: every micro-batch forward and backward, then one update. `number` counts them.
 
@@ -57,13 +66,8 @@ class Step:
         self.micro_batches = recipe.micro_batches(self.layout.data_ranks)
         self.mesh = mesh.mesh_of(self.layout, self.device)
         self.number = 0
-        seed_all(recipe.seed)
-        host = torch.device("cpu")
-        with host if self.layout.shards else self.device, precision.parameters_in(recipe.precision):
-            self.model = recipe.model()  # what is to be sharded is moved to the device block by block
-        self.model.train()
-        if self.layout.tp > 1:
-            tensor_parallel.apply(self.model, recipe, self.mesh)
+        self.model = model_of(recipe, self.layout, self.device)
+        self.cutting = tensor_parallel.apply(self.model, recipe, self.mesh) if self.layout.tp > 1 else None
         self.compiled = world.compiles and recipe.compile != "off"
         sharded = fsdp.policy(recipe.precision) if self.layout.shards else None
         self.recomputation = recompute.apply(self.model, recipe, world, compiled=self.compiled, sharded=sharded)
@@ -89,7 +93,7 @@ class Step:
         spread = [
             *(ddp.explain(self.layout) if self.layout.replicates else ()),
             *(self.sharding.explain() if self.sharding else ()),
-            *(tensor_parallel.explain(self.model, self.layout) if self.layout.tp > 1 else ()),
+            *(self.cutting.explain(self.model) if self.cutting else ()),
         ]
         return (*mixed, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+import functools
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import torch
@@ -18,9 +20,9 @@ from surefoot.meters.script import Script
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.usage import Usage
-from surefoot.repeats import Repeats, find_repeats
-from surefoot.step import Step
+from surefoot.step import Step, model_of
 from surefoot.techniques.compile import units
+from surefoot.techniques.mesh import layout_of
 from surefoot.trees import map_tensors, plain, tensors_in
 from surefoot.world import FakeWorld
 
@@ -68,8 +70,8 @@ class Tracing:
     ) -> None:
         self.recipe, self.work = recipe, work
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
+        self.layout = layout_of(recipe, ranks=ranks)
         self.kernels = self.world.kernels
-        self.repeats = Repeats([])
         self.books = Books(kernels=self.kernels, work=work)
         self.script = Script(self.books.phases) if script else None
         if self.script is not None:
@@ -79,37 +81,48 @@ class Tracing:
 
     def __enter__(self) -> Self:
         self._entered.enter_context(kept())
+        self._entered.enter_context(_seldom_collected())
         self._entered.enter_context(self.world)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
 
-    def build(self, *, fewest: int | None = None) -> Trace:
-        """The model and the optimizer; and the runs of at least `fewest` alike blocks, looked for before sharding."""
-        book = self.books.memory.book
-        book.followers += self._followers.values()
-
-        def model() -> torch.nn.Module:
-            made = self.recipe.model()
-            if fewest is not None:
-                self.repeats = find_repeats(made, fewest=fewest)
-            return made
-
+    @functools.cached_property
+    def model(self) -> torch.nn.Module:
+        """The model before ranks share it, booked."""
+        self.books.memory.book.followers += self._followers.values()
         with self.books:
-            step = Step(dataclasses.replace(self.recipe, model=model), self.world)
-            init = self.books.close()
-            made = Trace(step, init, choices=step.choices())
-            if self._built_on_host(step):
-                made.host_bytes, made.init = init.peak.peak_bytes, self.books.close()
-                self._followers = {kind: _following(kind, book.live()) for kind in self._followers}
-                book.followers[:] = self._followers.values()
+            return model_of(self.recipe, self.layout, self.world.device)
+
+    def traced(self) -> Trace:
+        """The whole step, built and run."""
+        made = self.build()
+        self.run(made)
+        return made
+
+    def build(self) -> Trace:
+        """The model, shared among ranks, and the optimizer."""
+        model = self.model
+        with self.books:
+            step = Step(dataclasses.replace(self.recipe, model=lambda: model), self.world)
+            made = self.built(step, self.books.close)
             know(self.books, step)
         return made
 
+    def built(self, step: Step, close: Callable[[], Usage]) -> Trace:
+        """What building a step took, as the books say that are closed. What the host held is gone from the device."""
+        init, left = close(), close()
+        if not self._built_on_host(step):
+            return Trace(step, init, choices=step.choices())
+        book = self.books.memory.book
+        self._followers = {kind: _following(kind, book.live()) for kind in self._followers}
+        book.followers[:] = self._followers.values()
+        return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
+
     def run(self, made: Trace) -> None:
         """Two steps, the first of which makes the optimizer's state; an evaluation; and a resume."""
-        books, step, loaded = self.books, made.step, self.loaded(self.books, made.step)
+        books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
             step(next(loaded))
             step(next(loaded))
@@ -134,11 +147,11 @@ class Tracing:
         """What is to be sharded on GPUs is built in the host's memory: only the shards come to the device."""
         return self.world.gpu is not None and step.layout.shards
 
-    def loaded(self, books: Books, step: Step) -> Iterator[Iterator[Any]]:
+    def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
         """The micro-batches of one step after the other."""
-        batches = batches_of(self.recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
+        batches = batches_of(self.recipe, rank=self.layout.data_rank, ranks=self.layout.data_ranks)
         while True:
-            yield books.seen(self.world.take(batches) for _ in range(step.micro_batches))
+            yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches(self.layout.data_ranks)))
 
     def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
         """What the allocators had in use at most, and have reserved by now; they are told nothing more."""
@@ -166,6 +179,17 @@ def know(books: Books, step: Step) -> None:
     books.traffic.know(step.mesh)
     if step.recipe.compile != "off":
         books.work.regions = Regions(units(step.model, step.recipe))
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A trace makes very many objects and few cycles of them: Python's collector looks through them less often."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _following(kind: str, live: Iterable[Any] = ()) -> Follower:

@@ -12,11 +12,12 @@ from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from surefoot.errors import DataError, RecipeError, RunError, WorldError
+from surefoot.fake_mode import FakeMode
 from surefoot.fake_ranks import fake_ranks
 from surefoot.fakes import FakeOperators, is_small
 from surefoot.gpu.autocast import autocasting
@@ -166,13 +167,6 @@ class TinyWorld(World):
         return dataclasses.replace(recipe, micro_batch_size=size, global_batch_tokens=tokens)
 
 
-class OneFakeMode(FakeTensorMode):
-    """Copied layers stay in the world of the first: fake tensors refer to their mode, and `deepcopy` copies it too."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-
 class FakeWorld(World):
     """Tensors with a shape and no memory, and `ranks` simulated ranks of which this process is the first.
 
@@ -197,7 +191,7 @@ class FakeWorld(World):
             raise WorldError(f"a world has at least 1 rank, not {ranks}")
         self.ranks = ranks
         self.device = torch.device("cpu")
-        self._fake = OneFakeMode(allow_non_fake_inputs=True)
+        self._fake = FakeMode()
         self.gpu = gpu
         self.kernels = kernels or (Kernels() if gpu is None else GpuKernels(gpu, in_backward=_in_backward))
         self._operators = FakeOperators(self.assumptions, self.kernels, density)

@@ -78,13 +78,11 @@ def test_a_few_blocks_tell_the_work_of_all(compiled):
         ],
     )
     with Tracing(recipe, work=True) as tracing:
-        all_run = tracing.build()
-        tracing.run(all_run)
+        all_run = tracing.traced()
     with Tracing(recipe, work=True) as tracing:
-        few_run = tracing.build()
-        repeats = find_repeats(few_run.step.model, fewest=6)
+        repeats = find_repeats(tracing.model, fewest=6)
         assert repeats
-        run_few(tracing, repeats, few_run)
+        few_run = run_few(tracing, repeats)
     assert set(all_run.steady.work) == set(few_run.steady.work)
     assert (compiled == "off") == all(work.operator != "fused" for work in all_run.steady.work)
     assert {"forward", "backward", "update"} <= {work.phase for work in all_run.steady.work}

@@ -1,5 +1,6 @@
 """Every way leaves torch as it found it: hooks, modes, random generators, default dtype, train mode."""
 
+import gc
 import random
 
 import numpy as np
@@ -41,6 +42,7 @@ def state():
         "autocast": torch.is_autocast_enabled("cpu"),
         "processes": torch.distributed.is_initialized(),
         "threads": torch.get_num_threads(),
+        "collector": gc.get_threshold(),
         "lists": optimizers._foreach_supported_types.count(FakeTensor),
         "devices with lists": optimizers._get_foreach_kernels_supported_devices,
         "operators": [

@@ -12,6 +12,7 @@ unless every entry of it comes out.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ class Line:
     numbers: Numbers
     by_block: Numbers
     by_turn: Numbers = ()
+
+    @functools.cached_property
+    def grows(self) -> bool:
+        return any(self.by_block) or any(self.by_turn)
 
 
 def unrolled(journals: Sequence[Sequence[Entry]], more: int) -> list[Entry]:
@@ -170,7 +175,7 @@ def _grown(stretches: Sequence[tuple[bool, list[Line]]], more: int) -> Iterator[
     for inserted, lines in stretches:
         for turn in range(1 + more if inserted else 1):
             for line in lines:
-                yield line.key, _after(line, more, turn)
+                yield line.key, _after(line, more, turn) if line.grows else line.numbers
 
 
 def _after(line: Line, more: int, turn: int) -> Numbers:

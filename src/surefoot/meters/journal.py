@@ -7,6 +7,7 @@ since the one that is meant, and how much was computed beside a collective.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter, defaultdict
@@ -181,6 +182,7 @@ def _shape(tensor: str) -> tuple[str, Numbers]:
     return f"{dtype}[{', '.join('{}' for _ in found)}]", found
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def filled(pattern: str, numbers: Numbers) -> str:
     """A pattern with its numbers in place."""
     for number in numbers:

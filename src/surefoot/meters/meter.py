@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -43,8 +44,8 @@ class Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is ASKS_DEVICE:
-            return func(*args)  # half of all calls on fake tensors, and no work
-        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return args[0].device  # half of all calls on fake tensors, and no work
+        if any(map(_is_wrapper, types)):
             self.shards_seen()
             return NotImplemented  # DTensor and its like: their inner operators come by again
         kwargs = kwargs or {}
@@ -53,6 +54,11 @@ class Operators(TorchDispatchMode):
             for meter in self.meters:
                 meter.operator(func, args, kwargs, out)
         return out
+
+
+@functools.cache
+def _is_wrapper(kind: type) -> bool:
+    return hasattr(kind, "__tensor_flatten__")
 
 
 @contextmanager

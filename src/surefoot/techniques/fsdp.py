@@ -55,7 +55,7 @@ class Sharding:
 
 def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
     """Shards the blocks of a model, then what is left of it, over the data dimensions of a mesh."""
-    names, reason = _chosen(model, recipe)
+    names, reason = chosen(model, recipe)
     over = mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"]
     reshard = recipe.reshard_after_forward
     for name in names:
@@ -98,7 +98,7 @@ def syncing(model: FSDPModule, wanted: bool) -> Iterator[None]:
         model.set_requires_gradient_sync(True)
 
 
-def _chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
+def chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
     """The names of the modules that are sharded on their own, and the reason for the choice."""
     if recipe.shard_blocks is None:
         found = tuple(name for name, _ in blocks_of(model))

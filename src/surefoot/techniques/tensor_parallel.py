@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -11,23 +12,31 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from surefoot.errors import RecipeError
 from surefoot.recipe import Recipe
-from surefoot.techniques.mesh import Layout
 
 
-def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> None:
+@dataclass(frozen=True)
+class Cutting:
+    """Over how many ranks layers are cut, and the names of their parameters."""
+
+    ranks: int
+    names: frozenset[str]
+
+    def explain(self, model: nn.Module) -> list[str]:
+        """One sentence: how much of the model is cut."""
+        sizes = {name: each.numel() for name, each in model.named_parameters()}
+        share = sum(size for name, size in sizes.items() if name in self.names) / sum(sizes.values())
+        return [f"tp={self.ranks}: {share:.1%} of all parameters are in layers that the recipe's tensor_plan cuts"]
+
+
+def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> Cutting:
     """Cuts the layers that the plan names. Weights that were tied stay tied."""
     assert recipe.tensor_plan is not None
     tied = _tied(model)
     parallelize_module(model, mesh["tp"], dict(recipe.tensor_plan(model)))
     for names in tied:
         _tie(model, names)
-
-
-def explain(model: nn.Module, layout: Layout) -> list[str]:
-    """One sentence: how much of the model is cut."""
-    cut = sum(each.numel() for each in model.parameters() if isinstance(each, DTensor) and _is_cut(each))
-    share = cut / sum(each.numel() for each in model.parameters())
-    return [f"tp={layout.tp}: {share:.1%} of all parameters are in layers that the recipe's tensor_plan cuts"]
+    cut = (name for name, each in model.named_parameters() if isinstance(each, DTensor) and _is_cut(each))
+    return Cutting(mesh["tp"].size(), frozenset(cut))
 
 
 def _is_cut(parameter: DTensor) -> bool:

@@ -23,6 +23,7 @@ from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
 from surefoot.records.units import bytes_text
 from surefoot.rehearse import rehearse
+from surefoot.repeats import Repeats, find_repeats
 from surefoot.reuse import FEWEST, run_few
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.trace import Trace, Tracing
@@ -99,20 +100,15 @@ def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:
     """From a few blocks where the model has many that are alike and this can be proved to be enough, else in full."""
     blocks = ""
     with tracing_anew() as tracing:
-        made = tracing.build(fewest=FEWEST if reuse else None)
-        repeats = tracing.repeats
+        repeats = find_repeats(tracing.model, fewest=FEWEST) if reuse else Repeats([])
         if not repeats:
-            tracing.run(made)
-            return made
+            return tracing.traced()
         try:
-            run_few(tracing, repeats, made)
-            return made
+            return run_few(tracing, repeats)
         except Irregular as why:
             blocks = f"{repeats} all run: {why}"
     with tracing_anew() as tracing:
-        made = tracing.build()
-        tracing.run(made)
-        return dataclasses.replace(made, blocks=blocks)
+        return dataclasses.replace(tracing.traced(), blocks=blocks)
 
 
 def _can_be_timed(sheet: Datasheet) -> bool:

@@ -1,0 +1,124 @@
+"""Fake mode: torch's fake tensors, at a third of their cost where an operator was seen before with such operands.
+
+torch remembers what an operator returned for operands of the same layout, too. What it takes to ask, and to make the
+result, is most of the time of a plan: here the same is asked and made in fewer steps. Whatever is unusual (sparse,
+quantised, conjugated, subclasses, operands that are not fake) is left to torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch._subclasses.fake_tensor import (
+    _DISPATCH_HANDLE_DIRECTLY,
+    _DISPATCH_META_HANDLERS,
+    FakeTensor,
+    FakeTensorMode,
+    _DispatchCacheKey,
+)
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+aten = torch.ops.aten
+
+_VALUES = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class FakeMode(FakeTensorMode):
+    """Copied layers stay in the mode of the first: fake tensors refer to it, and `deepcopy` would copy it too."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self._attributes: dict[torch.device, dict[str, Any]] = {}
+        """What torch gives every fake tensor of a device."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the mode on top of it, `FakeOperators`, keeps the compiler away already
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """torch remembers no unsafe views, half of what a linear layer does: here they are views, which they are."""
+        if func in _DISPATCH_META_HANDLERS or func in _DISPATCH_HANDLE_DIRECTLY:
+            return self.dispatch(func, types, args, kwargs or {})
+        safe = aten.view.default if func is aten._unsafe_view.default else func
+        return self._cached_dispatch_impl(safe, types, args, kwargs or {})
+
+    def _cache_key(self, state: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        """By what operators are remembered: torch's own key, put together faster."""
+        try:
+            operands = self._operands((args, kwargs))
+        except _Unusual:
+            return super()._cache_key(state, func, args, kwargs)
+        settings = torch.get_default_dtype(), torch._C._get_default_device(), torch.is_inference_mode_enabled()
+        return _DispatchCacheKey((FakeMode, func, *settings, get_proxy_mode() is not None, operands))
+
+    def _operands(self, items: Any) -> tuple[Any, ...]:
+        """Something that is the same for operands of the same layout."""
+        found: list[Any] = []
+        for item in items:
+            kind = type(item)
+            if kind is FakeTensor:
+                found.append(self._layout(item))
+            elif kind in _VALUES:
+                found += (kind, item)  # 1 and 1.0 are equal, and their results are not
+            elif kind is list or kind is tuple:
+                found += (kind, self._operands(item))
+            elif kind is dict:
+                found += (kind, tuple(item), self._operands(item.values()))
+            else:
+                raise _Unusual
+        return tuple(found)
+
+    def _layout(self, tensor: FakeTensor) -> tuple[Any, ...]:
+        if (
+            tensor.fake_mode is not self
+            or tensor.constant is not None
+            or tensor.layout is not torch.strided
+            or tensor.is_conj()
+            or tensor.is_neg()
+            or tensor.is_quantized
+        ):
+            raise _Unusual
+        return (
+            tensor.dtype,
+            tensor.shape,
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.untyped_storage().nbytes(),
+            tensor.requires_grad,
+            tensor.is_inference(),
+            tensor.fake_device,
+        )
+
+    def _get_output_tensor_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
+        """A new tensor of a remembered layout; of a view, on the storage of its operand."""
+        layout = entry.metadata
+        if layout is None or entry.inplace_idx is not None or layout.is_conj or layout.is_neg:
+            return super()._get_output_tensor_from_cache_entry(state, entry, key, func, args)
+        made = torch.empty_strided(
+            layout.shape, layout.stride, dtype=layout.dtype, device="meta", requires_grad=layout.requires_grad
+        )
+        if func.is_view:
+            storage = args[entry.view_idx].untyped_storage()
+            made.set_(storage, layout.storage_offset, layout.shape, layout.stride)
+        return self._fake(made, layout.device)
+
+    def _fake(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
+        """As torch's own constructor makes it; the first one of a device tells what all have."""
+        if device not in self._attributes or not self._allow_unsafe_data_ptr_access:
+            first = FakeTensor(self, tensor, device)
+            self._attributes[device] = dict(vars(first))
+            return first
+        fake = torch.Tensor._make_subclass(
+            FakeTensor, tensor, tensor.requires_grad, dispatch_device=True, device_for_backend_keys=device
+        )
+        torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
+        vars(fake).update(self._attributes[device])
+        return fake
+
+
+class _Unusual(Exception):
+    """Left to torch."""

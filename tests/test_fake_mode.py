@@ -1,0 +1,123 @@
+"""Fake mode: what an operator returns is what torch's own fake mode returns, the first time and every other time."""
+
+import pytest
+import torch
+import torch._subclasses.fake_tensor as fake
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from surefoot.fake_mode import FakeMode
+
+aten = torch.ops.aten
+
+
+def matrix(**settings) -> torch.Tensor:
+    return torch.empty(4, 6, **settings)
+
+
+SIZE = (3, 3, 3, 3)
+CALLS = {
+    "product": lambda: matrix() @ torch.empty(6, 3),
+    "linear of three dimensions": lambda: torch.nn.functional.linear(torch.empty(2, 4, 6), torch.empty(5, 6)),
+    "unsafe view": lambda: aten._unsafe_view.default(matrix(), [24]),
+    "whole number": lambda: matrix(dtype=torch.int64) * 2,
+    "true": lambda: matrix(dtype=torch.int64) * True,
+    "fraction": lambda: matrix(dtype=torch.int64) * 2.0,
+    "other dtype": lambda: matrix().to(torch.bfloat16),
+    "transposed": lambda: matrix().t() + 1,
+    "part": lambda: matrix()[1:3, ::2],
+    "part of a part": lambda: matrix()[1:][1:] + 0,
+    "channels last": lambda: torch.empty(2, 3, 4, 5).contiguous(memory_format=torch.channels_last) * 2,
+    "two results": lambda: torch.sort(matrix()),
+    "several views": lambda: matrix().chunk(3, dim=1),
+    "list": lambda: torch.cat([matrix(), matrix()]),
+    "lists": lambda: torch._foreach_add([matrix(), matrix()], 1),
+    "in place": lambda: matrix().add_(1),
+    "for gradients": lambda: matrix(requires_grad=True).exp(),
+    "conjugated": lambda: matrix(dtype=torch.complex64).conj() * 2,
+    "sparse": lambda: torch.sparse_coo_tensor(
+        matrix(dtype=torch.int64), torch.empty(6), check_invariants=False, size=SIZE
+    ),
+}
+
+
+def described(tree) -> list:
+    """All that tells a result from another."""
+    parts = tree if isinstance(tree, list | tuple) else [tree]
+    return [
+        (
+            type(each),
+            each.dtype,
+            each.shape,
+            each.layout,
+            each.device,
+            each.requires_grad,
+            each.is_conj(),
+            (each.stride(), each.storage_offset(), each.untyped_storage().nbytes())
+            if each.layout is torch.strided
+            else (),
+            torch._C._dispatch_keys(each),
+            {name: value for name, value in vars(each).items() if name != "fake_mode"},
+        )
+        for each in parts
+    ]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_those_of_torch(name: str):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        expected = described(CALLS[name]())
+    with FakeMode():
+        assert [described(CALLS[name]()) for _ in range(3)] == [expected] * 3
+
+
+def test_views_share_the_storage_of_their_operand_when_they_are_remembered_too():
+    with FakeMode():
+        for _ in range(3):
+            whole = matrix()
+            for view in (whole.t(), whole[2:], aten._unsafe_view.default(whole, [24]), *whole.chunk(2)):
+                assert view.untyped_storage()._cdata == whole.untyped_storage()._cdata
+
+
+def test_operands_that_differ_are_not_taken_for_alike():
+    with FakeMode():
+        assert [(matrix(dtype=torch.int64) * by).dtype for by in (1, 1.0, True)] == [
+            torch.int64,
+            torch.float32,
+            torch.int64,
+        ]
+        assert [torch.empty(*shape).sum(0).shape for shape in ((2, 3), (3, 2))] == [(3,), (2,)]
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert torch.full((2,), 1.0).dtype is torch.float64
+        finally:
+            torch.set_default_dtype(before)
+        assert torch.full((2,), 1.0).dtype is torch.float32
+
+
+def test_it_is_remembered():
+    with FakeMode():
+        for _ in range(2):
+            hits = FakeTensorMode.cache_hits
+            matrix().exp()
+        assert FakeTensorMode.cache_hits == hits + 2, "torch no longer asks FakeMode._cache_key: see fake_mode.py"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (fake, "_DISPATCH_HANDLE_DIRECTLY"),
+        (fake, "_DISPATCH_META_HANDLERS"),
+        (fake, "_DispatchCacheKey"),
+        (FakeTensorMode, "_cached_dispatch_impl"),
+        (FakeTensorMode, "_cache_key"),
+        (FakeTensorMode, "_get_output_tensor_from_cache_entry"),
+        (FakeTensorMode, "_should_skip_dynamo"),
+        (FakeTensor, "fake_device"),
+        (torch.Tensor, "_make_subclass"),
+        (torch._C, "_set_warn_deprecated_on_mutable_data_ptr"),
+        (torch._C, "_get_default_device"),
+    ],
+)
+def test_torch_still_has_what_the_fake_mode_reaches_for(owner, name: str):
+    assert hasattr(owner, name), f"torch {torch.__version__} has no {owner.__name__}.{name}: see fake_mode.py"
