@@ -189,13 +189,25 @@ def test_weights_with_their_score_are_the_best_and_not_for_resuming(beside, expe
     assert named(plain(model, optimizer=optimizer, after=save)) == expected
 
 
-@pytest.mark.parametrize("form", ["as a number", "as a tensor", "logged"])
-def test_a_term_that_is_added_as_a_number_is_found_in_the_sum(form):
-    def loss(logits, y):
-        term = F.kl_div(logits.log_softmax(-1), TEACHER, reduction="batchmean")
-        return (
-            F.cross_entropy(logits, y) + {"as a number": 4 * term.item(), "as a tensor": 4 * term, "logged": 0.0}[form]
-        )
+def penalty(logits):
+    return 4 * F.kl_div(logits.log_softmax(-1), TEACHER, reduction="batchmean")
 
-    expected = ["loss-term-without-gradient"] if form == "as a number" else []
-    assert named(plain(mlp(), steps=6, loss=loss)) == expected
+
+TERMS = {
+    "a number": (lambda logits: penalty(logits).item(), True),
+    "detached before": (lambda logits: penalty(logits.detach()), True),
+    "detached behind": (lambda logits: torch.stack([penalty(logits)]).detach().sum(), True),
+    "without gradients": (torch.no_grad()(penalty), True),
+    "of hard choices": (lambda logits: ((logits > logits.mean()) * TEACHER).mean(), True),
+    "a tensor": (penalty, False),
+    "a constant": (lambda logits: float(penalty(logits).item() > 0), False),
+    "of the targets": (lambda logits: torch.rand(8).mean(), False),
+    "in the place of the value": (lambda logits: penalty(logits) - penalty(logits).detach(), False),
+}
+
+
+@pytest.mark.parametrize("form", TERMS)
+def test_a_term_of_the_loss_that_has_no_gradient_is_found_in_any_form(form):
+    term, lost = TERMS[form]
+    found = named(plain(mlp(), steps=6, loss=lambda logits, y: F.cross_entropy(logits, y) + term(logits)))
+    assert found == (["loss-term-without-gradient"] if lost else [])

@@ -209,6 +209,14 @@ class Loss:
 
 
 @dataclass(slots=True)
+class Term:
+    """A number that was made from parameters and added, without a gradient, to what was back-propagated."""
+
+    where: str
+    value: float
+
+
+@dataclass(slots=True)
 class Discard:
     """Backwards of one line whose gradients were cleared before any update used them, and those that were used."""
 
@@ -476,6 +484,7 @@ class Evidence:
     updates: tuple[Update, ...] = ()
     optimizers: tuple[Optimizing, ...] = ()
     losses: tuple[Loss, ...] = ()
+    terms: tuple[Term, ...] = ()
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()
     schedules: tuple[Schedule, ...] = ()

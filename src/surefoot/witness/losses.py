@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.evidence import Coarse, Loss, Threshold
 from surefoot.phases import aside, caller, site
@@ -46,10 +45,6 @@ class Losses(Part):
         """The first targets, with what is ignored in them."""
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
-
-    def __enter__(self) -> Losses:
-        self._entered.enter_context(_Functions(self))
-        return self
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -214,22 +209,6 @@ class Losses(Part):
     def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
         where = caller() or self.scene.phases.module() or "the model"
         self.coarse.setdefault((kind, where), Coarse(kind, where, str(dtype).removeprefix("torch."), value))
-
-
-class _Functions(TorchFunctionMode):
-    """Tells of every function of torch's that is called on tensors, or makes them."""
-
-    def __init__(self, listener: Losses) -> None:
-        super().__init__()
-        self.listener = listener
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        if self.listener.scene.phases.is_deaf:
-            return out
-        self.listener.called(func, args, kwargs, out)
-        return out
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:

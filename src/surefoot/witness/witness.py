@@ -18,6 +18,7 @@ from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import sequences_of
 from surefoot.witness.calls import Calls
 from surefoot.witness.files import Files
+from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.graph import walk
 from surefoot.witness.layouts import Layouts
@@ -27,6 +28,7 @@ from surefoot.witness.ranks import Between
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
+from surefoot.witness.terms import Terms
 
 
 class Witness(Listener):
@@ -40,6 +42,7 @@ class Witness(Listener):
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
         self.losses = Losses(self.scene)
+        self.terms = Terms(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
@@ -47,7 +50,7 @@ class Witness(Listener):
         self.layouts = Layouts(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.loaders,
+            self.calls, self.gradients, self.losses, self.terms, self.loaders,
             self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
@@ -56,6 +59,7 @@ class Witness(Listener):
     def __enter__(self) -> Self:
         for part in self.parts:
             self._entered.enter_context(part)
+        self._entered.enter_context(Functions(self.scene, self.losses, self.terms))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,6 +146,7 @@ class Witness(Listener):
             updates=tuple(self.gradients.updates),
             optimizers=tuple(self.gradients.optimizers()),
             losses=tuple(self.losses.losses),
+            terms=tuple(self.terms.terms),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.gradients.clips),
             schedules=tuple(self.schedules.schedules()),
