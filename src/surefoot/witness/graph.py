@@ -70,8 +70,8 @@ def through_views(node: Any) -> Any:
 def unscaled(root: Any) -> Any:
     """What a loss was before it was multiplied by a number, as a scaler does, or divided by one."""
     while operation(root) in ("Mul", "Div"):
-        of, by = (node for node, _ in root.next_functions)
-        if by is not None or of is None or hasattr(of, "variable"):
+        of, *by = (node for node, _ in root.next_functions)
+        if any(by) or of is None or hasattr(of, "variable"):
             break
         root = of
     return root
@@ -79,8 +79,7 @@ def unscaled(root: Any) -> Any:
 
 def _ascends(root: Any) -> bool:
     """Is this the negative of a mean or sum of squares or absolute values, also divided by a count?"""
-    if operation(root) == "Div":
-        root = made_by(root)
+    root = unscaled(root)
     if operation(root) != "Neg":
         return False
     above = made_by(root)
