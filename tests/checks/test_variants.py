@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import surefoot
@@ -211,3 +212,108 @@ def test_a_term_of_the_loss_that_has_no_gradient_is_found_in_any_form(form):
     term, lost = TERMS[form]
     found = named(plain(mlp(), steps=6, loss=lambda logits, y: F.cross_entropy(logits, y) + term(logits)))
     assert found == (["loss-term-without-gradient"] if lost else [])
+
+
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_recomputation_is_compared_with_the_forward_that_is_back_propagated(evaluated):
+    body, head = mlp(nn.Dropout(0.5), classes=4), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+    model = Module(
+        lambda self, x: self.head(checkpoint(self.body, x, use_reentrant=False).relu()), body=body, head=head
+    )
+    with surefoot.watch(model, optimizer) as seen:
+        for step in range(4):
+            if evaluated:
+                model.eval()
+                with torch.no_grad():
+                    model(X + step)
+                model.train()
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+    assert named(seen.findings) == []
+
+
+def attended(dim):
+    """Attention written by hand, with a softmax over one of (samples, heads, queries, keys)."""
+
+    def forward(self, x):
+        query, key, value = self.mix(x).view(8, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        weights = F.dropout((query @ key.mT / 2).softmax(dim), 0.1, self.training)
+        return self.end((weights @ value).transpose(1, 2).flatten(2).mean(1))
+
+    model = Module(forward, mix=lambda: nn.Linear(4, 24), end=lambda: nn.Linear(8, 2))
+    return named(plain(model, x=numbers(8, 5, 4)))
+
+
+@pytest.mark.parametrize(("dim", "wrong"), [(-1, False), (1, True), (-2, True), (0, True)])
+def test_a_softmax_of_attention_over_heads_queries_or_samples(dim, wrong):
+    assert attended(dim) == (["softmax-over-wrong-dimension"] if wrong else [])
+
+
+def test_assignments_to_clusters_are_shared_out_over_clusters_and_added_up_over_members():
+    def forward(self, x):
+        shares = (self.a(x) @ self.b(x).mT @ self.c(x)).softmax(-1)
+        return self.end((shares.mT @ x).flatten(1))
+
+    layers = {name: lambda: nn.Linear(4, 4) for name in "abc"}
+    model = Module(forward, **layers, end=lambda: nn.Linear(16, 2))
+    assert named(plain(model, x=numbers(8, 4, 4))) == []
+
+
+@pytest.mark.parametrize("loss", ["kl_div", "cross_entropy"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_targets_of_a_softmax_over_the_samples(loss, dim):
+    target = numbers(8, 2, seed=3).softmax(dim)
+    losses = {"kl_div": lambda h, y: F.kl_div(h.log_softmax(1), y, reduction="batchmean"),
+              "cross_entropy": F.cross_entropy}  # fmt: skip
+    expected = ["softmax-over-wrong-dimension"] if dim == 0 else []
+    assert named(plain(mlp(), y=target, loss=losses[loss])) == expected
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_padding_is_seen_in_outputs_of_whole_samples_too(masked):
+    def forward(self, tokens, attention_mask):
+        hidden = self.layer(self.embed(tokens), src_key_padding_mask=attention_mask == 0 if masked else None)
+        real = attention_mask[:, :, None].float()
+        return self.end((hidden * real).sum(1) / real.sum(1))
+
+    layer = lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)  # noqa: E731
+    model = Module(forward, embed=lambda: nn.Embedding(32, 8), layer=layer, end=lambda: nn.Linear(8, 2))
+    optimizer, lengths = sgd(model), torch.tensor([4, 6, 9, 12])
+    mask = (torch.arange(12) < lengths[:, None]).long()
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(TEXT[:, :12], attention_mask=mask), Y[:4]).backward()
+            optimizer.step()
+    assert named(seen.findings) == ([] if masked else ["padding-in-attention"])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_lengths_tell_which_dimension_holds_the_samples(first):
+    def forward(self, tokens, lengths):
+        return self.end(self.lstm(self.embed(tokens))[0])
+
+    model = Module(forward, embed=lambda: nn.Embedding(32, 4), lstm=lambda: nn.LSTM(4, 8, batch_first=first),
+                   end=lambda: nn.Linear(8, 3))  # fmt: skip
+    optimizer, tags = sgd(model), whole(3, 4, 12)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            scores = model(TEXT[:, :12], torch.tensor([12, 11, 10, 9]))
+            F.cross_entropy(scores.flatten(0, 1), tags.flatten()).backward()
+            optimizer.step()
+    assert named(seen.findings) == ([] if first else ["samples-mixed-in-batch"])
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_columns_of_few_numbers_are_exchanged_and_not_redrawn(ignored):
+    columns = torch.stack([whole(2, 8), whole(50, 8, seed=1)], 1)
+
+    def forward(self, x):
+        h = torch.cat([self.a(x[:, 0]), self.b(x[:, 1])], 1)
+        return self.end(torch.zeros_like(h) if ignored else h)
+
+    model = Module(forward, a=lambda: nn.Embedding(2, 4), b=lambda: nn.Embedding(50, 4), end=lambda: nn.Linear(8, 2))
+    assert named(plain(model, x=columns)) == (["input-ignored"] if ignored else [])

@@ -203,6 +203,8 @@ class Loss:
     broadcast: tuple[int, ...] = ()
     """The shape that input and target were spread to, if it is larger than both."""
     layout_fault: str = ""
+    turned_target: bool = False
+    """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
     site: int = 0
     class_numbers: int = 0
     """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
@@ -402,6 +404,16 @@ class Layout:
 
 
 @dataclass(slots=True)
+class Crossing:
+    """Dimensions that are taken for others."""
+
+    kind: str
+    """view or product"""
+    where: str
+    seen: str
+
+
+@dataclass(slots=True)
 class Coarse:
     """Numbers kept in a dtype that cannot hold them."""
 
@@ -494,6 +506,7 @@ class Evidence:
     sequences: tuple[Sequence, ...] = ()
     probes: tuple[Probe, ...] = ()
     layouts: tuple[Layout, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
     coarse: tuple[Coarse, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     scaling: Scaling | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
@@ -102,10 +103,11 @@ class Losses(Part):
             return
         with aside():
             values = given.detach().float()
-            if loss.classes > 1 and bool(torch.isfinite(values).all()):
+            if loss.classes > 1 and bool((values < math.inf).all()):
                 loss.probabilities = _sums_to_one(values, dim)
                 loss.log_probabilities = bool((values.logsumexp(dim).abs() < 1e-2).all())
             if target.is_floating_point():
+                loss.turned_target = _turned(target, dim)
                 loss.targets = loss.valid = target.shape[0]
                 return
             ignored = kwargs.get("ignore_index", -100)
@@ -126,11 +128,12 @@ class Losses(Part):
         with aside():
             values = given.detach().float()
             if loss.function == "kl_div":
-                loss.log_probabilities = bool(values.max() <= 1e-3) and any(
-                    bool((values.logsumexp(dim).abs() < 5e-2).all()) for dim in range(values.dim())
-                )
+                summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
+                loss.log_probabilities = bool(values.max() <= 1e-3) and bool(summed)
+                loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
             elif loss.function == "ctc_loss":
-                loss.layout_fault = _ctc_fault(values, args, kwargs)
+                loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
+                loss.layout_fault = _ctc_fault(loss, values, args, kwargs)
             else:
                 if target.numel() and bool((target == target.flatten()[0]).all()):
                     loss.constant, loss.distinct = float(target.flatten()[0]), 1
@@ -236,8 +239,14 @@ def _class_numbers(target: torch.Tensor) -> int:
     return int(target.max()) + 1 if whole else 0
 
 
-def _ctc_fault(values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if bool((values.logsumexp(-1).abs() > 1e-2).any()):
+def _turned(target: torch.Tensor, dim: int) -> bool:
+    """Do probabilities sum to 1 over another dimension, and not over this one?"""
+    others = [other for other in range(target.dim()) if other != dim]
+    return not _sums_to_one(target, dim) and any(_sums_to_one(target, other) for other in others)
+
+
+def _ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if not loss.log_probabilities:
         return "its input does not hold log-probabilities"
     lengths = _argument(args, kwargs, 2, "input_lengths")
     longest = int(torch.as_tensor(lengths).max())

@@ -28,6 +28,7 @@ from surefoot.witness.ranks import Between
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
+from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
 
 
@@ -42,7 +43,7 @@ class Witness(Listener):
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
         self.losses = Losses(self.scene)
-        self.terms = Terms(self.scene)
+        self.terms, self.shapes = Terms(self.scene), Shapes(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
@@ -50,7 +51,7 @@ class Witness(Listener):
         self.layouts = Layouts(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.terms, self.loaders,
+            self.calls, self.gradients, self.losses, self.terms, self.shapes, self.loaders,
             self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
@@ -59,7 +60,7 @@ class Witness(Listener):
     def __enter__(self) -> Self:
         for part in self.parts:
             self._entered.enter_context(part)
-        self._entered.enter_context(Functions(self.scene, self.losses, self.terms))
+        self._entered.enter_context(Functions(self.scene, self.losses, self.terms, self.shapes))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -153,6 +154,7 @@ class Witness(Listener):
             loaders=tuple(self.loaders.loaders()),
             inputs=tuple(self.calls.inputs),
             layouts=tuple(self.layouts.layouts()),
+            crossings=tuple(self.shapes.crossings.values()),
             coarse=tuple(self.losses.coarse.values()),
             thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),

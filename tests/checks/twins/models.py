@@ -111,6 +111,17 @@ def _(buggy):
     return plain(model, x=numbers(8, 5, 4))
 
 
+@twin("view-in-place-of-transpose")
+def _(buggy):
+    def forward(self, x):
+        maps = self.maps(x)
+        tokens = maps.view(len(x), 9, 6) if buggy else maps.flatten(2).transpose(1, 2)
+        return self.end(self.mix(tokens).relu().mean(1))
+
+    layers = {"maps": lambda: nn.Conv2d(3, 6, 3), "mix": lambda: nn.Linear(6, 6), "end": lambda: nn.Linear(6, 2)}
+    return plain(Module(forward, **layers), x=numbers(8, 3, 5, 5))
+
+
 @twin("input-ignored")
 def _(buggy):
     return plain(Module(lambda self, x: self.body(torch.zeros_like(x) if buggy else x), body=mlp))
