@@ -317,3 +317,138 @@ def test_columns_of_few_numbers_are_exchanged_and_not_redrawn(ignored):
 
     model = Module(forward, a=lambda: nn.Embedding(2, 4), b=lambda: nn.Embedding(50, 4), end=lambda: nn.Linear(8, 2))
     assert named(plain(model, x=columns)) == (["input-ignored"] if ignored else [])
+
+
+class Changed(torch.autograd.Function):
+    """Gives what a function of its own makes of a number, and passes the gradient on as it likes."""
+
+    forms = {"reversed": (lambda x: x.clone(), -1.0), "rounded": (torch.round, 1.0), "doubled": (lambda x: 2 * x, 1.0)}
+    form = ""
+
+    @staticmethod
+    def forward(ctx, x):
+        return Changed.forms[Changed.form][0](x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * Changed.forms[Changed.form][1]
+
+
+@pytest.mark.parametrize(("form", "wrong"), [("reversed", False), ("rounded", False), ("doubled", True)])
+def test_a_backward_that_stands_in_for_a_derivative_is_fine(form, wrong):
+    Changed.form = form
+    model = Module(lambda self, x: self.end(Changed.apply(self.body(x)).relu()),
+                   body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))  # fmt: skip
+    assert named(plain(model)) == (["wrong-custom-backward"] if wrong else [])
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_penalty_on_weights_teaches_them_nothing(cut):
+    def forward(self, x):
+        h = self.body(x).relu()
+        return self.end(h.detach() if cut else h)
+
+    model = Module(forward, body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))
+
+    def loss(logits, y):
+        return F.cross_entropy(logits, y) + 0.01 * sum(p.pow(2).sum() for p in model.parameters())
+
+    assert named(plain(model, loss=loss)) == (["detached-layers"] if cut else [])
+
+
+def test_a_model_that_was_frozen_after_its_training_was_cut_all_the_same():
+    body, head = nn.Linear(4, 8), nn.Linear(8, 2)
+    model = Module(lambda self, x: self.head(self.body(x).relu().detach()), body=body, head=head)
+    assert named(plain(model, after=lambda step: model.requires_grad_(step < 3))) == ["detached-layers"]
+
+
+@pytest.mark.parametrize("when", ["before the backward", "behind it", "never"])
+def test_a_tensor_of_the_graph_that_is_written_through_its_data(when):
+    model, head = mlp(classes=4), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    with surefoot.watch() as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            h = model(X).relu()
+            if when == "before the backward":
+                h.data.mul_(2)
+            F.cross_entropy(head(h), Y).backward()
+            if when == "behind it":
+                h.data.mul_(2)
+            optimizer.step()
+    assert named(seen.findings) == (["overwritten-saved-tensor"] if when == "before the backward" else [])
+
+
+@pytest.mark.parametrize(("sign", "other", "expected"), [
+    (-1, 1, ["negated-loss"]), (1, 1, []), (1, -1, []),
+])  # fmt: skip
+def test_labels_that_are_unlearned_beside_another_loss(sign, other, expected):
+    def loss(logits, y):
+        return sign * F.cross_entropy(logits, y) + other * F.kl_div(logits.log_softmax(-1), TEACHER, reduction="sum")
+
+    assert named(plain(mlp(), steps=6, loss=loss)) == expected
+
+
+def test_a_first_stage_that_climbs_is_seen_before_a_second_that_does_not():
+    model = mlp()
+    with surefoot.watch(model) as seen:
+        for sign in (-1, 1):
+            optimizer = sgd(model)
+            for _ in range(4):
+                optimizer.zero_grad()
+                (sign * F.cross_entropy(model(X), Y)).backward()
+                optimizer.step()
+    assert named(seen.findings) == ["negated-loss"]
+
+
+@pytest.mark.parametrize("squeeze", [F.gelu, torch.tanh, torch.clone])
+def test_logits_of_yes_or_no_that_are_squeezed(squeeze):
+    found = plain(mlp(classes=1), y=Y.float(),
+                  loss=lambda h, y: F.binary_cross_entropy_with_logits(squeeze(h).squeeze(1), y))  # fmt: skip
+    assert named(found) == ([] if squeeze is torch.clone else ["activation-before-cross-entropy"])
+
+
+@pytest.mark.parametrize("between", [nn.Dropout(0.1), nn.Flatten(), nn.Identity(), nn.GELU()])
+def test_linear_layers_with_nothing_that_bends_between_them(between):
+    expected = [] if isinstance(between, nn.GELU) else ["linear-layers-in-a-row"]
+    assert named(plain(nn.Sequential(nn.Linear(4, 8), between, nn.Linear(8, 2)))) == expected
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, []), (300.0, ["far-off-initial-loss"])])
+def test_first_weights_that_are_far_too_large_for_a_regression(scale, expected):
+    model = mlp(classes=1)
+    with torch.no_grad():
+        model[-1].weight.mul_(scale)
+    optimizer = sgd(model, lr=1e-6)
+    assert named(plain(model, y=Y + 0.5, optimizer=optimizer, loss=lambda h, y: F.mse_loss(h[:, 0], y))) == expected
+
+
+def test_one_layer_twice_among_others_is_seen():
+    torch.manual_seed(0)
+    twice = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    assert named(plain(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), twice, twice, nn.Linear(4, 2)))) == [
+        "repeated-layer-object"
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_hits_of_an_evaluation_that_are_counted_in_half_precision(dtype):
+    model = mlp()
+
+    def evaluate(step):
+        hits = torch.zeros((), dtype=dtype)
+        with torch.no_grad():
+            for part in (X[:2], X[2:4], X[4:6], X[6:]):
+                hits += (model(part).argmax(-1) == 0).sum()
+
+    expected = ["low-precision-running-sum"] if dtype is torch.bfloat16 else []
+    assert named(plain(model, after=evaluate)) == expected
+
+
+@pytest.mark.parametrize(("first", "expected"), [(0, []), (1000, ["low-precision-positions"])])
+def test_few_positions_that_begin_far_out(first, expected):
+    def forward(self, x):
+        places = torch.arange(first, first + 4, dtype=torch.bfloat16).float()
+        return self.body(x + 0.001 * places)
+
+    assert named(plain(Module(forward, body=mlp))) == expected

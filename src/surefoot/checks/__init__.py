@@ -36,6 +36,8 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "update-without-gradients": (
         "update-without-effect", "clipping-without-effect", "missing-zero-grad", "zero-grad-between-micro-batches",
     ),
+    "probabilities-in-kl-div": ("kl-div-mean-over-elements",),
+    "overwritten-saved-tensor": ("detached-layers",),
     "missing-zero-grad": ("summed-micro-batches",),
     "growing-graph": ("kept-losses",),
     "scaler-skips-updates": ("missing-update",),

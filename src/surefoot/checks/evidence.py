@@ -23,6 +23,8 @@ class Parameter:
     in_loss: bool | None = None
     """Disturbing it changes what the loss was made from; None where that was not tried."""
     elements: int = 0
+    penalized: bool = False
+    """Nothing but a penalty on its own values reaches it."""
     only_in: str = ""
     """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
     moved: bool = False
@@ -136,8 +138,8 @@ class Update:
     carried: tuple[str, ...]
     """Parameters whose gradients still held what an earlier step had used."""
     with_gradient: int = 0
-    all_zero: bool = False
-    """Gradients exist and every element is zero."""
+    all_zero: bool | None = None
+    """Gradients exist and every element is zero; None where they were not read."""
     nonfinite: tuple[str, ...] = ()
     rate: float = 1.0
     """The largest learning rate of its groups."""
@@ -188,6 +190,8 @@ class Loss:
     log_probabilities: bool = True
     above: str = ""
     """The operation that made the input, views left out."""
+    logits_from: str = ""
+    """The same of what a log-softmax was given, where that made the input."""
     targets: int = 0
     valid: int = 0
     """Targets that are not ignored."""
@@ -398,6 +402,8 @@ class Layout:
     """Tensors that changed in training and that no state_dict saves."""
     unregistered: tuple[str, ...] = ()
     """Tensors that are neither parameters nor buffers."""
+    far_off: tuple[str, ...] = ()
+    """Layers whose first weights make what they are given many times as large."""
     coarse_positions: tuple[str, ...] = ()
     in_a_row: tuple[str, ...] = ()
     """Pairs of linear layers, the second of which is given what the first returns."""
@@ -464,6 +470,15 @@ class Recomputation:
 
 
 @dataclass(slots=True)
+class Derivative:
+    """A function with a backward of its own, and how that compares with differences of its forward."""
+
+    function: str
+    share: float
+    """Of the change that small steps of the inputs make, the share that backward tells; 1 if it is right."""
+
+
+@dataclass(slots=True)
 class Ranks:
     """What several ranks saw of the same steps."""
 
@@ -515,5 +530,8 @@ class Evidence:
     ranks: Ranks | None = None
     kept_graphs: int = 0
     """Back-propagated graphs of steps long past that still exist."""
+    written_through_data: tuple[str, ...] = ()
+    """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
+    derivatives: tuple[Derivative, ...] = ()
     weights_by_hand: bool = False
     """Parameters changed although no optimizer made an update."""

@@ -13,6 +13,7 @@ VIEWS = (
     "View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand",
     "Clone", "ToCopy", "Slice", "Select", "Alias", "Contiguous", "Index", "AsStrided", "Unbind", "Split",
 )  # fmt: skip
+_SUMS_OF_POWERS = ("Add", "Mul", "Div", "Sum", "Mean", "Pow", "Abs", "LinalgVectorNorm", "Norm", "Sqrt")
 _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
 
 
@@ -26,15 +27,20 @@ class Graph:
     softmaxes: list[Any] = field(default_factory=list)
     """Softmax nodes that go straight into a log-softmax."""
     ascends: bool = False
+    penalized: set[torch.Tensor] = field(default_factory=set)
+    """Leaves that only a penalty on their own values reaches."""
 
 
 def walk(losses: list[torch.Tensor]) -> Graph:
     """The graph behind some losses."""
     roots = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     found = Graph(roots, {loss for loss in losses if loss.requires_grad and loss.grad_fn is None})
-    waiting, seen = list(roots), set(roots)
+    waiting, seen, penalties = list(roots), set(roots), _penalties(roots)
+    taught: set[torch.Tensor] = set()
     while waiting:
         node = waiting.pop()
+        if node not in penalties:
+            taught |= {each.variable for each, _ in node.next_functions if hasattr(each, "variable")}
         if hasattr(node, "variable"):
             found.leaves.add(node.variable)
         else:
@@ -45,7 +51,19 @@ def walk(losses: list[torch.Tensor]) -> Graph:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
+    if not any(node.name().startswith("CheckpointFunction") for node in seen):  # its graph is made anew in backward
+        found.penalized = found.leaves - taught - set(losses)
     found.ascends = any(_ascends(root) for root in roots)
+    return found
+
+
+def _penalties(roots: list[Any]) -> set[Any]:
+    """Nodes below which a loss is still a sum of powers of what comes in."""
+    waiting, found = [root for root in roots if operation(root) in _SUMS_OF_POWERS], set()
+    while waiting:
+        node = waiting.pop()
+        found.add(node)
+        waiting += [n for n, _ in node.next_functions if operation(n) in _SUMS_OF_POWERS and n not in found]
     return found
 
 
@@ -64,6 +82,16 @@ def through_views(node: Any) -> Any:
     """The first node that is no view, from this one on upwards."""
     while node is not None and operation(node) in VIEWS and node.next_functions:
         node = node.next_functions[0][0]
+    return node
+
+
+def linearly_made(node: Any) -> Any:
+    """The first node that is no view, no dropout and no product with a number or a parameter, from this one on."""
+    while (node := through_views(node)) is not None and operation(node) in ("Mul", "Div", "NativeDropout"):
+        above = [each for each, _ in node.next_functions if each is not None and not hasattr(each, "variable")]
+        if len(above) != 1:
+            break
+        node = above[0]
     return node
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from surefoot.checks.evidence import Coarse, Loss, Threshold
 from surefoot.phases import aside, caller, site
-from surefoot.witness.graph import Graph, operation, through_views, walk
+from surefoot.witness.graph import Graph, made_by, operation, through_views, walk
 from surefoot.witness.scene import Part, Scene, readable
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
@@ -28,7 +28,6 @@ _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _SOFTMAXES = {"softmax", "log_softmax"}
 _HALVES = (torch.float16, torch.bfloat16)
-_WHOLE_UP_TO = {torch.float16: 2048, torch.bfloat16: 256}
 
 
 class Losses(Part):
@@ -46,6 +45,10 @@ class Losses(Part):
         """The first targets, with what is ignored in them."""
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._forwards = 0
+
+    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        self._forwards += 1
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -79,7 +82,9 @@ class Losses(Part):
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
         loss.site = site()
-        loss.above = operation(through_views(given.grad_fn))
+        made = through_views(given.grad_fn)
+        loss.above = operation(made)
+        loss.logits_from = operation(made_by(made)) if loss.above == "LogSoftmax" else loss.above
         if name in _CLASSES.values():
             self._classes(loss, given, target, kwargs)
         elif readable(given) and readable(target):
@@ -163,15 +168,15 @@ class Losses(Part):
             self.losses.append(loss)
 
     def _sum(self, args: tuple[Any, ...], out: Any) -> None:
-        """A running sum in half precision, outside the model, over more than one update."""
+        """A running sum in half precision, outside the model, over several batches."""
         if not isinstance(out, torch.Tensor) or out.dim() or out.dtype not in _HALVES or out.requires_grad:
             return
         if self.scene.phases.in_model():
             return
         known = [self._sums[id(each)] for each in args if id(each) in self._sums]
         begun = min((first for ref, first in known if ref() is not None), default=None)
-        self._sums[id(out)] = weakref.ref(out), self.scene.updates if begun is None else begun
-        if begun is not None and self.scene.updates - begun >= 2 and readable(out):
+        self._sums[id(out)] = weakref.ref(out), self._forwards if begun is None else begun
+        if begun is not None and self._forwards - begun >= 3 and readable(out):
             with aside():
                 self._note("sum", out.dtype, float(out))
 
@@ -205,9 +210,11 @@ class Losses(Part):
                 self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
 
     def _positions(self, out: Any) -> None:
-        most = _WHOLE_UP_TO.get(out.dtype) if isinstance(out, torch.Tensor) else None
-        if most is not None and out.numel() > most + 1 and readable(out):
-            self._note("positions", out.dtype, out.numel() - 1)
+        """Whole numbers in a row that half precision cannot tell apart."""
+        if isinstance(out, torch.Tensor) and out.dtype in _HALVES and readable(out):
+            with aside():
+                if out.unique().numel() < out.numel():
+                    self._note("positions", out.dtype, float(out.max()))
 
     def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
         where = caller() or self.scene.phases.module() or "the model"

@@ -122,6 +122,31 @@ def _(buggy):
     return plain(Module(forward, **layers), x=numbers(8, 3, 5, 5))
 
 
+class Swish(torch.autograd.Function):
+    """x times its sigmoid."""
+
+    wrong = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        return gradient * (s if Swish.wrong else s * (1 + x * (1 - s)))
+
+
+@twin("wrong-custom-backward")
+def _(buggy):
+    Swish.wrong = buggy
+    model = Module(lambda self, x: self.end(Swish.apply(self.body(x))),
+                   body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))  # fmt: skip
+    return plain(model)
+
+
 @twin("input-ignored")
 def _(buggy):
     return plain(Module(lambda self, x: self.body(torch.zeros_like(x) if buggy else x), body=mlp))
