@@ -452,3 +452,35 @@ def test_few_positions_that_begin_far_out(first, expected):
         return self.body(x + 0.001 * places)
 
     assert named(plain(Module(forward, body=mlp))) == expected
+
+
+PARTS = {"by the whole": (lambda n, whole: whole, []), "by its own": (lambda n, whole: n, ["summed-micro-batches"]),
+         "by its own and their number": (lambda n, whole: 2 * n, ["mean-of-unequal-means"])}  # fmt: skip
+
+
+@pytest.mark.parametrize("divided", PARTS)
+def test_sums_of_micro_batches_that_are_divided_by_counts_of_their_own(divided):
+    count, expected = PARTS[divided]
+    model, y = mlp(), torch.tensor([0, -100, -100, -100, 1, 0, 1, 0])
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            for part, labels in zip(X.chunk(2), y.chunk(2), strict=True):
+                valid = int((labels != -100).sum())
+                (F.cross_entropy(model(part), labels, reduction="sum") / count(valid, 5)).backward()
+            optimizer.step()
+    assert named(seen.findings) == expected
+
+
+@pytest.mark.parametrize(("last", "expected"), [(1, ["mean-of-unequal-means"]), (4, [])])
+def test_a_last_batch_that_is_far_smaller_than_the_one_it_is_averaged_with(last, expected):
+    model, x = mlp(), numbers(20, 4)
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            for part in (x[:16], x[16 : 16 + last]):
+                (F.cross_entropy(model(part), (part[:, 0] > 0).long()) / 2).backward()
+            optimizer.step()
+    assert named(seen.findings) == expected
