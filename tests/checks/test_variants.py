@@ -484,3 +484,20 @@ def test_a_last_batch_that_is_far_smaller_than_the_one_it_is_averaged_with(last,
                 (F.cross_entropy(model(part), (part[:, 0] > 0).long()) / 2).backward()
             optimizer.step()
     assert named(seen.findings) == expected
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_teacher_that_follows_by_hand_and_is_trained_all_the_same(trained):
+    student, teacher = mlp(), mlp()
+    teacher.requires_grad_(trained)
+    optimizer = torch.optim.SGD([*student.parameters(), *(teacher.parameters() if trained else ())], lr=0.1)
+    with surefoot.watch() as seen:
+        for _ in range(5):
+            optimizer.zero_grad()
+            belief = teacher(X + 0.1).softmax(-1)
+            F.cross_entropy(student(X), belief).backward()
+            optimizer.step()
+            with torch.no_grad():
+                for mine, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
+                    mine.lerp_(theirs, 0.1)
+    assert named(seen.findings) == (["gradients-into-fixed-network"] if trained else [])

@@ -23,6 +23,8 @@ class Parameter:
     in_loss: bool | None = None
     """Disturbing it changes what the loss was made from; None where that was not tried."""
     elements: int = 0
+    follows: bool = False
+    """It was written to between two updates of an optimizer that holds it."""
     penalized: bool = False
     """Nothing but a penalty on its own values reaches it."""
     only_in: str = ""

@@ -220,6 +220,7 @@ class Witness(Listener):
                     executed=p in ran,
                     in_loss=tested.get(p),
                     elements=p.numel(),
+                    follows=p in self.gradients.followers,
                     penalized=p in self.scene.penalized,
                     only_in=unused.get(p, "") if p not in reached else "",
                     moved=p in lone and p not in reached and self.calls.moved(p),
