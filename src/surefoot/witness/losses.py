@@ -176,7 +176,7 @@ class Losses(Part):
         known = [self._sums[id(each)] for each in args if id(each) in self._sums]
         begun = min((first for ref, first in known if ref() is not None), default=None)
         self._sums[id(out)] = weakref.ref(out), self._forwards if begun is None else begun
-        if begun is not None and self._forwards - begun >= 3 and readable(out):
+        if begun is not None and self._forwards - begun >= 2 and readable(out):
             with aside():
                 self._note("sum", out.dtype, float(out))
 
