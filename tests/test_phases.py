@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from surefoot import fake_world
 from surefoot.meters.meter import Meter, Operators
-from surefoot.phases import Listener, Phases
+from surefoot.phases import Listener, Phases, softmax_dim
 
 
 class Diary(Meter):
@@ -287,6 +287,12 @@ def test_what_is_computed_aside_is_seen_by_no_mode_and_has_no_graph():
         y = x * 2
     assert seen == [], "torch.utils._python_dispatch._disable_current_modes no longer hides an operator from modes"
     assert y.grad_fn is None
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1, -2])
+def test_a_softmax_remembers_its_dimension(dim):
+    made = torch.ones(2, 3, requires_grad=True).softmax(dim)
+    assert softmax_dim(made.grad_fn) % 2 == dim % 2, "SoftmaxBackward0._saved_dim is no longer the dimension"
 
 
 def test_nodes_are_numbered_in_the_order_of_forward():

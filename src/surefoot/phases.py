@@ -425,6 +425,11 @@ def number(node: torch.autograd.graph.Node) -> int:
     return node._sequence_nr()
 
 
+def softmax_dim(node: torch.autograd.graph.Node) -> int:
+    """The dimension that a softmax ran over; torch keeps it without its sign."""
+    return (node._saved_dim + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 @contextmanager
 def aside() -> Iterator[None]:
     """What is computed inside is seen by no mode and has no graph."""

@@ -10,7 +10,7 @@ from torch import nn
 
 import surefoot
 from surefoot.checks import CHECKS
-from tests.checks.twins import TWINS, X, Y, mlp, plain
+from tests.checks.twins import TWINS, X, Y, mlp, plain, sgd
 from tests.checks.twins.models import Listed
 
 for subject in ("data", "losses", "loops", "models"):
@@ -240,6 +240,25 @@ def test_a_loss_of_ones_own_that_is_negated_is_seen_behind_the_count_it_is_divid
         return (-squares if negated else squares) / len(target)
 
     assert [each.check for each in plain(mlp(), loss=error).findings] == (["negated-loss"] if negated else [])
+
+
+@pytest.mark.parametrize("negated", [True, False])
+def test_a_negated_error_is_seen_under_a_scaler(negated):
+    model = mlp()
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu")
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            squares = (model(X)[:, 0] - Y).square().mean()
+            scaler.scale(-squares if negated else squares).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [each.check for each in seen.findings.findings] == (["negated-loss"] if negated else [])
+
+
+def test_a_loss_that_torch_itself_divides_by_a_number_is_followed():
+    shares = torch.stack([1.0 - Y, 1.0 * Y], 1)
+    assert plain(mlp(), y=shares).findings == ()
 
 
 @pytest.mark.parametrize("twice", [True, False])

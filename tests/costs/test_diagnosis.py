@@ -2,7 +2,8 @@
 
 import pytest
 
-from surefoot.costs.diagnosis import Signs, diagnose, memory_slope
+from surefoot.costs.diagnosis import Signs, diagnose, memory_slope, said_once
+from surefoot.records.finding import Finding
 from surefoot.records.tally import Account, Tally
 from tests.reports.test_text import log_row
 
@@ -48,6 +49,12 @@ def test_what_ends_a_run_stands_before_what_costs_time():
         "gradients-reduced-in-every-micro-batch",
         "value-asked-in-every-micro-batch",
     ]
+
+
+def test_what_a_check_says_too_is_said_once():
+    checks = [Finding(name, "warning", "seen", "where", "why", "remedy") for name in ("kept-losses", "detached-loss")]
+    assert said_once(checks, diagnose(Signs("train.py", kept=KEPT))) == (checks[1],)
+    assert said_once(checks, diagnose(Signs("train.py"))) == tuple(checks)
 
 
 def rows(held):

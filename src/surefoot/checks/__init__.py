@@ -36,13 +36,20 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "update-without-gradients": (
         "update-without-effect", "clipping-without-effect", "missing-zero-grad", "zero-grad-between-micro-batches",
     ),
+    "probabilities-in-kl-div": ("kl-div-mean-over-elements",),
+    "overwritten-saved-tensor": ("detached-layers",),
     "missing-zero-grad": ("summed-micro-batches",),
     "growing-graph": ("kept-losses",),
     "scaler-skips-updates": ("missing-update",),
-    "softmax-over-wrong-dimension": ("samples-mixed-in-batch", "logits-in-nll-loss", "future-tokens-in-logits"),
+    "softmax-over-wrong-dimension": (
+        "samples-mixed-in-batch", "logits-in-nll-loss", "future-tokens-in-logits", "ctc-input-not-log-probabilities",
+    ),
+    "view-in-place-of-transpose": (
+        "samples-mixed-in-batch", "ctc-input-not-log-probabilities", "future-tokens-in-logits"),
     "softmax-before-cross-entropy": ("far-off-initial-loss",),
     "unscaled-inputs": ("far-off-initial-loss",),
     "input-ignored": ("detached-layers", "samples-mixed-in-batch", "end-token-ignored"),
+    "padding-in-attention": ("input-ignored",),
     "symmetric-initial-weights": ("input-ignored", "update-without-gradients"),
     "all-targets-ignored": ("nonfinite-gradients", "constant-targets", "update-without-gradients"),
     "overflowing-mask-value": ("nonfinite-gradients",),

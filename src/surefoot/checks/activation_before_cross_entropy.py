@@ -1,7 +1,8 @@
 """activation-before-cross-entropy
 
 ## What it does
-Reports logits that pass through ReLU, sigmoid or tanh right before `cross_entropy`.
+Reports logits that pass through ReLU, sigmoid or tanh right before `cross_entropy` or
+`binary_cross_entropy_with_logits`.
 
 ## Why it hurts
 Cross-entropy needs logits of any size and sign. Cut at zero or squeezed into an interval, they cannot
@@ -38,13 +39,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     squeezed = [
         loss
         for loss in evidence.losses
-        if loss.function == "cross_entropy" and loss.above in _SQUEEZING and not loss.probabilities
+        if loss.logits_from in _SQUEEZING
+        and (
+            (loss.function in ("cross_entropy", "nll_loss") and not loss.probabilities)
+            or (loss.function == "binary_cross_entropy_with_logits" and loss.above != "Sigmoid")
+        )
     ]
     if squeezed:
+        by = _SQUEEZING[squeezed[0].logits_from]
         yield Finding(
             check="activation-before-cross-entropy",
             severity="warning",
-            seen=f"{len(squeezed)} calls of cross_entropy were given the result of a {_SQUEEZING[squeezed[0].above]}",
+            seen=f"{len(squeezed)} calls of {squeezed[0].function} were given the result of a {by}",
             where=squeezed[0].where or "the recipe's loss",
             why="logits that are cut or squeezed cannot express a confident answer",
             remedy="end the model with the linear layer",

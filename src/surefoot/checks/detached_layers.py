@@ -1,8 +1,8 @@
 """detached-layers
 
 ## What it does
-Reports layers that run in forward, are held by an optimizer, and never receive a gradient although the loss
-depends on them.
+Reports layers that run in forward, are held by an optimizer, and never receive a gradient from what they give
+although the loss depends on them.
 
 ## Why it hurts
 The graph is cut behind them by `.detach()`, `.data`, `no_grad`, NumPy, or reentrant checkpointing of an
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and each.executed
         and each.trainable
         and each.optimized
-        and not each.reached
+        and (each.penalized or not each.reached)
         and not each.only_in
         and not each.moved
     ]

@@ -23,6 +23,10 @@ class Parameter:
     in_loss: bool | None = None
     """Disturbing it changes what the loss was made from; None where that was not tried."""
     elements: int = 0
+    follows: bool = False
+    """It was written to between two updates of an optimizer that holds it."""
+    penalized: bool = False
+    """Nothing but a penalty on its own values reaches it."""
     only_in: str = ""
     """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
     moved: bool = False
@@ -136,8 +140,8 @@ class Update:
     carried: tuple[str, ...]
     """Parameters whose gradients still held what an earlier step had used."""
     with_gradient: int = 0
-    all_zero: bool = False
-    """Gradients exist and every element is zero."""
+    all_zero: bool | None = None
+    """Gradients exist and every element is zero; None where they were not read."""
     nonfinite: tuple[str, ...] = ()
     rate: float = 1.0
     """The largest learning rate of its groups."""
@@ -188,6 +192,8 @@ class Loss:
     log_probabilities: bool = True
     above: str = ""
     """The operation that made the input, views left out."""
+    logits_from: str = ""
+    """The same of what a log-softmax was given, where that made the input."""
     targets: int = 0
     valid: int = 0
     """Targets that are not ignored."""
@@ -203,9 +209,19 @@ class Loss:
     broadcast: tuple[int, ...] = ()
     """The shape that input and target were spread to, if it is larger than both."""
     layout_fault: str = ""
+    turned_target: bool = False
+    """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
     site: int = 0
     class_numbers: int = 0
     """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
+
+
+@dataclass(slots=True)
+class Term:
+    """A number that was made from parameters and added, without a gradient, to what was back-propagated."""
+
+    where: str
+    value: float
 
 
 @dataclass(slots=True)
@@ -388,9 +404,21 @@ class Layout:
     """Tensors that changed in training and that no state_dict saves."""
     unregistered: tuple[str, ...] = ()
     """Tensors that are neither parameters nor buffers."""
+    far_off: tuple[str, ...] = ()
+    """Layers whose first weights make what they are given many times as large."""
     coarse_positions: tuple[str, ...] = ()
     in_a_row: tuple[str, ...] = ()
     """Pairs of linear layers, the second of which is given what the first returns."""
+
+
+@dataclass(slots=True)
+class Crossing:
+    """Dimensions that are taken for others."""
+
+    kind: str
+    """view or product"""
+    where: str
+    seen: str
 
 
 @dataclass(slots=True)
@@ -444,6 +472,15 @@ class Recomputation:
 
 
 @dataclass(slots=True)
+class Derivative:
+    """A function with a backward of its own, and how that compares with differences of its forward."""
+
+    function: str
+    share: float
+    """Of the change that small steps of the inputs make, the share that backward tells; 1 if it is right."""
+
+
+@dataclass(slots=True)
 class Ranks:
     """What several ranks saw of the same steps."""
 
@@ -476,6 +513,7 @@ class Evidence:
     updates: tuple[Update, ...] = ()
     optimizers: tuple[Optimizing, ...] = ()
     losses: tuple[Loss, ...] = ()
+    terms: tuple[Term, ...] = ()
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()
     schedules: tuple[Schedule, ...] = ()
@@ -485,6 +523,7 @@ class Evidence:
     sequences: tuple[Sequence, ...] = ()
     probes: tuple[Probe, ...] = ()
     layouts: tuple[Layout, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
     coarse: tuple[Coarse, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     scaling: Scaling | None = None
@@ -493,5 +532,8 @@ class Evidence:
     ranks: Ranks | None = None
     kept_graphs: int = 0
     """Back-propagated graphs of steps long past that still exist."""
+    written_through_data: tuple[str, ...] = ()
+    """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
+    derivatives: tuple[Derivative, ...] = ()
     weights_by_hand: bool = False
     """Parameters changed although no optimizer made an update."""

@@ -1,7 +1,8 @@
 """far-off-initial-loss
 
 ## What it does
-Reports a first cross-entropy that is more than twice that of a uniform guess.
+Reports a first cross-entropy that is more than twice that of a uniform guess, and a layer whose first weights make
+what it is given more than twenty times as large.
 
 ## Why it hurts
 A fresh model that is confidently wrong has badly scaled weights: the first hundreds of steps go into
@@ -31,17 +32,26 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    large = [name for layout in evidence.layouts for name in layout.far_off]
+    if large:
+        yield _finding(f"before the first update {large[0]} makes what it is given many times as large", large[0])
+        return
     first = next((loss for loss in evidence.losses if loss.value is not None), None)
     if first is None or first.function != "cross_entropy" or not first.valid or first.update > 0:
         return
     value = (first.value or 0.0) / (first.valid if first.reduction == "sum" else 1)
     uniform = math.log(first.classes) if first.classes > 2 else math.inf
     if value > 2 * uniform + 1:
-        yield Finding(
-            check="far-off-initial-loss",
-            severity="warning",
-            seen=f"the first loss is {value:.3g}; a guess among {first.classes} classes has {uniform:.3g}",
-            where=first.where or "the recipe's model",
-            why="a fresh model that is confidently wrong spends its first steps on undoing its initialisation",
-            remedy="initialise with smaller weights: a standard deviation near 0.02, or 1/sqrt(fan-in)",
-        )
+        seen = f"the first loss is {value:.3g}; a guess among {first.classes} classes has {uniform:.3g}"
+        yield _finding(seen, first.where or "the recipe's model")
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="far-off-initial-loss",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="a fresh model that is confidently wrong spends its first steps on undoing its initialisation",
+        remedy="initialise with smaller weights: a standard deviation near 0.02, or 1/sqrt(fan-in)",
+    )

@@ -38,5 +38,5 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 seen=f"logits change by {probe.future:.2g} standard deviations when only later tokens are changed",
                 where=probe.model,
                 why="the model can read the token it is to predict",
-                remedy="mask what lies ahead before the softmax: is_causal=True, or tril with the diagonal",
+                remedy="mask what lies ahead with minus infinity before the softmax: is_causal=True, or tril",
             )

@@ -1,8 +1,8 @@
 """gradients-into-fixed-network
 
 ## What it does
-Reports a model that no optimizer holds, in whose parameters a loss leaves gradients although nothing before
-it needs them.
+Reports a model that no optimizer holds, in whose parameters a loss leaves gradients although nothing before it needs
+them; and one that follows another of its shape by hand and is trained all the same.
 
 ## Why it hurts
 A target network or teacher that is not detached receives gradients: half of the work of the backward is
@@ -27,7 +27,7 @@ A frozen network that the gradient passes through on its way to a trained one, s
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Parameter
 from surefoot.records.finding import Finding
 
 
@@ -42,7 +42,27 @@ def fixed_networks(evidence: Evidence) -> set[str]:
     return {model for model, held in by_model.items() if not any(held) and model not in graded}
 
 
+def followers(evidence: Evidence) -> Iterator[str]:
+    """Models that are written to between updates as a whole, and beside which one of the same shape is not."""
+    models: dict[str, list[Parameter]] = {}
+    for each in evidence.parameters:
+        models.setdefault(each.model, []).append(each)
+    trained = {name: held for name, held in models.items() if all(each.optimized and each.reached for each in held)}
+    shapes = {name: [each.elements for each in held] for name, held in trained.items()}
+    leaders = [shapes[name] for name, held in trained.items() if not any(each.follows for each in held)]
+    yield from (n for n, held in trained.items() if all(each.follows for each in held) and shapes[n] in leaders)
+
+
 def check(evidence: Evidence) -> Iterator[Finding]:
+    for model in followers(evidence):
+        yield Finding(
+            check="gradients-into-fixed-network",
+            severity="warning",
+            seen=f"{model} is set by hand between updates, as a teacher or target is, and an optimizer trains it too",
+            where=model,
+            why="the target runs after what it is to be a target for, and both can meet anywhere",
+            remedy="call it under torch.no_grad(), and leave its parameters out of the optimizer",
+        )
     for model in sorted(fixed_networks(evidence)):
         reached = [each for each in evidence.parameters if each.model == model and each.trainable and each.reached]
         if reached:

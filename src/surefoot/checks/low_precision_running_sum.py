@@ -1,7 +1,7 @@
 """low-precision-running-sum
 
 ## What it does
-Reports a sum that is kept in bfloat16 or float16 over several updates.
+Reports a sum that is kept in bfloat16 or float16 over several batches.
 
 ## Why it hurts
 A bfloat16 sum of ones stops at 256. Averages of losses and metrics come out too small, by more the longer
@@ -35,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="low-precision-running-sum",
             severity="warning",
-            seen=f"a running sum in {sums[0].dtype} goes on over several updates; it stood at {sums[0].value:.4g}",
+            seen=f"a running sum in {sums[0].dtype} goes on over several batches; it stood at {sums[0].value:.4g}",
             where=sums[0].where,
             why="once the sum is some hundred times the summand, it no longer grows",
             remedy="add up in float32 or in Python",

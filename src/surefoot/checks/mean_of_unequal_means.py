@@ -21,14 +21,17 @@ for x, y in micro_batches:
 ```
 
 ## What looks like it and is fine
-Micro-batches of equal size; a smaller last batch.
+Micro-batches of equal size; a last batch that is somewhat smaller.
 """
 
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
-from surefoot.checks.summed_micro_batches import windows
+from surefoot.checks.summed_micro_batches import own_weight, windows
 from surefoot.records.finding import Finding
+
+_FAR_FEWER = 8
+"""A last batch that is so many times smaller is no trifle."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -41,10 +44,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield _finding("ranks", ranks.target_counts, "")
         return
     for losses in windows(evidence):
-        weights, counts = [loss.weights[0] for loss in losses], [loss.valid for loss in losses]
+        weights = [own_weight(loss, evidence.backwards[loss.backward]) for loss in losses]
+        counts = [loss.valid for loss in losses]
         ragged = any(loss.valid < loss.targets for loss in losses) or len({loss.shape[2:] for loss in losses}) > 1
-        even = max(weights) - min(weights) < 1e-6 * max(map(abs, weights)) and all(w < 1 for w in weights)
-        if not even or not ragged or any(loss.reduction != "mean" for loss in losses) or not sum(counts):
+        ragged = ragged or max(counts) >= _FAR_FEWER * min(counts)
+        even = max(weights) - min(weights) < 1e-5 * max(map(abs, weights)) and all(w < 1 for w in weights)
+        if not even or not ragged or not sum(counts):
             continue
         share = 1 / len(losses)
         if max(abs(share - n / sum(counts)) / (n / sum(counts)) for n in counts if n) > 0.25:

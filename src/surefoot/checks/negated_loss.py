@@ -19,8 +19,8 @@ F.cross_entropy(model(x), y).backward()
 ```
 
 ## What looks like it and is fine
-Adversarial and reversal terms beside another loss; two optimizers that play against each other; policy
-gradients.
+Adversarial and reversal terms beside a loss of labels; optimizers that take turns and play against each other;
+policy gradients.
 """
 
 from collections.abc import Iterator
@@ -30,19 +30,32 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    active = [optimizer for optimizer in evidence.optimizers if optimizer.updates]
-    if len(active) != 1:
-        return
-    weights = [weight for loss in evidence.losses for weight in loss.weights if weight]
-    sign = -1 if active[0].maximizes else 1
-    by_hand = evidence.backwards and all(each.ascends for each in evidence.backwards) and not weights
-    if (by_hand and sign > 0) or (len(weights) >= 2 and all(weight * sign < 0 for weight in weights)):
-        how = "the optimizer has maximize=True" if sign < 0 else "it enters with a negative weight"
-        yield Finding(
-            check="negated-loss",
-            severity="error",
-            seen=f"in all {len(evidence.backwards)} backwards the loss is maximised: {how}",
-            where=evidence.backwards[0].where or "the recipe's loss",
-            why="every update makes the model worse at what the loss measures",
-            remedy="back-propagate the loss itself, with maximize=False",
-        )
+    for optimizer, first, last in stages(evidence):
+        sign = -1 if evidence.optimizers[optimizer].maximizes else 1
+        losses = [loss for loss in evidence.losses if first <= loss.update <= last]
+        backwards = [each for each in evidence.backwards if first <= each.update <= last]
+        weights = [weight * sign for loss in losses for weight in loss.weights if weight]
+        of_labels = [weight * sign for loss in losses if loss.distinct for weight in loss.weights if weight]
+        by_hand = bool(backwards) and all(each.ascends for each in backwards) and not weights and sign > 0
+        wholly = by_hand or (len(weights) >= 2 and max(weights) < 0)
+        if wholly or (len(of_labels) >= 4 and max(of_labels) < 0):
+            how = "the optimizer has maximize=True" if sign < 0 else "it enters with a negative weight"
+            what = "the loss" if wholly else "the loss of the labels"
+            yield Finding(
+                check="negated-loss",
+                severity="error" if wholly else "warning",
+                seen=f"in all {len(backwards)} backwards {what} is maximised: {how}",
+                where=backwards[0].where or "the recipe's loss",
+                why="every update makes the model worse at what the loss measures",
+                remedy="back-propagate the loss itself, with maximize=False",
+            )
+            return
+
+
+def stages(evidence: Evidence) -> Iterator[tuple[int, int, int]]:
+    """Optimizers that do not take turns with others, each with its first and its last update."""
+    order = [update.optimizer for update in evidence.updates]
+    for optimizer in dict.fromkeys(order):
+        first, last = order.index(optimizer), len(order) - 1 - order[::-1].index(optimizer)
+        if set(order[first : last + 1]) == {optimizer}:
+            yield optimizer, first, last

@@ -1,7 +1,8 @@
 """overwritten-saved-tensor
 
 ## What it does
-Reports parameters whose values change between a forward and its backward, behind autograd's back.
+Reports parameters whose values change between a forward and its backward, behind autograd's back, and tensors of the
+graph that are written to through `.data`.
 
 ## Why it hurts
 Autograd saved a reference to the weight. Changed through `.data`, the gradient is computed with a value
@@ -23,7 +24,8 @@ with torch.no_grad():
 ```
 
 ## What looks like it and is fine
-Weights that are clipped or averaged after the update; optimizers that run inside the backward.
+Weights that are clipped or averaged after the update; optimizers that run inside the backward; pictures that are
+scaled through `.data` to be saved, once the backward is over.
 """
 
 from collections.abc import Iterator
@@ -34,7 +36,16 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     spoilt = [forward for forward in evidence.forwards if forward.overwritten]
-    if spoilt:
+    if evidence.written_through_data:
+        yield Finding(
+            check="overwritten-saved-tensor",
+            severity="warning",
+            seen="a tensor of the graph is written to through its .data before the backward",
+            where=evidence.written_through_data[0],
+            why="autograd sees nothing of it: what is written has no gradient, and what was saved is no longer true",
+            remedy="write x = x + y in place of x.data.add_(y)",
+        )
+    elif spoilt:
         names = spoilt[0].overwritten
         yield Finding(
             check="overwritten-saved-tensor",

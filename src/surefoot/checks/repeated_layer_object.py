@@ -1,7 +1,7 @@
 """repeated-layer-object
 
 ## What it does
-Reports a container that holds one layer object several times.
+Reports a container that holds one layer object with parameters several times, alone or among others.
 
 ## Why it hurts
 `[layer] * 6` repeats the object and not the layer: six names for one set of weights. The model has a sixth

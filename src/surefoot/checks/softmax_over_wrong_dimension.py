@@ -1,8 +1,8 @@
 """softmax-over-wrong-dimension
 
 ## What it does
-Reports a softmax over another dimension than the classes right before the loss, or over the samples of a
-batch inside the model.
+Reports a softmax over another dimension than the classes right before the loss or in its targets, over the samples of
+a batch inside the model, or over heads or queries where attention adds up over keys.
 
 ## Why it hurts
 Probabilities then sum to 1 over the batch, so that every sample's output depends on the others it happens
@@ -33,15 +33,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     wrong = [
         loss
         for loss in evidence.losses
-        if loss.function in ("cross_entropy", "nll_loss")
+        if loss.function in ("cross_entropy", "nll_loss", "ctc_loss")
         and (
-            (loss.above == "Softmax" and not loss.probabilities)
+            (loss.above == "Softmax" and not loss.probabilities and loss.function != "ctc_loss")
             or (loss.above == "LogSoftmax" and not loss.log_probabilities)
         )
     ]
+    turned = [loss for loss in evidence.losses if loss.turned_target]
+    products = [each for each in evidence.crossings if each.kind == "product"]
     mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > 1e-3]
     if wrong:
-        seen = f"{len(wrong)} losses were given a softmax that does not sum to 1 over the {wrong[0].classes} classes"
+        classes = wrong[0].classes or wrong[0].shape[-1]
+        seen = f"{len(wrong)} losses were given a softmax that does not sum to 1 over the {classes} classes"
         where = wrong[0].where or "the recipe's loss"
     elif mixing:
         seen = (
@@ -49,6 +52,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"changes the others by {mixing[0].other_samples:.2g} standard deviations"
         )
         where = mixing[0].softmax_over_batch
+    elif turned:
+        seen = f"the targets of {len(turned)} losses sum to 1 over another dimension than the classes"
+        where = turned[0].where or "the recipe's loss"
+    elif products:
+        seen = f"a softmax over {products[0].seen} is followed by a product that adds up over the last"
+        where = products[0].where
     elif any(probe.softmax_over_queries for probe in evidence.probes):
         where = next(probe.softmax_over_queries for probe in evidence.probes if probe.softmax_over_queries)
         seen = f"the softmax in {where} runs over the queries of a square of scores, and logits see later tokens"

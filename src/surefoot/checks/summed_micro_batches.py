@@ -45,9 +45,9 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
             yield losses
 
 
-def _counts_alone(loss: Loss, backward: Backward) -> bool:
-    """Is this the mean over its own micro-batch, as if there were no other? A sum may be divided after the backward."""
-    return loss.reduction == "mean" and abs(loss.weights[0] / backward.scale - 1) < 1e-6
+def own_weight(loss: Loss, backward: Backward) -> float:
+    """With which weight the mean over its own micro-batch counts, be it torch's or a sum that is divided."""
+    return loss.weights[0] / backward.scale * (loss.valid if loss.reduction == "sum" else 1)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     summed = [
         window
         for window in windows(evidence)
-        if all(_counts_alone(loss, evidence.backwards[loss.backward]) for loss in window)
+        if all(abs(own_weight(loss, evidence.backwards[loss.backward]) - 1) < 1e-5 for loss in window)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len(summed) >= 2:

@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         check="sync-in-every-micro-batch",
-        severity="error" if ranks.never_synced else "info",
+        severity="error" if ranks.never_synced else "warning",
         seen=seen,
         where="DistributedDataParallel",
         why=why,

@@ -41,9 +41,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         empty = [update for update in updates if not update.with_gradient]
         zero = [update for update in updates if update.all_zero]
         late = [forward for forward in evidence.forwards if forward.late_backward]
-        if len(empty) + len(zero) == len(updates) or len(empty) == len(updates):
+        read = [update for update in updates if update.all_zero is not None or not update.with_gradient]
+        if len(empty) + len(zero) == len(read) >= 2:
             kind = "none of its parameters had a gradient" if empty else "every gradient was exactly zero"
-            seen = f"in all {len(updates)} updates of {optimizer.kind} {kind}"
+            seen = f"in all {len(read)} updates of {optimizer.kind} {kind}"
         elif len(evidence.optimizers) == 1 and len(late) >= 2 and len(late) >= len(evidence.forwards) - 1:
             seen = f"{len(late)} of {len(evidence.forwards)} forwards were back-propagated after the update they led to"
         else:

@@ -43,6 +43,13 @@ def diagnose(signs: Signs) -> tuple[Finding, ...]:
     return tuple(finding for _, finding in sorted(found, key=lambda weighed: -weighed[0]))
 
 
+def said_once(found: Iterable[Finding], diagnosed: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What checks found, without what a diagnosis says of the same in other words."""
+    said = {_SAME.get(each.check) for each in diagnosed}
+    return tuple(each for each in found if each.check not in said)
+
+
+_SAME = {"tensors-kept-from-step-to-step": "kept-losses"}
 Weighed = Iterator[tuple[float, Finding]]
 
 

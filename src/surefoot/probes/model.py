@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from surefoot.checks.evidence import Probe, Sequence
 from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
 from surefoot.probes.text import disturb_text
-from surefoot.probes.tokens import tokens_of
+from surefoot.probes.tokens import padded_ends, tokens_of
 from surefoot.randomness import kept
 from surefoot.witness.calls import Captured
 from surefoot.witness.losses import Losses
@@ -27,8 +28,9 @@ def probe(scene: Scene, call: Captured, sequence: Sequence | None, losses: Losse
             again = Again(scene, call)
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with _Dropouts() as dropouts:
-                base = again()
+                again()
             found.random_in_evaluation = dropouts.on
+            base = again()  # outside of that mode: inside, torch's transformer layers take another path
             if not base or not all(bool(torch.isfinite(each).all()) for each in base):
                 return found
             if not all(torch.equal(a, b) for a, b in zip(base, again(), strict=True)):
@@ -61,7 +63,8 @@ def _disturb(
         for n, each in enumerate(again.inputs)
     )
     mixed, _ = _mixing(again, place, base, 0)
-    if mixed > CHANGED and (sequence is None or sequence.shift is None) and inputs.dim() >= 2:
+    untold = (sequence is None or sequence.shift is None) and inputs.dim() >= 2
+    if mixed > CHANGED and untold and not _rows_are_samples(again, place):
         targets = [loss.target_shape for loss, _, _ in losses.targets if loss.backward == again.call.backward]
         per_step = not targets or any(_size(each) == inputs.shape[0] * inputs.shape[1] for each in targets)
         if per_step or all(each[:1] != inputs.shape[:1] for each in targets):
@@ -101,12 +104,26 @@ def _moves(again: Again, parameter: torch.Tensor, base: list[torch.Tensor], used
 
 def _ignores(again: Again, place: int, base: list[torch.Tensor]) -> bool:
     inputs = again.inputs[place]
-    new = other(inputs, 11) if inputs.is_floating_point() else redrawn(inputs, inputs, 11)
-    if torch.equal(new, inputs):
-        return False
     changed = {n: other(each, 12) for n, each in enumerate(again.inputs) if each.is_floating_point()}
-    after = again({**changed, place: new})
-    return all(change(a, b) < 1e-6 for a, b in zip(base, after, strict=True))
+    if inputs.is_floating_point():
+        ways = [other(inputs, 11)]
+    else:
+        padded = padded_ends(inputs) if inputs.dim() == 2 else None
+        drawn = redrawn(inputs, inputs if padded is None else inputs[~padded], 11)
+        ways = [drawn if padded is None else torch.where(padded, inputs, drawn), inputs.roll(1, 0)]
+    after = _first_that_runs(again, place, ways, changed)
+    return after is not None and all(change(a, b) < 1e-6 for a, b in zip(base, after, strict=True))
+
+
+def _first_that_runs(
+    again: Again, place: int, ways: list[torch.Tensor], changed: dict[int, torch.Tensor]
+) -> list[torch.Tensor] | None:
+    """The outputs for the first of some other inputs that a model takes: a column may hold only a few numbers."""
+    for new in ways:
+        if not torch.equal(new, again.inputs[place]):
+            with suppress(IndexError):
+                return again({**changed, place: new})
+    return None
 
 
 def _constant(again: Again) -> bool:
@@ -120,20 +137,26 @@ def _constant(again: Again) -> bool:
 def _mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tuple[float, float]:
     """How much the outputs of other samples, and of the sample itself, change with one sample."""
     inputs = again.inputs[place]
-    new = inputs.clone()
-    one = new.select(dim, 0)
-    if inputs.is_floating_point():
-        one.copy_(other(one, 3))
-    else:
-        one.copy_(redrawn(one, inputs, 3))
+    one = inputs.select(dim, 0)
+    of_one = [other(one, 3)] if inputs.is_floating_point() else [redrawn(one, inputs, 3), inputs.select(dim, -1)]
+    ways = [torch.cat([each.unsqueeze(dim), inputs.narrow(dim, 1, inputs.shape[dim] - 1)], dim) for each in of_one]
     others = own = 0.0
-    for before, after in zip(base, again({place: new}), strict=True):
+    for before, after in zip(base, _first_that_runs(again, place, ways, {}) or base, strict=True):
         if inputs.dim() == before.dim() == 2 and before.shape == after.shape and before.shape[0] == inputs.numel():
             before, after = before.view(*inputs.shape, -1), after.view(*inputs.shape, -1)
         if before.shape == after.shape and before.dim() > dim and before.shape[dim] == inputs.shape[dim]:
             change = ((before - after).abs() / (before.std(correction=0) + 1e-9)).transpose(0, dim)
             others, own = max(others, float(change[1:].max())), max(own, float(change[:1].max()))
     return others, own
+
+
+def _rows_are_samples(again: Again, place: int) -> bool:
+    """Do other inputs, or the padding at the ends of rows, say that the first dimension holds the samples?"""
+    inputs = again.inputs[place]
+    if any(each.dim() == 1 and len(each) == inputs.shape[0] != inputs.shape[1] for each in again.inputs):
+        return True
+    tokens = tokens_of(again.call)
+    return tokens is not None and padded_ends(tokens) is not None and padded_ends(tokens.t()) is None
 
 
 def _size(shape: tuple[int, ...]) -> int:

@@ -6,7 +6,7 @@ import torch
 
 from surefoot.checks.evidence import Probe, Sequence
 from surefoot.probes.again import CHANGED, Again, change, redrawn
-from surefoot.probes.tokens import align, best_shift, keeps_only_padding, mask_of
+from surefoot.probes.tokens import align, best_shift, keeps_one_token, mask_of
 from surefoot.witness.calls import Captured
 from surefoot.witness.losses import Losses
 
@@ -102,10 +102,13 @@ def _padding(found: Probe, again: Again, place: int, base: list[torch.Tensor], t
         return
     new = tokens.clone()
     new[~mask] = redrawn(new[~mask], tokens[mask], 9)
-    after = _per_token(again({place: new}), tokens, turned=False)
-    for a, b in zip(_per_token(base, tokens, turned=False), after, strict=True):
+    after = again({place: new})
+    for a, b in zip(_per_token(base, tokens, turned=False), _per_token(after, tokens, turned=False), strict=True):
         found.padding = max(found.padding, float((a - b).abs()[mask].max() / (a.std(correction=0) + 1e-9)))
-    if keeps_only_padding(tokens, mask):
+    for a, b in zip(base, after, strict=True):
+        if a.dim() == 2 and a.shape[0] == tokens.shape[0]:
+            found.padding = max(found.padding, change(a, b))
+    if keeps_one_token(tokens, mask):
         found.inverted_mask = _sees_only(again, place, base, tokens, mask)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from surefoot.costs.diagnosis import Signs, diagnose, first_of
+from surefoot.costs.diagnosis import Signs, diagnose, first_of, said_once
 from surefoot.costs.ledgers import ledger_of
 from surefoot.costs.shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.errors import RunError
@@ -77,7 +77,8 @@ def _findings(
         checks = tuple(dict.fromkeys((*checks, *watched.findings.checks)))
     for signs in _signs(folder, run, profile, watched, rows):
         seen = {each.check for each in found}
-        found += [each for each in diagnose(signs) if each.check not in seen]
+        diagnosed = [each for each in diagnose(signs) if each.check not in seen]
+        found = [*said_once(found, diagnosed), *diagnosed]
     return Findings(recipe=str(folder), checks=checks, findings=tuple(found))
 
 

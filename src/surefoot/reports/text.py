@@ -1,6 +1,7 @@
 """Records as text for a terminal."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from surefoot.costs.advice import advise, largest
 from surefoot.costs.conventions import CONVENTIONS
+from surefoot.costs.diagnosis import diagnose, said_once
 from surefoot.records.audit import Audit
 from surefoot.records.export import Export, Weights
 from surefoot.records.finding import Findings
@@ -169,7 +171,9 @@ def watched_text(watched: Watched) -> RenderableType:
         parts.append(Text(f"{count_text(watched.parameters)} parameters"))
         parts.append(_usage_text(watched.first, watched.steady))
         parts += _pace(watched)
-    return Group(*parts, *changes_text(signs_of_watched(watched)), findings_text(watched.findings))
+    signs = signs_of_watched(watched)
+    beside = replace(watched.findings, findings=said_once(watched.findings.findings, diagnose(signs)))
+    return Group(*parts, *changes_text(signs), findings_text(beside))
 
 
 def _pace(watched: Watched) -> list[RenderableType]:

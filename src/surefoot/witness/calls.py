@@ -107,7 +107,7 @@ class Calls(Part):
             self._running.add(module)
         if not self.scene.close:
             return
-        if isinstance(output, torch.Tensor) and output.is_floating_point() and readable(output):
+        if self._graded and isinstance(output, torch.Tensor) and output.is_floating_point() and readable(output):
             key = module, self._ordinals.get(module, 0)
             self._ordinals[module] = key[1] + 1
             with aside():

@@ -67,6 +67,11 @@ class Gradients(Part):
         self._order: list[int] = []
         self._trainable: dict[Optimizer, int] = {}
         """How many parameters of an optimizer had requires_grad in the update in which the most had."""
+        self.followers: set[torch.Tensor] = set()
+        """Parameters that were written to between two updates of an optimizer that holds them."""
+        self._writes: dict[torch.Tensor, int] = {}
+        self._taught: set[torch.Tensor] = set()
+        """Leaves that more than a penalty has reached."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._settled = 0
         self.moved_by_hand = False
@@ -96,6 +101,8 @@ class Gradients(Part):
             self._entered.callback(setattr, owner, name, plain)
 
     def graph_seen(self, graph: Graph) -> None:
+        self.scene.penalized = (self.scene.penalized - graph.leaves) | (graph.penalized - self._taught)
+        self._taught |= graph.leaves - graph.penalized
         self.scene.reached |= graph.leaves
         self._reached_by.append(frozenset(graph.leaves))
         for leaf in graph.leaves:
@@ -132,8 +139,10 @@ class Gradients(Part):
         parameters = list(held(optimizer))
         names = self.scene.names()
         self._order.append(id(optimizer))
-        trainable = sum(p.requires_grad for p in parameters)
-        self._trainable[optimizer] = max(trainable, self._trainable.get(optimizer, 0))
+        trainable = {p for p in parameters if p.requires_grad}
+        self.scene.trained |= trainable
+        self.followers |= {p for p in parameters if self._writes.get(p, writes(p)) != writes(p)}
+        self._trainable[optimizer] = max(len(trainable), self._trainable.get(optimizer, 0))
         carried = tuple(names.get(p, "?") for p in parameters if p in self._marks and self._marks[p].carried)
         number = len(self.updates) + 1
         update = Update(number, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried)
@@ -151,6 +160,7 @@ class Gradients(Part):
 
     def update_ends(self, optimizer: Optimizer) -> None:
         update, names = self.updates[-1], self.scene.names()
+        self._writes |= {p: writes(p) for p in held(optimizer)}
         graded = [p for p in held(optimizer) if p.grad is not None]
         update.with_gradient = len(graded)
         if self.scene.close:

@@ -13,6 +13,7 @@ VIEWS = (
     "View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand",
     "Clone", "ToCopy", "Slice", "Select", "Alias", "Contiguous", "Index", "AsStrided", "Unbind", "Split",
 )  # fmt: skip
+_SUMS_OF_POWERS = ("Add", "Mul", "Div", "Sum", "Mean", "Pow", "Abs", "LinalgVectorNorm", "Norm", "Sqrt")
 _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
 
 
@@ -26,15 +27,20 @@ class Graph:
     softmaxes: list[Any] = field(default_factory=list)
     """Softmax nodes that go straight into a log-softmax."""
     ascends: bool = False
+    penalized: set[torch.Tensor] = field(default_factory=set)
+    """Leaves that only a penalty on their own values reaches."""
 
 
 def walk(losses: list[torch.Tensor]) -> Graph:
     """The graph behind some losses."""
     roots = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     found = Graph(roots, {loss for loss in losses if loss.requires_grad and loss.grad_fn is None})
-    waiting, seen = list(roots), set(roots)
+    waiting, seen, penalties = list(roots), set(roots), _penalties(roots)
+    taught: set[torch.Tensor] = set()
     while waiting:
         node = waiting.pop()
+        if node not in penalties:
+            taught |= {each.variable for each, _ in node.next_functions if hasattr(each, "variable")}
         if hasattr(node, "variable"):
             found.leaves.add(node.variable)
         else:
@@ -45,7 +51,19 @@ def walk(losses: list[torch.Tensor]) -> Graph:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
+    if not any(node.name().startswith("CheckpointFunction") for node in seen):  # its graph is made anew in backward
+        found.penalized = found.leaves - taught - set(losses)
     found.ascends = any(_ascends(root) for root in roots)
+    return found
+
+
+def _penalties(roots: list[Any]) -> set[Any]:
+    """Nodes below which a loss is still a sum of powers of what comes in."""
+    waiting, found = [root for root in roots if operation(root) in _SUMS_OF_POWERS], set()
+    while waiting:
+        node = waiting.pop()
+        found.add(node)
+        waiting += [n for n, _ in node.next_functions if operation(n) in _SUMS_OF_POWERS and n not in found]
     return found
 
 
@@ -67,11 +85,21 @@ def through_views(node: Any) -> Any:
     return node
 
 
+def linearly_made(node: Any) -> Any:
+    """The first node that is no view, no dropout and no product with a number or a parameter, from this one on."""
+    while (node := through_views(node)) is not None and operation(node) in ("Mul", "Div", "NativeDropout"):
+        above = [each for each, _ in node.next_functions if each is not None and not hasattr(each, "variable")]
+        if len(above) != 1:
+            break
+        node = above[0]
+    return node
+
+
 def unscaled(root: Any) -> Any:
     """What a loss was before it was multiplied by a number, as a scaler does, or divided by one."""
     while operation(root) in ("Mul", "Div"):
-        of, by = (node for node, _ in root.next_functions)
-        if by is not None or of is None or hasattr(of, "variable"):
+        of, *by = (node for node, _ in root.next_functions)
+        if any(by) or of is None or hasattr(of, "variable"):
             break
         root = of
     return root
@@ -79,8 +107,7 @@ def unscaled(root: Any) -> Any:
 
 def _ascends(root: Any) -> bool:
     """Is this the negative of a mean or sum of squares or absolute values, also divided by a count?"""
-    if operation(root) == "Div":
-        root = made_by(root)
+    root = unscaled(root)
     if operation(root) != "Neg":
         return False
     above = made_by(root)

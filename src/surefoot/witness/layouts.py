@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +10,14 @@ import torch
 from torch import nn
 
 from surefoot.checks.evidence import HiddenModule, Layout
-from surefoot.phases import aside
+from surefoot.phases import aside, number
 from surefoot.witness.calls import is_batch_norm
+from surefoot.witness.graph import linearly_made, through_views
 from surefoot.witness.scene import Part, Scene, fingerprint, readable
+
+_MULTIPLYING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+_LARGEST_GAIN = 20.0
+"""By which a layer may multiply at first; every scheme of torch's stays below 5 at any width."""
 
 
 class Layouts(Part):
@@ -24,15 +29,15 @@ class Layouts(Part):
         self._unsaved: dict[nn.Module, dict[str, tuple[tuple[int, ...], int]]] = {}
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
         self._frozen_norms: dict[str, None] = {}
-        self._returned: tuple[nn.Linear, weakref.ref[torch.Tensor]] | None = None
-        """The linear layer that has run last, and what it returned, which is not kept alive."""
+        self._returned: dict[int, nn.Linear] = {}
+        """Of the model that runs: the linear layers, by the number of the node that made what they returned."""
         self._in_a_row: dict[str, None] = {}
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         self._unsaved[model] = {name: _print(each) for name, each in _unsaved(model) if readable(each)}
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
-        self._returned = None
+        self._returned = {}
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Weights are read once, before the first update."""
@@ -43,7 +48,9 @@ class Layouts(Part):
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if type(module) is nn.Linear and self.scene.close:
             self._follows(module, args[0] if args else None)
-            self._returned = module, weakref.ref(output)
+            made = through_views(output.grad_fn)
+            if made is not None and not hasattr(made, "variable"):
+                self._returned[number(made)] = module
         if not is_batch_norm(module) or not module.training or not torch.is_grad_enabled():
             return
         name = self.scene.phases.names.get(module, type(module).__name__)
@@ -59,9 +66,10 @@ class Layouts(Part):
 
     def _follows(self, second: nn.Linear, entered: Any) -> None:
         """Two linear layers in a row are one, unless what is between them is narrower than both ends."""
-        if self._returned is None or entered is None or entered is not self._returned[1]():
+        made = linearly_made(entered.grad_fn) if isinstance(entered, torch.Tensor) else None
+        first = None if made is None or hasattr(made, "variable") else self._returned.get(number(made))
+        if first is None:
             return
-        first, _ = self._returned
         wide = first.out_features >= min(first.in_features, second.out_features)
         trained = first.weight.requires_grad and second.weight.requires_grad
         if wide and trained and first is not second and torch.is_grad_enabled():
@@ -76,11 +84,14 @@ class Layouts(Part):
             for name, each in model.named_buffers()
             if "inv_freq" in name and each.dtype in (torch.float16, torch.bfloat16)
         )
+        layout.far_off = tuple(_far_off(model))
+        looked_up = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
         matrices = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
         with aside():
             layout.copied_ties = tuple(_copied_ties(model))
-            constant = [p for _, p in matrices if p.numel() > 1 and bool((p == p.flatten()[0]).all())]
-            layout.matrices, layout.constant_matrices = len(matrices), len(constant)
+            computing = [p for _, p in matrices if p not in looked_up] or [p for _, p in matrices]
+            constant = [p for p in computing if p.numel() > 1 and bool((p == p.flatten()[0]).all())]
+            layout.matrices, layout.constant_matrices = len(computing), len(constant)
             layout.alike_rows = tuple(name for name, p in matrices if _alike(p))
         return layout
 
@@ -93,7 +104,10 @@ class Layouts(Part):
                 if name in now and readable(now[name]) and _print(now[name]) != (shape, print_)
                 and tuple(now[name].shape) == shape and now[name].is_floating_point()
             )  # fmt: skip
-            layout.unregistered = tuple(name for name, each in _unregistered(model) if each.is_floating_point())
+            kept = (
+                (n, each) for n, each in _unregistered(model) if each.is_floating_point() or each.dtype == torch.bool
+            )
+            layout.unregistered = tuple(name for name, _ in kept)
             layout.running_frozen, layout.in_a_row = tuple(self._frozen_norms), tuple(self._in_a_row)
             if self._fewest:
                 layout.fewest_per_channel, layout.few_in = min(self._fewest.values())
@@ -140,8 +154,21 @@ def _repeated(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):
             layers = [each for each in module if next(each.parameters(), None) is not None]
-            if len(layers) >= 2 and len(set(layers)) == 1:
+            if len(set(layers)) < len(layers):
                 yield name or type(module).__name__
+
+
+def _far_off(model: nn.Module) -> Iterator[str]:
+    """Layers whose weights make what they are given many times as large, or that look up numbers so large."""
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if not isinstance(module, _MULTIPLYING) or not readable(weight) or not weight.requires_grad:
+            continue
+        inputs = 1 if isinstance(module, nn.Embedding) else weight[0].numel()
+        with aside():
+            gain = float(weight.float().square().mean().sqrt()) * math.sqrt(inputs)
+        if gain > _LARGEST_GAIN:
+            yield f"{name} ({gain:.0f} times)"
 
 
 def _copied_ties(model: nn.Module) -> Iterator[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.evidence import Coarse, Loss, Threshold
 from surefoot.phases import aside, caller, site
-from surefoot.witness.graph import Graph, operation, through_views, walk
+from surefoot.witness.graph import Graph, made_by, operation, through_views, walk
 from surefoot.witness.scene import Part, Scene, readable
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
@@ -28,7 +28,6 @@ _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _SOFTMAXES = {"softmax", "log_softmax"}
 _HALVES = (torch.float16, torch.bfloat16)
-_WHOLE_UP_TO = {torch.float16: 2048, torch.bfloat16: 256}
 
 
 class Losses(Part):
@@ -46,10 +45,10 @@ class Losses(Part):
         """The first targets, with what is ignored in them."""
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._forwards = 0
 
-    def __enter__(self) -> Losses:
-        self._entered.enter_context(_Functions(self))
-        return self
+    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        self._forwards += 1
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -83,7 +82,9 @@ class Losses(Part):
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
         loss.site = site()
-        loss.above = operation(through_views(given.grad_fn))
+        made = through_views(given.grad_fn)
+        loss.above = operation(made)
+        loss.logits_from = operation(made_by(made)) if loss.above == "LogSoftmax" else loss.above
         if name in _CLASSES.values():
             self._classes(loss, given, target, kwargs)
         elif readable(given) and readable(target):
@@ -107,10 +108,11 @@ class Losses(Part):
             return
         with aside():
             values = given.detach().float()
-            if loss.classes > 1 and bool(torch.isfinite(values).all()):
+            if loss.classes > 1 and bool((values < math.inf).all()):
                 loss.probabilities = _sums_to_one(values, dim)
                 loss.log_probabilities = bool((values.logsumexp(dim).abs() < 1e-2).all())
             if target.is_floating_point():
+                loss.turned_target = _turned(target, dim)
                 loss.targets = loss.valid = target.shape[0]
                 return
             ignored = kwargs.get("ignore_index", -100)
@@ -131,11 +133,12 @@ class Losses(Part):
         with aside():
             values = given.detach().float()
             if loss.function == "kl_div":
-                loss.log_probabilities = bool(values.max() <= 1e-3) and any(
-                    bool((values.logsumexp(dim).abs() < 5e-2).all()) for dim in range(values.dim())
-                )
+                summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
+                loss.log_probabilities = bool(values.max() <= 1e-3) and bool(summed)
+                loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
             elif loss.function == "ctc_loss":
-                loss.layout_fault = _ctc_fault(values, args, kwargs)
+                loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
+                loss.layout_fault = _ctc_fault(loss, values, args, kwargs)
             else:
                 if target.numel() and bool((target == target.flatten()[0]).all()):
                     loss.constant, loss.distinct = float(target.flatten()[0]), 1
@@ -165,15 +168,15 @@ class Losses(Part):
             self.losses.append(loss)
 
     def _sum(self, args: tuple[Any, ...], out: Any) -> None:
-        """A running sum in half precision, outside the model, over more than one update."""
+        """A running sum in half precision, outside the model, over several batches."""
         if not isinstance(out, torch.Tensor) or out.dim() or out.dtype not in _HALVES or out.requires_grad:
             return
         if self.scene.phases.in_model():
             return
         known = [self._sums[id(each)] for each in args if id(each) in self._sums]
         begun = min((first for ref, first in known if ref() is not None), default=None)
-        self._sums[id(out)] = weakref.ref(out), self.scene.updates if begun is None else begun
-        if begun is not None and self.scene.updates - begun >= 2 and readable(out):
+        self._sums[id(out)] = weakref.ref(out), self._forwards if begun is None else begun
+        if begun is not None and self._forwards - begun >= 2 and readable(out):
             with aside():
                 self._note("sum", out.dtype, float(out))
 
@@ -207,29 +210,15 @@ class Losses(Part):
                 self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
 
     def _positions(self, out: Any) -> None:
-        most = _WHOLE_UP_TO.get(out.dtype) if isinstance(out, torch.Tensor) else None
-        if most is not None and out.numel() > most + 1 and readable(out):
-            self._note("positions", out.dtype, out.numel() - 1)
+        """Whole numbers in a row that half precision cannot tell apart."""
+        if isinstance(out, torch.Tensor) and out.dtype in _HALVES and readable(out):
+            with aside():
+                if out.unique().numel() < out.numel():
+                    self._note("positions", out.dtype, float(out.max()))
 
     def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
         where = caller() or self.scene.phases.module() or "the model"
         self.coarse.setdefault((kind, where), Coarse(kind, where, str(dtype).removeprefix("torch."), value))
-
-
-class _Functions(TorchFunctionMode):
-    """Tells of every function of torch's that is called on tensors, or makes them."""
-
-    def __init__(self, listener: Losses) -> None:
-        super().__init__()
-        self.listener = listener
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        if self.listener.scene.phases.is_deaf:
-            return out
-        self.listener.called(func, args, kwargs, out)
-        return out
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
@@ -257,8 +246,14 @@ def _class_numbers(target: torch.Tensor) -> int:
     return int(target.max()) + 1 if whole else 0
 
 
-def _ctc_fault(values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if bool((values.logsumexp(-1).abs() > 1e-2).any()):
+def _turned(target: torch.Tensor, dim: int) -> bool:
+    """Do probabilities sum to 1 over another dimension, and not over this one?"""
+    others = [other for other in range(target.dim()) if other != dim]
+    return not _sums_to_one(target, dim) and any(_sums_to_one(target, other) for other in others)
+
+
+def _ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if not loss.log_probabilities:
         return "its input does not hold log-probabilities"
     lengths = _argument(args, kwargs, 2, "input_lengths")
     longest = int(torch.as_tensor(lengths).max())

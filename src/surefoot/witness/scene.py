@@ -31,6 +31,10 @@ class Scene:
         self.updates = self.backwards = 0
         self.updating: Optimizer | None = None
         self.reached: set[torch.Tensor] = set()
+        self.penalized: set[torch.Tensor] = set()
+        """Of those, parameters that nothing but a penalty on their own values reaches."""
+        self.trained: set[torch.Tensor] = set()
+        """Parameters that had requires_grad in an update of an optimizer that holds them."""
         self.ended = False
         self.tiny = False
         """Steps were cut to a few samples, so that the number of samples says nothing."""

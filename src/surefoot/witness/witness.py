@@ -14,10 +14,14 @@ from torch.optim import Optimizer
 from surefoot.checks.evidence import Backward, Evidence, Parameter
 from surefoot.phases import Listener, Phases, aside, caller, site
 from surefoot.probes.data import samples_of
+from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import sequences_of
+from surefoot.witness.aliases import Aliases
 from surefoot.witness.calls import Calls
+from surefoot.witness.custom import Custom
 from surefoot.witness.files import Files
+from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.graph import walk
 from surefoot.witness.layouts import Layouts
@@ -27,6 +31,8 @@ from surefoot.witness.ranks import Between
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
+from surefoot.witness.shapes import Shapes
+from surefoot.witness.terms import Terms
 
 
 class Witness(Listener):
@@ -40,6 +46,8 @@ class Witness(Listener):
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
         self.losses = Losses(self.scene)
+        self.terms, self.shapes = Terms(self.scene), Shapes(self.scene)
+        self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
@@ -47,7 +55,7 @@ class Witness(Listener):
         self.layouts = Layouts(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.loaders,
+            self.calls, self.gradients, self.losses, self.terms, self.shapes, self.aliases, self.custom, self.loaders,
             self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
@@ -56,6 +64,7 @@ class Witness(Listener):
     def __enter__(self) -> Self:
         for part in self.parts:
             self._entered.enter_context(part)
+        self._entered.enter_context(Functions(self.scene, self.losses, self.terms, self.shapes, self.aliases))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,12 +151,14 @@ class Witness(Listener):
             updates=tuple(self.gradients.updates),
             optimizers=tuple(self.gradients.optimizers()),
             losses=tuple(self.losses.losses),
+            terms=tuple(self.terms.terms),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.gradients.clips),
             schedules=tuple(self.schedules.schedules()),
             loaders=tuple(self.loaders.loaders()),
             inputs=tuple(self.calls.inputs),
             layouts=tuple(self.layouts.layouts()),
+            crossings=tuple(self.shapes.crossings.values()),
             coarse=tuple(self.losses.coarse.values()),
             thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
@@ -155,6 +166,7 @@ class Witness(Listener):
             recomputations=tuple(self.calls.recomputations.values()),
             ranks=self.between.ranks(),
             kept_graphs=self.gradients.kept_graphs,
+            written_through_data=tuple(self.aliases.lines),
             weights_by_hand=self.gradients.moved_by_hand,
         )
         evidence.parameters = tuple(self._parameters(probes=probes))
@@ -183,15 +195,17 @@ class Witness(Listener):
             for each in trained
             if (found := probe(self.scene, each, shifts.get(self.scene.name(each.model)), self.losses, repeats))
         )
+        evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.samples = tuple(samples_of(self.loaders))
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
-        optimized, reached = self.scene.optimized(), self.scene.reached
+        optimized, reached, trained = self.scene.optimized(), self.scene.reached, self.scene.trained
+        taught = reached - self.scene.penalized
         unused = {leaf: loss.where for loss, leaves in self.losses.unused if not loss.weights for leaf in leaves}
         for model, prefix in self.scene.phases.models.items():
             ran = {p for m in model.modules() if m in self.calls.executed for p in m.parameters(recurse=False)}
             tested: dict[torch.Tensor, bool] = {}
-            lone = {p for p in ran if p.requires_grad and p in optimized and p not in reached}
+            lone = {p for p in ran if (p.requires_grad or p in trained) and p in optimized and p not in taught}
             if model in self.calls.feeding:
                 tested = dict.fromkeys(lone, True)
             elif probes and lone and model in self.calls.captured:
@@ -200,12 +214,14 @@ class Witness(Listener):
                 yield Parameter(
                     prefix + name,
                     self.scene.name(model),
-                    p.requires_grad,
+                    p.requires_grad or p in trained,
                     p in reached,
                     p in optimized,
                     executed=p in ran,
                     in_loss=tested.get(p),
                     elements=p.numel(),
+                    follows=p in self.gradients.followers,
+                    penalized=p in self.scene.penalized,
                     only_in=unused.get(p, "") if p not in reached else "",
-                    moved=p in lone and self.calls.moved(p),
+                    moved=p in lone and p not in reached and self.calls.moved(p),
                 )

@@ -1,6 +1,7 @@
 """Twins of the checks on losses and targets."""
 
 import math
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,13 @@ from torch import nn
 
 import surefoot
 from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, twin, whole
+
+
+def quietly(function, *args, **options):
+    """Without the warning that torch gives of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*args, **options)
 
 
 def ending(end):
@@ -42,6 +50,12 @@ def _(buggy):
     teacher = numbers(8, 2, seed=1).softmax(-1)
     model = ending(lambda h: h.softmax(-1) if buggy else h.log_softmax(-1))
     return plain(model, y=teacher, loss=lambda h, y: F.kl_div(h, y, reduction="batchmean"))
+
+
+@twin("kl-div-mean-over-elements")
+def _(buggy):
+    target, reduction = numbers(8, 2, seed=1).softmax(-1), "mean" if buggy else "batchmean"
+    return plain(mlp(), y=target, loss=lambda h, y: quietly(F.kl_div, h.log_softmax(-1), y, reduction=reduction))
 
 
 @twin("activation-before-cross-entropy")

@@ -111,6 +111,42 @@ def _(buggy):
     return plain(model, x=numbers(8, 5, 4))
 
 
+@twin("view-in-place-of-transpose")
+def _(buggy):
+    def forward(self, x):
+        maps = self.maps(x)
+        tokens = maps.view(len(x), 9, 6) if buggy else maps.flatten(2).transpose(1, 2)
+        return self.end(self.mix(tokens).relu().mean(1))
+
+    layers = {"maps": lambda: nn.Conv2d(3, 6, 3), "mix": lambda: nn.Linear(6, 6), "end": lambda: nn.Linear(6, 2)}
+    return plain(Module(forward, **layers), x=numbers(8, 3, 5, 5))
+
+
+class Swish(torch.autograd.Function):
+    """x times its sigmoid."""
+
+    wrong = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        return gradient * (s if Swish.wrong else s * (1 + x * (1 - s)))
+
+
+@twin("wrong-custom-backward")
+def _(buggy):
+    Swish.wrong = buggy
+    model = Module(lambda self, x: self.end(Swish.apply(self.body(x))),
+                   body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))  # fmt: skip
+    return plain(model)
+
+
 @twin("input-ignored")
 def _(buggy):
     return plain(Module(lambda self, x: self.body(torch.zeros_like(x) if buggy else x), body=mlp))

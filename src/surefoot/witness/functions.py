@@ -1,0 +1,31 @@
+"""Functions: every function of torch's that is called on tensors, or makes them, told to the parts that listen."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch.overrides import TorchFunctionMode
+
+from surefoot.witness.scene import Scene
+
+
+class Hears(Protocol):
+    """A part that is told of functions."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None: ...
+
+
+class Functions(TorchFunctionMode):
+    """Tells of every call when it has returned."""
+
+    def __init__(self, scene: Scene, *parts: Hears) -> None:
+        super().__init__()
+        self.scene, self.parts = scene, parts
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if not self.scene.phases.is_deaf:
+            for part in self.parts:
+                part.called(func, args, kwargs, out)
+        return out

@@ -1,0 +1,103 @@
+"""Shapes: views that take dimensions for others, and products that add up over another one than a softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from surefoot.checks.evidence import Crossing
+from surefoot.phases import caller, softmax_dim
+from surefoot.witness.graph import operation
+from surefoot.witness.scene import Part, Scene
+
+_VIEWS = {"view", "reshape", "view_as", "reshape_as"}
+_PRODUCTS = {"matmul", "__matmul__", "bmm"}
+_KEEPS_DIMENSIONS = {"Clone", "ToCopy", "NativeDropout", "Mul", "Div"}
+"""Between a softmax and its product: what leaves dimensions in their places."""
+
+
+class Shapes(Part):
+    """Where dimensions change places by mistake."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.crossings: dict[str, Crossing] = {}
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor):
+            return
+        name = getattr(function, "__name__", "")
+        if name in _VIEWS and out.is_floating_point() and (out.requires_grad or self.scene.phases.in_model()):
+            before, after = tuple(args[0].shape), tuple(out.shape)
+            if crosses(before, after):
+                self._note("view", f"{_told(before)} as {_told(after)}")
+        elif name in _PRODUCTS and len(args) == 2 and out.requires_grad:
+            self._product(args[0])
+
+    def _product(self, weights: Any) -> None:
+        """What a softmax has shared out is added up over the last dimension of a product's first factor."""
+        dim = shared_out_over(weights)
+        if dim is not None and (dim < weights.dim() - 2 or weights.shape[-1] == weights.shape[-2] > 1):
+            self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
+
+    def _note(self, kind: str, seen: str) -> None:
+        where = caller() or self.scene.phases.module() or "the model"
+        self.crossings.setdefault(f"{kind} {where}", Crossing(kind, where, seen))
+
+
+def shared_out_over(weights: Any) -> int | None:
+    """The dimension of a batched product's softmax, if it is not the last; None where there is no such thing."""
+    if not isinstance(weights, torch.Tensor) or weights.dim() < 3:
+        return None
+    node = _straight_above(weights)
+    if operation(node) != "Softmax":
+        return None
+    dim = softmax_dim(node) % weights.dim()
+    scores = node.next_functions[0][0]
+    while operation(scores) in ("Mul", "Div", "Add", "MaskedFill", "Where", "ToCopy", "UnsafeView", "View", "Sub"):
+        scores = next((each for each, _ in scores.next_functions if each is not None), None)
+    return dim if operation(scores) == "Bmm" and dim != weights.dim() - 1 else None
+
+
+def _straight_above(tensor: torch.Tensor) -> Any:
+    node = tensor.grad_fn
+    while operation(node) in _KEEPS_DIMENSIONS:
+        above = [each for each, _ in node.next_functions if each is not None]
+        node = above[0] if len(above) == 1 else None
+    return node
+
+
+@lru_cache(maxsize=4096)
+def crosses(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Has a view the sizes of a transposed tensor, of which the dimensions can only be told apart by their places?"""
+    old, new = (tuple(size for size in shape if size != 1) for shape in (before, after))
+    if old == new or len(old) < 2 or len(new) < 2 or max(len(old), len(new)) > 6 or math.prod(old) != math.prod(new):
+        return False
+    return any(_only_out_of_order(*pair) for pair in ((old, new), (new, old)))
+
+
+def _only_out_of_order(parts: tuple[int, ...], wholes: tuple[int, ...]) -> bool:
+    """Can every whole be made of some parts, but not with all parts in their order?"""
+    orders = list(_shared_out(parts, wholes))
+    return bool(orders) and not any(list(order) == sorted(order) for order in orders)
+
+
+def _shared_out(parts: tuple[int, ...], wholes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to give each part to a whole, so that the parts of each multiply to it."""
+    if not parts:
+        if all(whole == 1 for whole in wholes):
+            yield ()
+        return
+    for place, whole in enumerate(wholes):
+        if whole % parts[0] == 0:
+            left = (*wholes[:place], whole // parts[0], *wholes[place + 1 :])
+            yield from ((place, *rest) for rest in _shared_out(parts[1:], left))
+
+
+def _told(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,76 @@
+"""Terms: numbers that are added to a loss and have no gradient, although they were made from what has one."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from surefoot.checks.evidence import Term
+from surefoot.phases import aside, caller
+from surefoot.witness.graph import VIEWS, Graph, operation
+from surefoot.witness.scene import Part, Scene, readable, tensors
+
+_SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
+_READS = {"item", "__float__", "tolist", "numpy", "__array__"}
+_KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", *VIEWS}
+"""Through these operations a number that is added stays one."""
+_NOTE = "surefoot term"
+
+
+class Terms(Part):
+    """What is added to a loss outside its graph."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.terms: list[Term] = []
+        self._cut: dict[int, weakref.ref[torch.Tensor]] = {}
+        """Tensors without a gradient that were made from tensors with one."""
+        self._read = False
+        """A number was read from a tensor with a gradient, or from one that was cut off."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close or self.scene.phases.in_model():
+            return
+        name = getattr(function, "__name__", "")
+        if isinstance(out, torch.Tensor) and out.requires_grad:
+            if name in _SUMS and out.dim() == 0 and len(args) >= 2:
+                self._added(args[0], args[1], out)
+        elif any(each.requires_grad or self._is_cut(each) for each in tensors(args)):
+            self._read |= name in _READS
+            self._cut |= {id(each): weakref.ref(each) for each in tensors(out)}
+
+    def _is_cut(self, tensor: torch.Tensor) -> bool:
+        known = self._cut.get(id(tensor))
+        return known is not None and known() is tensor
+
+    def _added(self, first: Any, second: Any, out: torch.Tensor) -> None:
+        """Of what is added to a number with a gradient, one without is noted in the graph."""
+        graded, other = (first, second) if getattr(first, "requires_grad", False) else (second, first)
+        if isinstance(other, torch.Tensor):
+            lost = not other.requires_grad and readable(other) and other.numel() == 1 and self._is_cut(other)
+        else:
+            lost = isinstance(other, float) and self._read
+        if lost and isinstance(graded, torch.Tensor) and out.grad_fn is not None:
+            with aside():
+                value, beside = float(other), float(out) - float(other)
+            if beside and abs(beside) != abs(value):  # else the number is there to take the other's place
+                out.grad_fn.metadata[_NOTE] = caller(), value
+
+    def graph_seen(self, graph: Graph) -> None:
+        if not self.scene.close:
+            return
+        waiting, seen = list(graph.roots), set(graph.roots)
+        while waiting:
+            node = waiting.pop()
+            if _NOTE in node.metadata:
+                self.terms.append(Term(*node.metadata[_NOTE]))
+            if operation(node) in _KEEPS_TERMS:
+                above = {each for each, _ in node.next_functions if each is not None} - seen
+                seen |= above
+                waiting += above
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._cut = {}
