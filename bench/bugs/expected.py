@@ -46,7 +46,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "DATA-15": ("targets-shifted-twice",),
     "DATA-16": ("attention-across-documents",),
     "DATA-17": ("interleaved-zero-tokens",),
-    "DATA-18": (),
+    "DATA-18": ("labels-of-other-samples",),
     "DATA-19": ("constant-targets",),
     "DATA-20": ("broadcast-loss",),
     "DIST-01": ("diverging-replicas",),

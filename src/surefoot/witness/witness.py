@@ -23,10 +23,13 @@ from surefoot.witness.graph import walk
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
+from surefoot.witness.rows import Rows
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
+from surefoot.witness.seeds import Seeds
 
 
 class Witness(Listener):
@@ -39,15 +42,18 @@ class Witness(Listener):
         self.scene = Scene(phases, optimizers)
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
-        self.losses = Losses(self.scene)
+        self.picks = Picks(self.scene)
+        self.losses = Losses(self.scene, self.picks)
+        self.seeds = Seeds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
+        self.rows = Rows(self.scene, self.loaders)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
         self.files = Files(self.scene)
         self.layouts = Layouts(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.loaders,
+            self.calls, self.gradients, self.losses, self.picks, self.rows, self.seeds, self.loaders,
             self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
@@ -75,6 +81,8 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
+        self.losses.model_returned(model, args, kwargs, output)
+        self.rows.model_returned(model, args, kwargs, output)
         self.between.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -154,6 +162,10 @@ class Witness(Listener):
             files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
             recomputations=tuple(self.calls.recomputations.values()),
             ranks=self.between.ranks(),
+            taken_apart_at=self.picks.apart(),
+            shown=tuple(self.rows.seen()),
+            part_of=self.rows.part_of,
+            reseeded_updates=self.seeds.repeated(),
             kept_graphs=self.gradients.kept_graphs,
             weights_by_hand=self.gradients.moved_by_hand,
         )
