@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import surefoot
 from surefoot.probes.dependence import dependence
+from surefoot.probes.source import Line, kept_by, loop_around
 from tests.checks.test_variants import named
 from tests.checks.twins import mlp, numbers, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
@@ -285,3 +286,29 @@ def test_milestones_that_all_lie_in_the_first_pass(per_batch):
                 scheduler.step()
     assert COUNT // 4 > 4
     assert named(seen.findings) == (["scheduler-at-wrong-rate"] if per_batch else [])
+
+
+# ------------------------------------------------------------------------------------------- what a loop keeps
+
+KEPT = {
+    "for x in batches:\n    total += f(x).item()\nprint(total / len(batches))": ["mean"],
+    "for x in batches:\n    total += f(x).item()\n    n += 1\ntotal /= n": ["mean"],
+    "for x in batches:\n    out = f(x)\n    total.append(out.item())\nprint(np.mean(total))": ["mean"],
+    "for x in batches:\n    total.append(f(x).item() * len(x))\nprint(sum(total) / len(batches))": [],
+    "for x in batches:\n    total += f(x).item()\nprint(total / len(batches.dataset))": [],
+    "for x in batches:\n    loss = f(x).item()\nprint(loss)": ["last"],
+    "for x in batches:\n    loss = f(x).item()\n    best = min(best, loss)\nprint(loss)": [],
+    "for x in batches:\n    loss = f(x).item()\nloss = 0\nprint(loss)": [],
+    "print(sum(f(x).item() for x in batches) / len(batches))": ["mean"],
+    "print(sum(f(x).item() * len(x) for x in batches) / len(batches))": [],
+    "a = [f(x).item() for x in batches]\nprint(sum(a) / len(a))": ["mean"],
+}
+
+
+@pytest.mark.parametrize(("text", "kinds"), KEPT.items())
+def test_what_a_loop_keeps_of_the_means_of_its_batches(text, kinds, tmp_path):
+    file = tmp_path / "loop.py"
+    file.write_text(text)
+    number = 1 + next(n for n, line in enumerate(text.splitlines()) if "f(x)" in line)
+    line, loop, scope = loop_around([Line(str(file), number)])
+    assert [kept.kind for kept in kept_by(loop, scope, line.file, {number})] == kinds

@@ -449,6 +449,17 @@ class Threshold:
 
 
 @dataclass(slots=True)
+class Metric:
+    """A number that an evaluation makes of its batches."""
+
+    kind: str
+    """last, of which only the last batch's is kept, or mean, to which all count alike"""
+    name: str
+    where: str
+    batches: int
+
+
+@dataclass(slots=True)
 class Scaling:
     """A gradient scaler at work."""
 
@@ -522,6 +533,7 @@ class Evidence:
     layouts: tuple[Layout, ...] = ()
     coarse: tuple[Coarse, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
+    metrics: tuple[Metric, ...] = ()
     scaling: Scaling | None = None
     files: tuple[File, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
 import time
 import warnings
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from surefoot.witness.loaders import Loaders, Seen
 
 MOST_BYTES = 1 << 26
 """A data set that holds more is not copied."""
-_MORE_THAN_NOISE = 0.3
+_MORE_THAN_NOISE = 0.7
 """Of the way between two samples: what an augmentation moves one by, and a little noise does not."""
 _READ_AGAIN = 8
 """Of so many samples each is read three times, to see whether they are random."""
@@ -103,19 +104,49 @@ def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _stream(found: Samples, loader: DataLoader[Any]) -> None:
-    """The first samples of two workers must not be the same."""
+    """The first samples of two workers must differ, and so must what they draw from generators of their own."""
     if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
         return
-    workers = DataLoader(
-        loader.dataset,
+    read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, loader.dataset), 8)]
+    found.whole_stream = len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+    if not found.whole_stream and generators_of(loader.dataset):
+        states = list(itertools.islice(_two_workers(loader, _Drawn(loader.dataset)), 8))
+        found.alike_workers = len(states) == 8 and states[::2] == states[1::2] and len(set(states)) == 4
+
+
+def _two_workers(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:
+    return DataLoader(
+        dataset,
         batch_size=None,
         num_workers=2,
         worker_init_fn=loader.worker_init_fn,
         collate_fn=_as_it_is,
         multiprocessing_context=loader.multiprocessing_context,
     )
-    read = [print_of(sample) for sample in itertools.islice(workers, 8)]
-    found.whole_stream = len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+
+
+class _Drawn(IterableDataset[int]):
+    """For each sample of a stream, where its own generators are after it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in self.stream:
+            yield hash(tuple(str(state) for state in generators_of(self.stream)))
+
+
+def generators_of(dataset: Any) -> list[Any]:
+    """The states of the random generators among a data set's attributes."""
+    found = []
+    for value in vars(dataset).values():
+        if isinstance(value, torch.Generator):
+            found.append(value.get_state().tolist())
+        elif isinstance(value, np.random.Generator):
+            found.append(value.bit_generator.state)
+        elif isinstance(value, random.Random):
+            found.append(value.getstate())
+    return found
 
 
 def _reading(found: Samples, loader: DataLoader[Any]) -> None:

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.evidence import Coarse, Loss, Threshold
 from surefoot.phases import aside, caller, number, site
+from surefoot.witness.averages import Averages
 from surefoot.witness.graph import Graph, operation, through_views, walk
 from surefoot.witness.picks import Picks
 from surefoot.witness.scene import Part, Scene, readable, tensors
@@ -36,8 +37,9 @@ _WHOLE_UP_TO = {torch.float16: 2048, torch.bfloat16: 256}
 class Losses(Part):
     """Loss functions as they are called, and a few operators that lose numbers."""
 
-    def __init__(self, scene: Scene, picks: Picks) -> None:
+    def __init__(self, scene: Scene, picks: Picks, averages: Averages) -> None:
         super().__init__(scene)
+        self._averages = averages
         self._picks = picks
         self.losses: list[Loss] = []
         self.coarse: dict[tuple[str, str], Coarse] = {}
@@ -67,6 +69,8 @@ class Losses(Part):
         if function in LOSSES:
             if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad and self.scene.close:
                 self._loss(LOSSES[function], args, kwargs, out)
+            elif not torch.is_grad_enabled() and _reduction(args, kwargs) == "mean":
+                self._averages.mean_taken()
             return
         name = getattr(function, "__name__", "")
         if name == "__getitem__" and self.scene.close:
@@ -87,7 +91,7 @@ class Losses(Part):
         if name == "ctc_loss":
             given, target = _argument(args, kwargs, 0, "log_probs"), _argument(args, kwargs, 1, "targets")
         self._picks.target(target)
-        reduction = str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
+        reduction = _reduction(args, kwargs)
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
         loss.site = site()
@@ -266,6 +270,10 @@ class _Functions(TorchFunctionMode):
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
     return args[place] if len(args) > place else kwargs.get(name)
+
+
+def _reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
 
 
 def _sums_to_one(values: torch.Tensor, dim: int) -> bool:

@@ -16,6 +16,7 @@ from surefoot.phases import Listener, Phases, aside, caller, site
 from surefoot.probes.data import samples_of
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import sequences_of
+from surefoot.witness.averages import Averages
 from surefoot.witness.calls import Calls
 from surefoot.witness.files import Files
 from surefoot.witness.gradients import Gradients
@@ -43,7 +44,8 @@ class Witness(Listener):
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
         self.picks = Picks(self.scene)
-        self.losses = Losses(self.scene, self.picks)
+        self.averages = Averages(self.scene)
+        self.losses = Losses(self.scene, self.picks, self.averages)
         self.seeds = Seeds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.rows = Rows(self.scene, self.loaders)
@@ -53,7 +55,7 @@ class Witness(Listener):
         self.layouts = Layouts(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.picks, self.rows, self.seeds, self.loaders,
+            self.calls, self.gradients, self.losses, self.picks, self.averages, self.rows, self.seeds, self.loaders,
             self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
@@ -81,9 +83,8 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        self.losses.model_returned(model, args, kwargs, output)
-        self.rows.model_returned(model, args, kwargs, output)
-        self.between.model_returned(model, args, kwargs, output)
+        for part in (self.losses, self.averages, self.rows, self.between):
+            part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
         tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
@@ -195,6 +196,7 @@ class Witness(Listener):
             for each in trained
             if (found := probe(self.scene, each, shifts.get(self.scene.name(each.model)), self.losses, repeats))
         )
+        evidence.metrics = tuple(self.averages.metrics())
         evidence.samples = tuple(samples_of(self.loaders))
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
