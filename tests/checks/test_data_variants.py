@@ -14,14 +14,15 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
     StepLR,
 )
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 import surefoot
 from surefoot.probes.dependence import dependence
 from surefoot.probes.source import Line, kept_by, loop_around
 from tests.checks.test_variants import named
-from tests.checks.twins import mlp, numbers, sgd, whole
+from tests.checks.twins import Module, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
+from tests.checks.twins.losses import Tokens
 
 MANY, KINDS = numbers(192, 6), whole(3, 192)
 TOLD = numbers(3, 6, seed=5)[KINDS] * 3 + MANY
@@ -312,3 +313,76 @@ def test_what_a_loop_keeps_of_the_means_of_its_batches(text, kinds, tmp_path):
     number = 1 + next(n for n, line in enumerate(text.splitlines()) if "f(x)" in line)
     line, loop, scope = loop_around([Line(str(file), number)])
     assert [kept.kind for kept in kept_by(loop, scope, line.file, {number})] == kinds
+
+
+# ------------------------------------------------------------------------------------------- what enters a model
+
+
+class Noise(IterableDataset):
+    """A share of the samples for each worker, with noise from one generator or from one of the worker's own."""
+
+    def __init__(self, *, shared):
+        self.shared, self.generator = shared, torch.Generator().manual_seed(0)
+
+    def __iter__(self):
+        worker = get_worker_info()
+        if not self.shared:
+            self.generator.manual_seed(worker.id)
+        for row in range(worker.id, 128, worker.num_workers):
+            yield TOLD[row] + torch.randn(6, generator=self.generator), KINDS[row]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_workers_of_a_stream_that_draw_from_one_generator(shared):
+    loader = DataLoader(Noise(shared=shared), 16, num_workers=2)
+    found = named(trained(loader, model=mlp(inputs=6, classes=3), passes=1))
+    assert found == (["shared-worker-randomness"] if shared else [])
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_padding_is_known_by_the_lengths_that_come_with_it(counted):
+    lengths = torch.tensor([11, 12, 12, 11])
+    text = torch.where(torch.arange(12) < lengths[:, None], 2 + whole(29, 4, 12), 0)
+    tags = torch.where(text > 0, text % 3 + 1, 0)
+    model = Module(
+        lambda self, x, n: self.head(self.embed(x)), embed=lambda: nn.Embedding(32, 8), head=lambda: nn.Linear(8, 4)
+    )
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            optimizer.zero_grad()
+            ignored = -100 if counted else 0
+            F.cross_entropy(model(text, lengths).flatten(0, 1), tags.flatten(), ignore_index=ignored).backward()
+            optimizer.step()
+    assert named(seen.findings) == (["padding-in-loss"] if counted else [])
+
+
+@pytest.mark.parametrize("ignored", [31, -100])
+def test_an_end_between_documents_that_the_loss_ignores(ignored):
+    text = whole(30, 4, 13)
+    text[:, 5] = 31
+
+    def loss(h, y):
+        return F.cross_entropy(h.flatten(0, 1), y.flatten(), ignore_index=ignored)
+
+    found = named(plain(Tokens(), x=text[:, :-1], y=text[:, 1:], loss=loss))
+    assert found == (["end-token-ignored"] if ignored == 31 else [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "expected"),
+    [
+        ((8, 3, 8, 8), lambda raw: raw * 0.9, ["unscaled-inputs"]),
+        ((8, 3, 8, 8), lambda raw: raw / 255, []),
+        ((8, 1, 64), lambda raw: raw, ["unscaled-inputs"]),
+        ((8, 1, 64), lambda raw: raw / 255, []),
+        ((8, 1, 64), lambda raw: (raw - 128) / 1e7, ["unscaled-inputs"]),
+    ],
+)
+def test_bytes_and_what_was_scaled_down_twice(shape, values, expected):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(3, 4, 3) if len(shape) == 4 else nn.Conv1d(1, 4, 3)
+    model = nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    model(torch.zeros(shape))
+    x = values(whole(256, *shape).float())
+    assert named(plain(model, x=x, y=whole(2, 8), optimizer=sgd(model, lr=1e-5))) == expected
