@@ -171,6 +171,13 @@ def test_samples_of_two_streams(first, expected):
     assert named(trained(loaders[0], evaluation=loaders[1], model=mlp(inputs=6, classes=3), passes=1)) == expected
 
 
+def test_soft_targets_of_weighted_classes_are_followed():
+    def weighted(prediction, y):
+        return F.cross_entropy(prediction, F.one_hot(y, 3).float(), weight=torch.tensor([1.0, 2.0, 1.0]))
+
+    assert stepped(by_permutation, loss=weighted) == []
+
+
 # ------------------------------------------------------------------------------------------- what is trained on
 
 

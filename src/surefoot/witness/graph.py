@@ -70,8 +70,8 @@ def through_views(node: Any) -> Any:
 def unscaled(root: Any) -> Any:
     """What a loss was before it was multiplied by a number, as a scaler does, or divided by one."""
     while operation(root) in ("Mul", "Div"):
-        of, by = (node for node, _ in root.next_functions)
-        if by is not None or of is None or hasattr(of, "variable"):
+        of, *by = (node for node, _ in root.next_functions)
+        if any(each is not None for each in by) or of is None or hasattr(of, "variable"):
             break
         root = of
     return root
