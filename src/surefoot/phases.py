@@ -343,6 +343,18 @@ def caller() -> str:
     return nearest
 
 
+def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
+    """The lines of user code that are running, as file and number, from the inside."""
+    frame, lines = sys._getframe(1), []
+    while frame is not None and len(lines) < most:
+        file = frame.f_code.co_filename
+        known = frame.f_globals.get("__name__", "").split(".")[0] in _NOT_THE_USER
+        if not known and "site-packages" not in file and not file.startswith("<"):
+            lines.append((file, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)
+
+
 def site() -> int:
     """The very call in user code that is running, told apart from others on its line."""
     frame = sys._getframe(1)

@@ -1,7 +1,9 @@
 """augmented-evaluation-data
 
 ## What it does
-Reports evaluation on the same data set object as training, whose samples are random.
+Reports evaluation whose samples are random: on the same data set object as training, or on another one of its
+class whose samples change and keep their labels, or batches of a classification that are changed at random on
+their way into the model.
 
 ## Why it hurts
 `random_split` shares one data set between both parts. The augmentation of training then applies to
@@ -19,7 +21,7 @@ valid = Subset(Images(augment=False), indices[cut:])
 ```
 
 ## What looks like it and is fine
-A shared data set without random numbers.
+A shared data set without random numbers; noise that is the task, as of a diffusion model.
 """
 
 from collections.abc import Iterator
@@ -31,12 +33,27 @@ from surefoot.records.finding import Finding
 def check(evidence: Evidence) -> Iterator[Finding]:
     for samples in evidence.samples:
         if samples.random_in_evaluation:
-            yield Finding(
-                check="augmented-evaluation-data",
-                severity="warning",
-                seen=f"training and evaluation read one data set behind {samples.where}; an evaluation sample "
-                "came out differently when it was read again",
-                where=samples.where,
-                why="the augmentation of training applies to evaluation",
-                remedy="build two data sets, one with and one without augmentation, and split the indices",
+            yield _finding(
+                f"evaluation reads {samples.where} as training does, and a sample came out differently when it "
+                "was read again",
+                samples.where,
             )
+            return
+    labelled = any(loss.counts for loss in evidence.losses)
+    for loader in evidence.loaders:
+        if loader.role == "evaluation" and loader.random_inputs and labelled:
+            yield _finding(
+                f"the first batch of {loader.kind} entered the model with other values in another pass", loader.kind
+            )
+            return
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="augmented-evaluation-data",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="the augmentation of training applies to evaluation",
+        remedy="build two data sets, one with and one without augmentation, and split the indices",
+    )

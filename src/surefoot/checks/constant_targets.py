@@ -1,7 +1,7 @@
 """constant-targets
 
 ## What it does
-Reports a classification in which every target of every batch seen is one and the same class.
+Reports training in which every target of every batch seen is one and the same class, letter or number.
 
 ## Why it hurts
 Nothing is to be learned but a constant. The loss falls quickly, which looks like success.
@@ -17,15 +17,17 @@ label = batch["label"]
 ```
 
 ## What looks like it and is fine
-The two halves of an adversarial game, each with a constant target; few targets of a class that most samples have.
+The two halves of an adversarial game, each with a constant target; few targets of a class that most
+samples have; a residual, as of a differential equation, that is to be zero.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Loss
 from surefoot.records.finding import Finding
 
-_JUDGED = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+_CLASSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss")
+_DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "rsub")
 
 
 _FEWEST = 24
@@ -36,7 +38,7 @@ _CHANCE = 1e-3
 def check(evidence: Evidence) -> Iterator[Finding]:
     if any(each.sorted_labels for each in evidence.samples) or len([o for o in evidence.optimizers if o.updates]) > 1:
         return
-    judged = [loss for loss in evidence.losses if loss.function in _JUDGED]
+    judged = [loss for loss in evidence.losses if loss.function in _CLASSES or _is_of_outputs(loss)]
     constants = {loss.constant for loss in judged}
     if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
         return
@@ -49,6 +51,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="there is nothing to learn but a constant",
             remedy="look at where the labels are read, cast or sliced",
         )
+
+
+def _is_of_outputs(loss: Loss) -> bool:
+    """Is it the distance of a model's very outputs from targets? One of derivatives or of codes may aim at zero."""
+    return loss.function in _DISTANCES and loss.of_outputs
 
 
 def _by_chance(counts: list[int], evidence: Evidence) -> bool:

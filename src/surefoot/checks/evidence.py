@@ -95,8 +95,23 @@ class Evaluation:
     update: int
     """How many updates had been made before."""
     repeated: bool
-    """The inputs are those of the evaluation before."""
+    """The inputs are those of the forward before, and no update came between."""
     trained: bool = False
+    samples: int = 0
+
+
+@dataclass(slots=True)
+class Shown:
+    """The samples of a forward without gradients."""
+
+    model: str
+    update: int
+    samples: int
+    shared: int
+    """Those that had been trained on before."""
+    distinct: int
+    names: bool
+    """They consist of whole numbers, of which short ones repeat by chance."""
 
 
 @dataclass(slots=True)
@@ -145,6 +160,8 @@ class Update:
     nonfinite: tuple[str, ...] = ()
     rate: float = 1.0
     """The largest learning rate of its groups."""
+    planned_rate: float | None = None
+    """The largest that a scheduler starts from; None where there is no scheduler."""
     moved: bool | None = None
     """Some parameter with a gradient changed; None where that was not looked at."""
     lost_share: float = 0.0
@@ -212,6 +229,8 @@ class Loss:
     turned_target: bool = False
     """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
     site: int = 0
+    of_outputs: bool = False
+    """Of a distance: what it is given left a model as it is, or as a view of that."""
     class_numbers: int = 0
     """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
 
@@ -268,12 +287,16 @@ class Schedule:
     """Behind its horizon the rate rises again."""
     epoch: int | None
     """Batches in one pass over the training loader."""
+    passes: int
+    """Over the training loader, so far."""
     share_after_epoch: float | None
     """What is left of the rate after one pass, at the calls seen per update."""
     others_updated: int
     """Updates by other optimizers."""
     ended: bool = False
     """The script has run to its end."""
+    optimizer: int = -1
+    """The number of its optimizer."""
 
 
 @dataclass(slots=True)
@@ -296,6 +319,10 @@ class Loader:
     """Backwards whose gradients no update had used when a pass ended."""
     window: int = 1
     """Backwards per update."""
+    updates_of_a_batch: int = 0
+    """The most updates in a row that used a batch of it, before any loader handed out another."""
+    random_inputs: bool = False
+    """The same batch entered a model with other values in another pass."""
 
 
 @dataclass(slots=True)
@@ -312,7 +339,15 @@ class Samples:
     changed_by_reading: str = ""
     """The attribute that reading a sample changed."""
     random_in_evaluation: bool = False
-    """Evaluation reads the same data set, whose samples are random."""
+    """Evaluation reads the same data set or one of its kind, and its samples are random."""
+    redrawn_labels: int = 0
+    """So many samples of a few came with another label when they were read again, with the same inputs."""
+    collated_apart: bool = False
+    """Joined into a batch, values of samples stand beside those of others."""
+    label_shift: int = 0
+    """Labels depend on the inputs so many samples away, and not on their own."""
+    unlike_evaluation: bool = False
+    """Labels depend on the inputs in evaluation, and not in training."""
     shared_with_evaluation: float = 0.0
     """The share of evaluation samples that occur in training."""
     commonest_label: float | None = None
@@ -442,6 +477,17 @@ class Threshold:
 
 
 @dataclass(slots=True)
+class Metric:
+    """A number that an evaluation makes of its batches."""
+
+    kind: str
+    """last, of which only the last batch's is kept, or mean, to which all count alike"""
+    name: str
+    where: str
+    batches: int
+
+
+@dataclass(slots=True)
 class Scaling:
     """A gradient scaler at work."""
 
@@ -526,6 +572,7 @@ class Evidence:
     crossings: tuple[Crossing, ...] = ()
     coarse: tuple[Coarse, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
+    metrics: tuple[Metric, ...] = ()
     scaling: Scaling | None = None
     files: tuple[File, ...] = ()
     recomputations: tuple[Recomputation, ...] = ()
@@ -535,5 +582,12 @@ class Evidence:
     written_through_data: tuple[str, ...] = ()
     """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
     derivatives: tuple[Derivative, ...] = ()
+    taken_apart_at: str = ""
+    """The line that takes targets by another index than inputs, in step after step."""
+    shown: tuple[Shown, ...] = ()
+    part_of: int = 0
+    """The rows of an array of which one batch is used over and over; 0 where none is."""
+    reseeded_updates: int = 0
+    """Updates that drew the same random numbers before their forward as the one before, after the same seed."""
     weights_by_hand: bool = False
     """Parameters changed although no optimizer made an update."""

@@ -1,7 +1,8 @@
 """repeated-batch
 
 ## What it does
-Reports a loop that gives its model the same inputs in four updates in a row although a loader has more.
+Reports a loop that gives its model the same inputs in four updates in a row although a loader has more, or
+although the arrays they were taken from do.
 
 ## Why it hurts
 The loss falls beautifully: one batch is learned by heart. It happens when `next(iter(loader))` is left
@@ -20,7 +21,7 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-Training on the whole data set at once, as graph networks and LBFGS do.
+Training on the whole data set at once, as graph networks and LBFGS do; a few updates for each batch.
 """
 
 from collections.abc import Iterator
@@ -29,10 +30,20 @@ from itertools import groupby
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
 
+_MANY = 8
+"""Of a batch of which only some inputs stay the same, so many updates must have used it."""
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     loaders = [each for each in evidence.loaders if each.role != "evaluation" and (each.batches or 2) > 1]
-    if not loaders:
+    more = (
+        f"the loader has {loaders[0].batches or 'more'} batches" if loaders else f"there are {evidence.part_of} samples"
+    )
+    stale = max((each.updates_of_a_batch for each in loaders), default=0)
+    if stale >= _MANY:
+        yield _finding(f"one batch of the loader's was used in {stale} updates in a row; {more}", loaders[0].kind)
+        return
+    if not loaders and not evidence.part_of:
         return
     by_update: dict[tuple[str, int], list[int]] = {}
     for forward in evidence.forwards:
@@ -42,13 +53,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
         longest = max(len(list(run)) for _, run in groupby(batches))
         if longest >= 4:
-            yield Finding(
-                check="repeated-batch",
-                severity="warning",
-                seen=f"{model} saw the same inputs in {longest} updates in a row; the loader has "
-                f"{loaders[0].batches or 'more'} batches",
-                where=model,
-                why="one batch is learned by heart",
-                remedy="iterate over the loader; next(iter(loader)) begins anew every time",
-            )
+            yield _finding(f"{model} saw the same inputs in {longest} updates in a row; {more}", model)
             return
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="repeated-batch",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="one batch is learned by heart",
+        remedy="iterate over the loader; next(iter(loader)) begins anew every time",
+    )

@@ -33,12 +33,15 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     again = [forward for forward in evidence.forwards if forward.reseeded and forward.trained]
-    if len(again) >= 2:
+    if len(again) >= 2 or evidence.reseeded_updates >= 2:
+        count, of = (
+            (len(again), len(evidence.forwards)) if again else (evidence.reseeded_updates, len(evidence.updates))
+        )
         yield Finding(
             check="reseeded-steps",
             severity="warning",
-            seen=f"{len(again)} of {len(evidence.forwards)} forwards began with the random state of the step before",
-            where=again[0].model,
+            seen=f"{count} of {of} forwards began with the random state of the step before",
+            where=(again or evidence.forwards)[0].model,
             why="every step draws the same dropout mask and the same noise",
             remedy="seed once, before the loop, or derive the seed from the step",
         )

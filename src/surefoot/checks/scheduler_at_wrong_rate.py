@@ -25,7 +25,7 @@ for batch in loader:
 ```
 
 ## What looks like it and is fine
-Warm restarts; a constant tail; a run that is stopped early.
+Warm restarts; a constant tail; a run that is stopped early, unless it has hardly begun.
 """
 
 from collections.abc import Iterator
@@ -33,15 +33,19 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence, Schedule
 from surefoot.records.finding import Finding
 
+_SPENT = 1e-3
+"""Of the highest rate so far: a rate below this share trains nothing."""
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for schedule in evidence.schedules:
-        fault = _fault(schedule)
-        if fault:
+        fault = _fault(schedule) or _spent(schedule, evidence)
+        short = "" if fault else _hardly_begun(schedule)
+        if fault or short:
             yield Finding(
                 check="scheduler-at-wrong-rate",
-                severity="error",
-                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {fault}",
+                severity="error" if fault else "warning",
+                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {fault or short}",
                 where=schedule.where or schedule.kind,
                 why="the learning rate follows another curve than the one that was meant",
                 remedy="count the horizon in the unit that step() is called in: updates or epochs",
@@ -49,13 +53,31 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _fault(schedule: Schedule) -> str:
-    if schedule.between_updates >= 2 and schedule.calls >= 1.5 * schedule.updates:
+    if schedule.between_updates >= 2:
         return f"{schedule.between_updates} steps in every update"
     by_horizon = "" if schedule.horizon is None else _beside(schedule, schedule.horizon)
     left, per_update = schedule.share_after_epoch, _per_update(schedule)
-    if not by_horizon and per_update and left is not None and left < 1e-3:
+    if not by_horizon and per_update and left is not None and left < _SPENT:
         return f"stepped per update, one pass of {schedule.epoch} updates leaves {left:.0e} of the rate"
     return by_horizon
+
+
+def _spent(schedule: Schedule, evidence: Evidence) -> str:
+    """More than a third of all updates made with next to nothing of the rate, after the highest."""
+    rates = [update.rate for update in evidence.updates if update.optimizer == schedule.optimizer]
+    if not _per_update(schedule) or len(rates) < 8 or not max(rates):
+        return ""
+    after = rates[rates.index(max(rates)) :]
+    spent = sum(rate < _SPENT * max(rates) for rate in after)
+    return f"{spent} updates had less than {_SPENT:g} of the highest rate" if spent > len(rates) / 3 else ""
+
+
+def _hardly_begun(schedule: Schedule) -> str:
+    """A run that has ended in the first hundredth of its schedule."""
+    far = schedule.horizon is not None and schedule.calls <= 0.01 * schedule.horizon
+    if schedule.ended and far and _per_update(schedule) and schedule.updates >= 8:
+        return f"the run has ended, and the schedule would need {schedule.horizon:,}"
+    return ""
 
 
 def _per_update(schedule: Schedule) -> bool:
@@ -68,6 +90,7 @@ def _beside(schedule: Schedule, horizon: int) -> str:
     if schedule.turns and calls > horizon + 1:
         return f"it was at its end after {horizon}, and the rate rises again"
     goes_on = calls > horizon if schedule.ended else horizon < 0.5 * epoch or calls > horizon
+    goes_on &= schedule.kind != "MultiStepLR" or schedule.passes >= 2
     if _per_update(schedule) and epoch > 1 and horizon < epoch and goes_on:
         return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
     per_pass = epoch >= 3 and 1 <= calls <= updates / (0.7 * epoch)
@@ -81,6 +104,6 @@ def _beside(schedule: Schedule, horizon: int) -> str:
         and 0.8 * updates <= horizon <= 1.25 * updates
     ):
         return f"its horizon of {horizon} is the number of updates"
-    if updates >= 4 and calls > 1.5 * horizon:
+    if updates >= 4 and calls > 1.5 * horizon and schedule.kind != "MultiStepLR":
         return f"it was at its end after {horizon}"
     return ""

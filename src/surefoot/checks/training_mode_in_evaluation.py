@@ -1,8 +1,8 @@
 """training-mode-in-evaluation
 
 ## What it does
-Reports evaluation, without gradients and several batches in a row, with Dropout or BatchNorm in training
-mode.
+Reports evaluation, without gradients, with Dropout or BatchNorm in training mode: several batches in a row,
+or one now and then.
 
 ## Why it hurts
 Dropout makes the numbers worse and random; BatchNorm uses the statistics of the evaluation batch and lets
@@ -25,30 +25,37 @@ model.train()
 ```
 
 ## What looks like it and is fine
-Monte Carlo dropout; a single forward between two updates, as for a pseudo-label; collecting statistics with
-`update_bn`.
+Monte Carlo dropout; a single forward in every step, as for a pseudo-label; a policy that acts; collecting
+statistics with `update_bn`.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evaluation, Evidence
 from surefoot.records.finding import Finding
+
+_FEWEST = 8
+"""So many samples in one forward are an evaluation; fewer may be a policy that acts."""
+_RARE = 1 / 3
+"""A lone forward after more than this share of the updates belongs to the step, as a pseudo-label does."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    runs: dict[tuple[str, int], list[tuple[str, ...]]] = {}
+    runs: dict[tuple[str, int], list[Evaluation]] = {}
     for each in evidence.evaluations:
-        if each.trained and each.active and not each.repeated:
-            runs.setdefault((each.model, each.update), []).append(each.active)
+        if each.trained and each.active and not each.repeated and each.update:
+            runs.setdefault((each.model, each.update), []).append(each)
     if any(each.repeated for each in evidence.evaluations):
         return
-    for (model, update), active in runs.items():
-        if len(active) >= 2 and update:
+    for (model, update), run in runs.items():
+        passes = sum(other == model for other, _ in runs)
+        rare = len(evidence.updates) >= 4 and passes <= _RARE * len(evidence.updates)
+        if len(run) >= 2 or (rare and run[0].samples >= _FEWEST):
             yield Finding(
                 check="training-mode-in-evaluation",
                 severity="warning",
-                seen=f"after update {update}, {len(active)} forwards without gradients ran in training mode: "
-                f"{', '.join(active[0][:3])}",
+                seen=f"after update {update}, {len(run)} forwards without gradients ran in training mode: "
+                f"{', '.join(run[0].active[:3])}",
                 where=model,
                 why="Dropout makes the numbers worse, and BatchNorm learns from evaluation data",
                 remedy="call model.eval() before evaluation and model.train() after it",

@@ -29,6 +29,8 @@ from surefoot.records.finding import Finding
 
 _LARGE = 300.0
 """Raw bytes have a root mean square below 255, and are told by their values."""
+_BRIGHT, _SMALL = 10.0, 1e-3
+"""No picture is scaled to such numbers, and no features are to such small ones."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -50,8 +52,12 @@ def _fault(inputs: Inputs) -> str:
     """What is wrong with a first layer's inputs, as the end of a sentence; empty where nothing is."""
     if inputs.size > _LARGE:
         return f", with a root mean square of {inputs.size:.3g}"
+    if 0 < inputs.size < _SMALL:
+        return f", with a root mean square of {inputs.size:.3g}, as if scaled down twice"
     if not inputs.image or len(inputs.shape) < 2 or inputs.lowest < 0:
         return ""
+    if len(inputs.shape) == 4 and inputs.size > _BRIGHT:
+        return f", with a root mean square of {inputs.size:.3g}"
     if inputs.whole and 128 <= inputs.highest <= 255:
         return ", in whole numbers"
     twice = len(inputs.shape) == 4 and 0 < inputs.highest <= 1 / 128

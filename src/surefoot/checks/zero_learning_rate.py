@@ -1,7 +1,7 @@
 """zero-learning-rate
 
 ## What it does
-Reports an optimizer whose learning rate is zero in every update seen.
+Reports an optimizer whose learning rate is zero in every update seen, and a warm-up that the run never leaves.
 
 ## Why it hurts
 Nothing moves. It happens when a schedule returns 0, as integer division does (`step // warmup`), or when a
@@ -18,24 +18,40 @@ LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 1000))
 ```
 
 ## What looks like it and is fine
-A warm-up whose first update has a rate of zero.
+A warm-up whose first update has a rate of zero; one that goes on while the run does.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Update
 from surefoot.records.finding import Finding
+
+_WARM = 0.01
+"""A run that has ended and never reached this share of the rate it was given has only warmed up."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for number, optimizer in enumerate(evidence.optimizers):
         updates = [update for update in evidence.updates if update.optimizer == number]
         if len(updates) >= 2 and all(update.rate == 0 for update in updates):
-            yield Finding(
-                check="zero-learning-rate",
-                severity="error",
-                seen=f"the learning rate of {optimizer.kind} is 0 in all {len(updates)} updates",
-                where=updates[0].where or "the recipe's optimizer",
-                why="no weight moves",
-                remedy="give the optimizer a rate above zero; look at what the schedule returns for the first steps",
-            )
+            yield _finding(f"the learning rate of {optimizer.kind} is 0 in all {len(updates)} updates", updates)
+        elif any(each.optimizer == number and each.ended for each in evidence.schedules) and _only_warms(updates):
+            highest, planned = max(each.rate for each in updates), updates[-1].planned_rate
+            course = f"rose to {highest:.1e} in {len(updates)} updates, of {planned:g}"
+            yield _finding(f"the learning rate of {optimizer.kind} {course}", updates)
+
+
+def _only_warms(updates: list[Update]) -> bool:
+    planned = updates[-1].planned_rate if updates else None
+    return bool(planned) and len(updates) >= 8 and max(each.rate for each in updates) < _WARM * planned
+
+
+def _finding(seen: str, updates: list[Update]) -> Finding:
+    return Finding(
+        check="zero-learning-rate",
+        severity="error",
+        seen=seen,
+        where=updates[0].where or "the recipe's optimizer",
+        why="no weight moves",
+        remedy="give the optimizer a rate above zero; look at what the schedule returns for the first steps",
+    )

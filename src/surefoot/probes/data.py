@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -11,16 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from surefoot.checks.evidence import Samples
 from surefoot.phases import Phases
+from surefoot.probes.labels import MOST_SAMPLES, MOST_SECONDS, independent_beside, look_at_labels, parts, redrawn
 from surefoot.randomness import kept, seed_all
 from surefoot.witness.loaders import Loaders, Seen
 
 MOST_BYTES = 1 << 26
 """A data set that holds more is not copied."""
-MOST_SAMPLES = 512
+_MORE_THAN_NOISE = 0.7
+"""Of the way between two samples: what an augmentation moves one by, and a little noise does not."""
+_READ_AGAIN = 8
+"""Of so many samples each is read three times, to see whether they are random."""
 
 
 def samples_of(loaders: Loaders) -> Iterator[Samples]:
@@ -42,13 +48,12 @@ def _look(seen: Seen, evaluating: list[Seen]) -> Samples:
     """Whatever cannot be read again is left out."""
     loader = seen.loader
     found = Samples(type(loader.dataset).__name__)
-    for part in (_workers, _stream, _reading, _order):
+    for part in (_workers, _stream, _reading, _labelled):
         try:
             part(found, loader)
         except Exception:
             continue
-    others = [each.loader for each in evaluating if each.loader.dataset is not loader.dataset]
-    found.shared_with_evaluation = _worst([_beside(found, loader, other) for other in others])
+    found.shared_with_evaluation = _worst([_beside(found, loader, each.loader) for each in evaluating])
     return found
 
 
@@ -60,14 +65,7 @@ def _worst(shares: list[tuple[float, bool]]) -> float:
 
 def print_of(sample: Any) -> int:
     """A hash of a sample's values."""
-    return hash(tuple(xxhash.xxh3_64_intdigest(np.ascontiguousarray(each).tobytes()) for each in _parts(sample)))
-
-
-def _parts(sample: Any) -> Iterator[np.ndarray]:
-    """The values of a sample, as arrays."""
-    mapped = sample.values() if isinstance(sample, dict) else sample
-    for each in mapped if isinstance(sample, dict | list | tuple) else [sample]:
-        yield each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
+    return hash(tuple(xxhash.xxh3_64_intdigest(np.ascontiguousarray(each).tobytes()) for each in parts(sample)))
 
 
 def copied(dataset: Dataset[Any]) -> Dataset[Any]:
@@ -106,19 +104,49 @@ def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _stream(found: Samples, loader: DataLoader[Any]) -> None:
-    """The first samples of two workers must not be the same."""
+    """The first samples of two workers must differ, and so must what they draw from generators of their own."""
     if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
         return
-    workers = DataLoader(
-        loader.dataset,
+    read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, loader.dataset), 8)]
+    found.whole_stream = len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+    if not found.whole_stream and generators_of(loader.dataset):
+        states = list(itertools.islice(_two_workers(loader, _Drawn(loader.dataset)), 8))
+        found.alike_workers = len(states) == 8 and states[::2] == states[1::2] and len(set(states)) == 4
+
+
+def _two_workers(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:
+    return DataLoader(
+        dataset,
         batch_size=None,
         num_workers=2,
         worker_init_fn=loader.worker_init_fn,
         collate_fn=_as_it_is,
         multiprocessing_context=loader.multiprocessing_context,
     )
-    read = [print_of(sample) for sample in itertools.islice(workers, 8)]
-    found.whole_stream = len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+
+
+class _Drawn(IterableDataset[int]):
+    """For each sample of a stream, where its own generators are after it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in self.stream:
+            yield hash(tuple(str(state) for state in generators_of(self.stream)))
+
+
+def generators_of(dataset: Any) -> list[Any]:
+    """The states of the random generators among a data set's attributes."""
+    found = []
+    for value in vars(dataset).values():
+        if isinstance(value, torch.Generator):
+            found.append(value.get_state().tolist())
+        elif isinstance(value, np.random.Generator):
+            found.append(value.bit_generator.state)
+        elif isinstance(value, random.Random):
+            found.append(value.getstate())
+    return found
 
 
 def _reading(found: Samples, loader: DataLoader[Any]) -> None:
@@ -135,72 +163,78 @@ def _reading(found: Samples, loader: DataLoader[Any]) -> None:
             found.changed_by_reading = name
 
 
-def _order(found: Samples, loader: DataLoader[Any]) -> None:
-    """How labels are shared out, and labels that only ever rise along a data set that is read in its order."""
-    labels = _labels(loader.dataset)
-    if len(labels) < 32:
-        return
-    kinds = len(set(labels))
-    found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
-    if not isinstance(loader.sampler, SequentialSampler):
-        return
-    runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
-    batch = loader.batch_size or 1
-    if 2 <= kinds <= len(labels) // 8 and runs <= 2 * kinds and len(labels) / kinds >= min(batch, 8):
-        found.sorted_labels = kinds
-
-
-def _labels(dataset: Any) -> list[int]:
-    """The labels of up to 512 samples in a row, spread over all of it: whole numbers that come last in a sample."""
-    count = len(dataset)
-    step = max(1, count // MOST_SAMPLES)
-    if isinstance(dataset, TensorDataset):
-        last = dataset.tensors[-1]
-        return [] if last.is_floating_point() or last.dim() != 1 else last[::step].tolist()
-    reader = copied(dataset)
-    labels = []
-    for number in range(0, count, step):
-        sample = reader[number]
-        label = list(sample.values())[-1] if isinstance(sample, dict) else sample[-1]
-        if isinstance(label, torch.Tensor | np.ndarray):
-            if label.ndim or "float" in str(label.dtype):
-                return []
-            label = label.item()
-        if not isinstance(label, int | np.integer):
-            return []
-        labels.append(int(label))
-    return labels
+def _labelled(found: Samples, loader: DataLoader[Any]) -> None:
+    look_at_labels(found, loader, copied(loader.dataset))
 
 
 def _beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any]) -> tuple[float, bool]:
     """The share of evaluation samples that training reads, too, and whether they are all that it reads."""
     ours, theirs = training.dataset, evaluation.dataset
-    if isinstance(ours, IterableDataset) or isinstance(theirs, IterableDataset):
-        return 0.0, False
     try:
         reader: Any = copied(theirs)
-        if _root(ours) is _root(theirs) and len({print_of(reader[0]) for _ in range(3)}) > 1:
-            found.random_in_evaluation = True
+        if isinstance(ours, IterableDataset) or isinstance(theirs, IterableDataset):
+            return _shared(_first(copied(ours)), _first(reader)), False
+        if _is_random(reader, alike=_root(ours) is _root(theirs)) and type(_root(ours)) is type(_root(theirs)):
+            found.random_in_evaluation = not redrawn(reader)
             return 0.0, False
+        found.unlike_evaluation = ours is not theirs and independent_beside(copied(ours), reader)
         if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
             shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
         else:
-            shared = _shared(copied(ours), reader)
+            shared = _shared(_all(copied(ours), 16 * MOST_SAMPLES), _spread(reader))
     except Exception:
         return 0.0, False
     return shared, shared == 1.0 and len(ours) <= len(theirs)
 
 
-def _shared(ours: Any, theirs: Any) -> float:
-    """The share of evaluation samples that training holds, too."""
-    if len(ours) > 16 * MOST_SAMPLES:
+def _is_random(reader: Any, *, alike: bool) -> bool:
+    """Does a sample differ when it is read again, and by more than a little noise, with the same label?
+
+    Of a data set that is `alike` in training and evaluation any difference will do.
+    """
+    reads = [[list(parts(reader[place])) for _ in range(3)] for place in range(min(_READ_AGAIN, len(reader)))]
+    if alike:
+        return any(len({print_of(each) for each in of_one}) > 1 for of_one in reads)
+    if any(len(each) < 2 or each[-1].size != 1 for of_one in reads for each in of_one):
+        return False
+    kept = all(len({print_of(each[-1]) for each in of_one}) == 1 for of_one in reads)
+    again = max(_way(of_one[0], other) for of_one in reads for other in of_one[1:])
+    between = np.mean([_way(one[0], other[0]) for one, other in itertools.combinations(reads, 2)])
+    return kept and bool(again > _MORE_THAN_NOISE * between)
+
+
+def _way(one: list[np.ndarray], other: list[np.ndarray]) -> float:
+    """How far two samples' first values are from each other."""
+    if one[0].shape != other[0].shape:
         return 0.0
-    held = {print_of(ours[number]) for number in range(len(ours))}
-    step = max(1, len(theirs) // MOST_SAMPLES)
-    read = [print_of(theirs[number]) for number in range(0, len(theirs), step)]
-    if len(set(read)) < 0.9 * len(read) or sum(each.size for each in _parts(theirs[0])) < 4:
+    return float(np.linalg.norm(one[0].astype(np.float64) - other[0].astype(np.float64)))
+
+
+def _first(stream: Any) -> list[Any]:
+    """The first samples of a stream, as many as can be read in a short time."""
+    ends, read = time.monotonic() + MOST_SECONDS, []
+    for sample in itertools.islice(stream, 16 * MOST_SAMPLES):
+        read.append(sample)
+        if time.monotonic() > ends:
+            break
+    return read
+
+
+def _all(reader: Any, most: int) -> list[Any]:
+    return [reader[place] for place in range(len(reader))] if len(reader) <= most else []
+
+
+def _spread(reader: Any) -> list[Any]:
+    return [reader[place] for place in range(0, len(reader), max(1, len(reader) // MOST_SAMPLES))]
+
+
+def _shared(ours: list[Any], theirs: list[Any]) -> float:
+    """The share of evaluation samples that are training samples, too."""
+    held = {print_of(sample) for sample in ours}
+    read = [print_of(sample) for sample in theirs]
+    if not theirs or len(set(read)) < 0.9 * len(read) or sum(each.size for each in parts(theirs[0])) < 4:
         return 0.0  # samples so small that they repeat by chance
-    return sum(each in held for each in read) / max(1, len(read))
+    return sum(each in held for each in read) / len(read)
 
 
 def _root(dataset: Any) -> Any:

@@ -128,14 +128,20 @@ def _sees_only(again: Again, place: int, base: list[torch.Tensor], tokens: torch
     return largest[1] < CHANGED / 10 and largest[0] > CHANGED
 
 
+def _start_again(row: torch.Tensor) -> bool:
+    """Are these positions: counted from 0 on by ones, and at least once from 0 again?"""
+    if row.is_floating_point() or row.dtype == torch.bool or len(row) < 4 or int(row[0]):
+        return False
+    again, goes_on = row[1:] == 0, row[1:] == row[:-1] + 1
+    return bool((again | goes_on).all()) and bool(again.any()) and int(row.max()) >= 2
+
+
 def _documents(found: Probe, again: Again, place: int, base: list[torch.Tensor], tokens: torch.Tensor) -> None:
     """Where positions start again inside a row, what stands before must not matter behind."""
-    positions = again.call.kwargs.get("position_ids")
-    if positions is None or positions.shape != tokens.shape or tokens.unique().numel() < 3:
+    positions = next((each for each in again.inputs if each.shape == tokens.shape and _start_again(each[0])), None)
+    if positions is None or tokens.unique().numel() < 3:
         return
     starts = (positions[0, 1:] == 0).nonzero()
-    if not starts.numel():
-        return
     cut = int(starts[-1]) + 1
     new = tokens.clone()
     new[0, :cut] = redrawn(new[0, :cut], tokens, 13)

@@ -96,8 +96,14 @@ def _compare(
         turned = best_shift(tokens.t(), target.t(), ignored)
         shift, match = turned if turned[1] >= 0.9 else (shift, match)
     found = Sequence(model, loss.where, shift if match >= 0.9 and distinct > 2 else None, match, distinct)
-    mask = mask_of(call, tokens)
-    padded, found.padding_seen_by = (~mask, "a mask") if mask is not None else (padded_ends(tokens), "runs at the ends")
+    mask, lengths = mask_of(call, tokens), _by_lengths(call, tokens)
+    padded, found.padding_seen_by = (
+        (~mask, "a mask")
+        if mask is not None
+        else (lengths, "lengths")
+        if lengths is not None
+        else (padded_ends(tokens), "runs at the ends")
+    )
     if loss.reduction in ("mean", "sum") and padded is not None and 0 < int(padded.sum()) < padded.numel():
         offset = found.shift if found.shift is not None and found.shift > 0 else 0
         if target.shape[1] < tokens.shape[1]:
@@ -107,6 +113,17 @@ def _compare(
         found.padding_counted = int(counted.sum())
     found.ends_ignored = _ignored_end(call, tokens, target, ignored, mask)
     return found
+
+
+def _by_lengths(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
+    """Padding by the lengths that came with the tokens: a whole number for each row, at most as many as there are."""
+    rows, longest = tokens.shape
+    for each in tensors((call.args, call.kwargs)):
+        counts = each.shape == (rows,) and not each.is_floating_point()
+        if counts and int(each.max()) == longest and int(each.min()) > 0:
+            padded = torch.arange(longest) >= each.cpu()[:, None]
+            return padded if tokens.cpu()[padded].unique().numel() == 1 else None
+    return None
 
 
 def padded_ends(tokens: torch.Tensor) -> torch.Tensor | None:
@@ -122,10 +139,18 @@ def padded_ends(tokens: torch.Tensor) -> torch.Tensor | None:
     return None
 
 
+def _stands_between(tokens: torch.Tensor, token: int) -> bool:
+    """Does a token stand alone between others, in a quarter of the rows and not only at their ends, as padding does?"""
+    here, before, after = tokens[:, 1:-1] == token, tokens[:, :-2] != token, tokens[:, 2:] != token
+    return 4 * int((here & before & after).any(1).sum()) >= len(tokens)
+
+
 def _ignored_end(
     call: Captured, tokens: torch.Tensor, target: torch.Tensor, ignored: int, mask: torch.Tensor | None
 ) -> int | None:
     """An end token, known by the model's config or by being the padding too, that inputs hold and no target does."""
+    if _stands_between(tokens, ignored) and best_shift(tokens, target, ignored)[0] == 1:
+        return ignored
     config: Any = getattr(call.model, "config", None)
     end = getattr(config, "eos_token_id", None)
     if mask is not None and not isinstance(end, int):
@@ -136,7 +161,7 @@ def _ignored_end(
         end = int(padding[0]) if alike else None
     if not isinstance(end, int):
         return None
-    attended = tokens[mask] if mask is not None else tokens[:, 1:]
+    attended = tokens[:, 1:] if mask is None else tokens[torch.arange(len(tokens)), mask.long().cumsum(1).argmax(1)]
     valid = target[target != ignored]
     counted = bool((attended == end).any()) and valid.numel() > 0 and valid.numel() < target.numel()
     return end if counted and not bool((valid == end).any()) else None

@@ -50,7 +50,8 @@ def _samples(recipe: Recipe, phases: Phases) -> Samples:
         shuffle = (
             None if isinstance(data, IterableDataset) else True
         )  # a recipe's samples come in an order of their own
-        return Seen(DataLoader(data, recipe.micro_batch_size, shuffle=shuffle, num_workers=recipe.workers))
+        workers, collate = recipe.workers, recipe.collate
+        return Seen(DataLoader(data, recipe.micro_batch_size, shuffle, num_workers=workers, collate_fn=collate))
 
     evaluation = [] if recipe.evaluation is None else [loader(recipe.evaluation())]
     return read_again(loader(recipe.data()), evaluation, phases)

@@ -89,7 +89,7 @@ class Calls(Part):
         self._running = set()
         self._graded = torch.is_grad_enabled()
         self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
-        if self.scene.close:
+        if self.scene.close or (model.training and not torch.is_grad_enabled()):
             self._state = random_state()
         if torch.is_grad_enabled():
             switching = tuple(_told(*each) for each in model.named_modules() if mode_dependent(each[1]))
@@ -196,6 +196,7 @@ class Calls(Part):
         with aside():
             values = entered.detach()
             image = isinstance(layer, nn.Conv2d) and values.dim() == 4 and values.shape[1] in (1, 3, 4)
+            image |= isinstance(layer, nn.Conv1d) and values.dim() == 3 and values.shape[1] == 1
             image |= isinstance(layer, nn.Linear) and values.is_floating_point() and values.shape[-1] >= 64
             if isinstance(layer, nn.Embedding):
                 self.inputs.append(
@@ -209,9 +210,13 @@ class Calls(Part):
 
     def _evaluate(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
+        if not active and model.training and random_state() != self._state:
+            active = tuple(_told(*each) for each in model.named_modules() if _drops(each[1]))
         batch = hash(tuple(digest(each) for each in tensors((args, kwargs)) if readable(each))) if active else 0
-        last = self._evaluated[-1][2] if self._evaluated else None
-        seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=batch == last and batch != 0)
+        before = next((each for each in reversed(self._evaluated) if each[0]() is model), None)
+        again = before is not None and batch != 0 and (before[1].update, before[2]) == (self.scene.updates, batch)
+        seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=again)
+        seen.samples = max((len(each) for each in tensors((args, kwargs)) if each.dim()), default=0)
         self.evaluations.append(seen)
         self._evaluated.append((weakref.ref(model), seen, batch))
 
@@ -303,6 +308,11 @@ def _told(name: str, module: nn.Module) -> str:
 def _is_active(module: nn.Module) -> bool:
     """In training mode, and not to collect statistics, which `update_bn` does with a momentum of None."""
     return module.training and getattr(module, "momentum", 0.1) is not None
+
+
+def _drops(module: nn.Module) -> bool:
+    """Does a module that is no Dropout keep a rate of one, as attention does?"""
+    return any("dropout" in name and isinstance(rate, float) and rate > 0 for name, rate in vars(module).items())
 
 
 def _size_of(output: torch.Tensor) -> float:

@@ -77,12 +77,16 @@ class Gradients(Part):
         self.moved_by_hand = False
 
     def __enter__(self) -> Gradients:
-        self.follow(Optimizer, "__init__", after=lambda _, optimizer, *__, **___: self.made.append(optimizer))
+        self.follow(Optimizer, "__init__", after=self._made)
         self.follow(Optimizer, "zero_grad", before=self._clears)
         self.follow(nn.Module, "zero_grad", before=self._clears)
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self._follow_clipping(name)
         return self
+
+    def _made(self, _: None, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        self.made.append(optimizer)
+        self.scene.look_again()
 
     def _follow_clipping(self, name: str) -> None:
         """A generator of parameters must be read only once, so it is handed on as a list."""
@@ -147,6 +151,9 @@ class Gradients(Part):
         number = len(self.updates) + 1
         update = Update(number, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried)
         update.rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
+        update.planned_rate = max(
+            (float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group), default=None
+        )
         update.anomaly = torch.is_anomaly_enabled()
         update.micro_batches = len(self.pending)
         self.updates.append(update)

@@ -99,7 +99,7 @@ def unscaled(root: Any) -> Any:
     """What a loss was before it was multiplied by a number, as a scaler does, or divided by one."""
     while operation(root) in ("Mul", "Div"):
         of, *by = (node for node, _ in root.next_functions)
-        if any(by) or of is None or hasattr(of, "variable"):
+        if any(each is not None for each in by) or of is None or hasattr(of, "variable"):
             break
         root = of
     return root

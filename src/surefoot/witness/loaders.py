@@ -16,6 +16,9 @@ from surefoot.checks.evidence import Loader
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 
+_FIRSTS = 3
+"""Of so many passes the first batch is read, whenever they come."""
+
 
 @dataclass
 class Seen:
@@ -28,8 +31,17 @@ class Seen:
     evaluations: int = 0
     epochs: list[int] = field(default_factory=list)
     first_batches: list[int] = field(default_factory=list)
+    only_evaluates: bool = False
+    """Its last pass is over and fed evaluations alone: updates that follow are not made from it."""
     leftover: int = 0
     window: int = 1
+    since: int = 0
+    """Updates since its last batch that were given something of that batch."""
+    most_since: int = 0
+    held: set[int] = field(default_factory=set)
+    """Hashes of what its last batch holds."""
+    entered: list[tuple[int, int]] = field(default_factory=list)
+    """Of the first batches of evaluation passes: their hash, and that of what entered the model."""
 
     @property
     def role(self) -> str:
@@ -47,6 +59,13 @@ class Loaders(Part):
         self.latest: Seen | None = None
         self._gradients = gradients
         self._closing: Seen | None = None
+        self.fed_by: Seen | None = None
+        """The loader that has handed out a batch right before the last forward."""
+        self._waiting = False
+        self._given = False
+        """Something of the last batch has entered a model since the last update."""
+        self._first: int | None = None
+        """The hash of the first batch of a pass, until it is used."""
         gradients.before_clearing.append(self.settle)
 
     def __enter__(self) -> Loaders:
@@ -63,6 +82,7 @@ class Loaders(Part):
         self.settle()
         seen = self.seen.setdefault(id(loader), Seen(loader))
         seen.passes += 1
+        seen.only_evaluates = False
         sampler = getattr(loader, "sampler", None)
         if isinstance(sampler, DistributedSampler):
             seen.epochs.append(sampler.epoch)
@@ -73,13 +93,23 @@ class Loaders(Part):
         """A loader has handed out a batch."""
         seen.batches += 1
         self.latest = seen
-        if first and self.scene.close:
-            read = [digest(each) for each in tensors(batch) if readable(each)]
-            seen.first_batches.append(hash(tuple(read)))
+        for each in self.seen.values():
+            each.since, each.held = 0, set()
+        self._first, self._waiting = None, True
+        if not self.scene.close and not (first and len(seen.entered) < _FIRSTS):
+            return
+        read = [digest(each) for each in tensors(batch) if readable(each)]
+        if self.scene.close:
+            seen.held = set(read)
+        if first:
+            self._first = hash(tuple(read))
+            if self.scene.close:
+                seen.first_batches.append(self._first)
 
     def ended(self, seen: Seen) -> None:
         """A pass is over; a loader that reads ahead says so before its last batch is used."""
         self._closing = seen
+        seen.only_evaluates = seen.evaluations > 0 and not seen.updates
 
     def settle(self) -> None:
         """Gradients that no update has used when a pass is over and its last batch was used are left over."""
@@ -91,12 +121,28 @@ class Loaders(Part):
             seen.leftover, seen.window = pending, usual
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        if self.latest is not None:
-            self.latest.updates += 1
+        seen = self.latest
+        if seen is not None and not seen.only_evaluates:
+            seen.updates += 1
+            seen.since += self._given
+            seen.most_since = max(seen.most_since, seen.since)
+        self._given = False
 
     def model_called(self, model: nn.Module, args: Any) -> None:
-        if self.latest is not None and not torch.is_grad_enabled():
-            self.latest.evaluations += 1
+        seen = self.latest
+        self.fed_by, self._waiting = (seen if self._waiting else None), False
+        if seen is None:
+            return
+        if torch.is_grad_enabled():
+            self._given |= self.scene.close and any(
+                digest(each) in seen.held for each in tensors(args) if readable(each)
+            )
+            return
+        seen.evaluations += 1
+        if self._first is not None:
+            entered = hash(tuple(digest(each) for each in tensors(args) if readable(each)))
+            seen.entered.append((self._first, entered))
+            self._first = None
 
     def training_epoch(self) -> int | None:
         """Updates in one pass over the training loader, by its length and the backwards per update."""
@@ -106,6 +152,10 @@ class Loaders(Part):
                 windows = self._gradients.windows or [1]
                 return max(1, length // max(1, round(sum(windows) / len(windows))))
         return None
+
+    def training_passes(self) -> int:
+        """How often a training loader was begun."""
+        return max((seen.passes for seen in self.seen.values() if seen.role == "training"), default=0)
 
     def training_batches(self) -> int | None:
         """Batches in one pass over the training loader."""
@@ -130,6 +180,8 @@ class Loaders(Part):
                 same_first_batch=shuffled and not by_epoch and len(firsts) >= 2 and len(set(firsts)) == 1,
                 leftover=seen.leftover,
                 window=seen.window,
+                updates_of_a_batch=seen.most_since,
+                random_inputs=any(a == b and x != y for a, x in seen.entered for b, y in seen.entered),
             )
 
 

@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from surefoot.checks.evidence import Coarse, Loss, Threshold
-from surefoot.phases import aside, caller, site
+from surefoot.phases import aside, caller, number, site
+from surefoot.witness.averages import Averages
 from surefoot.witness.graph import Graph, made_by, operation, through_views, walk
-from surefoot.witness.scene import Part, Scene, readable
+from surefoot.witness.picks import Picks
+from surefoot.witness.scene import Part, Scene, readable, tensors
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
 _BINARY = {
@@ -33,8 +36,10 @@ _HALVES = (torch.float16, torch.bfloat16)
 class Losses(Part):
     """Loss functions as they are called, and a few operators that lose numbers."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, picks: Picks, averages: Averages) -> None:
         super().__init__(scene)
+        self._averages = averages
+        self._picks = picks
         self.losses: list[Loss] = []
         self.coarse: dict[tuple[str, str], Coarse] = {}
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
@@ -44,6 +49,8 @@ class Losses(Part):
         self.targets: list[tuple[Loss, torch.Tensor, int]] = []
         """The first targets, with what is ignored in them."""
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
+        self.outputs: set[int] = set()
+        """The graph numbers of what the last model returned, views left out."""
         self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._forwards = 0
 
@@ -61,8 +68,12 @@ class Losses(Part):
         if function in LOSSES:
             if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad and self.scene.close:
                 self._loss(LOSSES[function], args, kwargs, out)
+            elif not torch.is_grad_enabled() and _reduction(args, kwargs) == "mean":
+                self._averages.mean_taken()
             return
         name = getattr(function, "__name__", "")
+        if name == "__getitem__" and self.scene.close:
+            self._picks.taken(args, out)
         if name in _ARITHMETIC and len(args) >= 2:
             self._arithmetic(name, args, out)
         if name in _SUMS:
@@ -78,7 +89,8 @@ class Losses(Part):
         given, target = _argument(args, kwargs, 0, "input"), _argument(args, kwargs, 1, "target")
         if name == "ctc_loss":
             given, target = _argument(args, kwargs, 0, "log_probs"), _argument(args, kwargs, 1, "targets")
-        reduction = str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
+        self._picks.target(target)
+        reduction = _reduction(args, kwargs)
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
         loss.site = site()
@@ -96,6 +108,15 @@ class Losses(Part):
             if self.scene.updates < 3:
                 self.unused.append((loss, walk([out]).leaves))
         self.losses.append(loss)
+
+    def _is_output(self, given: torch.Tensor) -> bool:
+        """Did a model return this, or what this is a view of?"""
+        node = through_views(given.grad_fn)
+        return node is not None and number(node) in self.outputs
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        nodes = (through_views(each.grad_fn) for each in tensors(output) if each.requires_grad)
+        self.outputs = {number(node) for node in nodes if node is not None}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
         with aside():
@@ -139,11 +160,13 @@ class Losses(Part):
             elif loss.function == "ctc_loss":
                 loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
                 loss.layout_fault = _ctc_fault(loss, values, args, kwargs)
+                loss.constant = _constant(target)
             else:
-                if target.numel() and bool((target == target.flatten()[0]).all()):
-                    loss.constant, loss.distinct = float(target.flatten()[0]), 1
-                else:
-                    loss.distinct = 2
+                loss.constant = _constant(target)
+                loss.distinct = 2 if loss.constant is None else 1
+                loss.of_outputs = self._is_output(given)
+                if loss.function in _BINARY.values() and _class_numbers(target) in (1, 2):
+                    loss.counts = tuple(torch.bincount(target.flatten().long(), minlength=2).tolist())
                 loss.broadcast = _broadcast(given, target)
                 loss.class_numbers = _class_numbers(target) if loss.function in _DISTANCES.values() else 0
 
@@ -159,12 +182,25 @@ class Losses(Part):
             return
         if "mul" in name or not self.scene.close:
             return
+        graded, other = (first, second) if first.requires_grad else (second, first)
+        loss = Loss(
+            name.strip("_"),
+            caller(),
+            "none",
+            tuple(graded.shape),
+            tuple(other.shape),
+            self.scene.updates,
+            in_model=False,
+        )
         spread = _broadcast(first, second)
         if spread and first.dim() != second.dim() and first.numel() == second.numel() and first.dim() and second.dim():
-            graded, other = (first, second) if first.requires_grad else (second, first)
-            shapes = tuple(graded.shape), tuple(other.shape)
-            loss = Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates, in_model=False)
             loss.broadcast = spread
+            self.losses.append(loss)
+        elif "sub" in name and first.shape == second.shape and self._is_output(graded) and readable(other):
+            self._picks.target(other)
+            loss.of_outputs, loss.valid = True, other.numel()
+            with aside():
+                loss.constant = _constant(other)
             self.losses.append(loss)
 
     def _sum(self, args: tuple[Any, ...], out: Any) -> None:
@@ -225,6 +261,10 @@ def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: s
     return args[place] if len(args) > place else kwargs.get(name)
 
 
+def _reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
+
+
 def _sums_to_one(values: torch.Tensor, dim: int) -> bool:
     inside = (values >= -1e-4).all() & (values <= 1 + 1e-4).all()
     return bool(inside & ((values.sum(dim) - 1).abs() < 1e-2).all())
@@ -236,6 +276,12 @@ def _broadcast(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...]:
         return ()
     spread = torch.broadcast_shapes(first.shape, second.shape)
     return tuple(spread) if spread.numel() > max(first.numel(), second.numel()) else ()
+
+
+def _constant(target: torch.Tensor) -> float | None:
+    """The one number that a target holds; None where it holds more."""
+    flat = target.flatten()
+    return float(flat[0]) if flat.numel() and bool((flat == flat[0]).all()) else None
 
 
 def _class_numbers(target: torch.Tensor) -> int:

@@ -16,7 +16,9 @@ from surefoot.phases import Listener, Phases, aside
 from surefoot.witness.graph import Graph
 
 LOOKED_AT = 12
-"""So many updates are looked at closely: tensors are read, and not only counted."""
+"""So many updates are looked at closely after an optimizer was made: tensors are read, and not only counted."""
+MOST_LOOKED_AT = 48
+"""Later updates are not, however many optimizers are made."""
 LARGEST = 1 << 24
 """Tensors with more elements than this are not read."""
 
@@ -36,22 +38,29 @@ class Scene:
         self.trained: set[torch.Tensor] = set()
         """Parameters that had requires_grad in an update of an optimizer that holds them."""
         self.ended = False
+        self._close_until = LOOKED_AT
         self.tiny = False
         """Steps were cut to a few samples, so that the number of samples says nothing."""
 
     @property
     def close(self) -> bool:
         """Whether tensors are read now."""
-        return self.updates < LOOKED_AT
+        return self.updates < min(self._close_until, MOST_LOOKED_AT)
+
+    def look_again(self) -> None:
+        """A new optimizer is made: what follows may be another training, and is looked at as closely."""
+        self._close_until = self.updates + LOOKED_AT
 
     def optimized(self) -> set[torch.Tensor]:
         return {each for optimizer in self.optimizers for each in held(optimizer)}
 
     def updates_of(self, optimizer: Optimizer) -> int:
         """The updates an optimizer has made, itself or through one that it wraps or that wraps it."""
-        family = (optimizer, getattr(optimizer, "optimizer", None))
-        counts = (n for each, n in self.stepped.items() if each in family or getattr(each, "optimizer", 0) is optimizer)
-        return max(counts, default=0)
+        return max((n for each, n in self.stepped.items() if _is_same(each, optimizer)), default=0)
+
+    def number_of(self, optimizer: Optimizer) -> int:
+        """Its place among the optimizers, or that of one that it wraps or that wraps it; -1 if it has none."""
+        return next((place for place, each in enumerate(self.optimizers) if _is_same(each, optimizer)), -1)
 
     def names(self) -> dict[torch.Tensor, str]:
         """Every parameter of every model that ran, by its name."""
@@ -99,6 +108,11 @@ class Part(Listener):
 
         setattr(owner, name, followed)
         self._entered.callback(setattr, owner, name, plain)
+
+
+def _is_same(one: Optimizer, other: Optimizer) -> bool:
+    """Are they one optimizer, or does one wrap the other?"""
+    return one is other or getattr(one, "optimizer", None) is other or getattr(other, "optimizer", None) is one
 
 
 def held(optimizer: Optimizer) -> Iterator[torch.Tensor]:

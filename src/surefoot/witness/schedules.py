@@ -30,6 +30,9 @@ class _Stepped:
     calls: int = 0
     at: list[int] = field(default_factory=list)
     """How many updates its own optimizer had made at each call."""
+    last: LRScheduler | None = None
+    """Of a sequence of schedulers the one that ends it, and after how many calls that one begins."""
+    begins: int = 0
 
 
 class Schedules(Part):
@@ -51,10 +54,12 @@ class Schedules(Part):
     def _made(self, _: Any, scheduler: LRScheduler, *args: Any, **kwargs: Any) -> None:
         if in_scheduler():
             return
-        for each in (*args, *kwargs.values()):
-            for part in each if isinstance(each, list | tuple) else [each]:
-                self.seen.pop(id(part), None)  # the chain answers for it
-        self.seen.setdefault(id(scheduler), _Stepped(scheduler, caller()))
+        lists = [each for each in (*args, *kwargs.values()) if isinstance(each, list | tuple) and each]
+        for part in (part for each in lists for part in each):
+            self.seen.pop(id(part), None)  # the chain answers for it
+        seen = self.seen.setdefault(id(scheduler), _Stepped(scheduler, caller()))
+        if isinstance(scheduler, lr_scheduler.SequentialLR) and len(lists) >= 2:
+            seen.last, seen.begins = lists[0][-1], lists[1][-1]
 
     def _steps(self, _: Any, scheduler: LRScheduler, *__: Any, **___: Any) -> None:
         if in_scheduler():
@@ -69,7 +74,8 @@ class Schedules(Part):
         for seen in self.seen.values():
             scheduler = seen.scheduler
             own = self.scene.updates_of(scheduler.optimizer)
-            counts = [seen.at.count(each) for each in set(seen.at) if each > 0]
+            counts = {each: seen.at.count(each) for each in seen.at if each > 0}
+            in_a_row = any(each - 1 in counts for each in counts)
             epoch = self._loaders.training_epoch()
             yield Schedule(
                 kind=type(scheduler).__name__,
@@ -77,23 +83,32 @@ class Schedules(Part):
                 calls=seen.calls,
                 updates=own,
                 before_first_update=bool(seen.at) and seen.at[0] == 0,
-                between_updates=min(counts) if len(counts) >= 2 else 0,
-                horizon=_horizon(scheduler),
-                turns=isinstance(scheduler, _TURNING),
+                between_updates=min(counts.values()) if in_a_row else 0,
+                horizon=_horizon(seen),
+                turns=isinstance(seen.last or scheduler, _TURNING),
                 epoch=epoch,
+                passes=self._loaders.training_passes(),
                 share_after_epoch=_share(scheduler, round(seen.calls / own * epoch)) if own and epoch else None,
                 others_updated=self.scene.updates - own,
                 ended=self.scene.ended,
+                optimizer=self.scene.number_of(scheduler.optimizer),
             )
 
 
-def _horizon(scheduler: Any) -> int | None:
+def _horizon(seen: _Stepped) -> int | None:
     """After how many calls a scheduler is at its end, where it says so."""
+    own = _own_horizon(seen.last or seen.scheduler)
+    return None if own is None else seen.begins + own
+
+
+def _own_horizon(scheduler: Any) -> int | None:
     for name in ("total_steps", "T_max"):
         if isinstance(getattr(scheduler, name, None), int):
             return int(getattr(scheduler, name))
     if isinstance(scheduler, lr_scheduler.PolynomialLR):
         return int(scheduler.total_iters)
+    if isinstance(scheduler, lr_scheduler.MultiStepLR):
+        return max(scheduler.milestones, default=None)
     for function in getattr(scheduler, "lr_lambdas", ()):
         known = getattr(function, "keywords", {}) or {}
         if isinstance(known.get("num_training_steps"), int):

@@ -18,6 +18,7 @@ from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import sequences_of
 from surefoot.witness.aliases import Aliases
+from surefoot.witness.averages import Averages
 from surefoot.witness.calls import Calls
 from surefoot.witness.custom import Custom
 from surefoot.witness.files import Files
@@ -27,10 +28,13 @@ from surefoot.witness.graph import walk
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
+from surefoot.witness.rows import Rows
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
+from surefoot.witness.seeds import Seeds
 from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
 
@@ -45,17 +49,21 @@ class Witness(Listener):
         self.scene = Scene(phases, optimizers)
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
-        self.losses = Losses(self.scene)
+        self.picks, self.averages = Picks(self.scene), Averages(self.scene)
+        self.losses = Losses(self.scene, self.picks, self.averages)
         self.terms, self.shapes = Terms(self.scene), Shapes(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
+        self.seeds = Seeds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
+        self.rows = Rows(self.scene, self.loaders)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
         self.files = Files(self.scene)
         self.layouts = Layouts(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.terms, self.shapes, self.aliases, self.custom, self.loaders,
+            self.calls, self.gradients, self.losses, self.terms, self.shapes, self.aliases, self.custom, self.picks,
+            self.averages, self.rows, self.seeds, self.loaders,
             self.schedules, self.scaled, self.files, self.layouts, self.between,
         ]  # fmt: skip
         self._entered = ExitStack()
@@ -84,7 +92,8 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        self.between.model_returned(model, args, kwargs, output)
+        for part in (self.losses, self.averages, self.rows, self.between):
+            part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
         tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
@@ -165,6 +174,10 @@ class Witness(Listener):
             files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
             recomputations=tuple(self.calls.recomputations.values()),
             ranks=self.between.ranks(),
+            taken_apart_at=self.picks.apart(),
+            shown=tuple(self.rows.seen()),
+            part_of=self.rows.part_of,
+            reseeded_updates=self.seeds.repeated(),
             kept_graphs=self.gradients.kept_graphs,
             written_through_data=tuple(self.aliases.lines),
             weights_by_hand=self.gradients.moved_by_hand,
@@ -196,6 +209,7 @@ class Witness(Listener):
             if (found := probe(self.scene, each, shifts.get(self.scene.name(each.model)), self.losses, repeats))
         )
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
+        evidence.metrics = tuple(self.averages.metrics())
         evidence.samples = tuple(samples_of(self.loaders))
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:

@@ -162,3 +162,57 @@ def _(buggy):
     data = TensorDataset(INPUTS, LABELS)
     valid = DataLoader(Subset(data, range(32, COUNT)), 8, shuffle=buggy)
     return trained(DataLoader(Subset(data, range(32)), 8, shuffle=True), evaluation=valid)
+
+
+def sorted_apart(samples):
+    inputs = [x for x, _ in sorted(samples, key=lambda sample: float(sample[0].sum()))]
+    return torch.stack(inputs), torch.stack([y for _, y in samples])
+
+
+@twin("labels-of-other-samples")
+def _(buggy):
+    data = TensorDataset(INPUTS, LABELS)
+    return trained(DataLoader(data, 8, shuffle=True, collate_fn=sorted_apart if buggy else None))
+
+
+def measured(measure):
+    """A loop that evaluates 20 samples in batches of 8, 8 and 4."""
+    model, data = mlp(), TensorDataset(INPUTS, LABELS)
+    optimizer, valid = sgd(model), DataLoader(Subset(data, range(28, COUNT)), 8)
+    with surefoot.watch(model, optimizer) as seen:
+        for x, y in DataLoader(Subset(data, range(28)), 4, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            measure(model.eval(), valid)
+    return seen.findings
+
+
+@twin("loss-of-the-last-batch")
+def _(buggy):
+    def last(model, valid):
+        for x, y in valid:
+            loss = F.cross_entropy(model(x), y).item()
+        return loss
+
+    def whole_sum(model, valid):
+        loss = 0.0
+        for x, y in valid:
+            loss += F.cross_entropy(model(x), y, reduction="sum").item()
+        return loss / len(valid.dataset)
+
+    return measured(last if buggy else whole_sum)
+
+
+@twin("unweighted-batch-means")
+def _(buggy):
+    def alike(model, valid):
+        losses = [F.cross_entropy(model(x), y).item() for x, y in valid]
+        return sum(losses) / len(losses)
+
+    def weighted(model, valid):
+        losses = [F.cross_entropy(model(x), y).item() * len(x) for x, y in valid]
+        return sum(losses) / len(valid.dataset)
+
+    return measured(alike if buggy else weighted)

@@ -99,7 +99,7 @@ def _(buggy):
     with surefoot.watch(model, optimizer) as seen:
         for _ in range(3):
             optimizer.zero_grad()
-            per_token(model(TEXT[:, :12], position_ids=positions), TEXT[:, 1:13]).backward()
+            per_token(model(TEXT[:, :12], positions), TEXT[:, 1:13]).backward()
             optimizer.step()
     return seen.findings
 

@@ -1,0 +1,67 @@
+"""labels-of-other-samples
+
+## What it does
+Reports samples that do not keep their own labels: a label that is drawn anew with every reading, a collate
+function that orders inputs and labels differently, labels that belong to the sample before or after, training
+labels that have nothing to do with the inputs while those of evaluation do, and batches whose inputs and
+targets are taken by different indices.
+
+## Why it hurts
+There is nothing to learn. The loss falls to that of guessing and stays there, or the training set is learned
+by heart.
+
+## Buggy
+```python
+def collate(samples):
+    inputs, labels = zip(*samples)
+    return pad_sequence(sorted(inputs, key=len)), torch.tensor(labels)
+```
+
+## Fixed
+```python
+def collate(samples):
+    inputs, labels = zip(*sorted(samples, key=lambda sample: len(sample[0])))
+    return pad_sequence(inputs), torch.tensor(labels)
+```
+
+## What looks like it and is fine
+Mixup, whose inputs are shuffled like its targets; random targets, in training and evaluation alike; pairs that
+are drawn anew together.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.evidence import Evidence, Samples
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    told = ((_told(samples), samples.where) for samples in evidence.samples)
+    seen, where = next((each for each in told if each[0]), (_by_index(evidence), evidence.taken_apart_at))
+    if seen:
+        yield Finding(
+            check="labels-of-other-samples",
+            severity="warning",
+            seen=seen,
+            where=where,
+            why="inputs say nothing about labels that are not their own",
+            remedy="sort, shuffle and index inputs and labels together",
+        )
+
+
+def _told(samples: Samples) -> str:
+    if samples.redrawn_labels >= 2:
+        return f"{samples.redrawn_labels} of 8 samples had another label when they were read again"
+    if samples.collated_apart:
+        return "joined into a batch, samples stand in one order and their labels in another"
+    if samples.label_shift:
+        return f"labels depend on the sample {'before' if samples.label_shift > 0 else 'after'} their own"
+    if samples.unlike_evaluation:
+        return "labels depend on the inputs in evaluation, and not at all in training"
+    return ""
+
+
+def _by_index(evidence: Evidence) -> str:
+    if evidence.taken_apart_at:
+        return "in every step inputs and targets were taken from arrays of one length by different indices"
+    return ""

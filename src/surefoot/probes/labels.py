@@ -1,0 +1,202 @@
+"""Label probes: whether samples keep their own labels, as a data set gives them and as they are joined into batches."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, TensorDataset
+
+from surefoot.checks.evidence import Samples
+from surefoot.probes.dependence import dependence
+from surefoot.randomness import seed_all
+from surefoot.witness.scene import tensors
+
+MOST_SAMPLES = 512
+MOST_SECONDS = 1.0
+"""Reading ends after this, with what was read by then."""
+_STRONG, _NONE = 8.0, 2.5
+"""Dependence beyond doubt, and none that could be told from chance."""
+_JOINED = 16
+
+
+def parts(sample: Any) -> Iterator[np.ndarray]:
+    """The values of a sample, as arrays."""
+    mapped = sample.values() if isinstance(sample, dict) else sample
+    for each in mapped if isinstance(sample, dict | list | tuple) else [sample]:
+        yield each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
+
+
+def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
+    """All that is to be seen of the labels of a data set with places, read from a copy of it."""
+    if isinstance(reader, IterableDataset):
+        return
+    _order(found, loader, reader)
+    found.redrawn_labels = redrawn(reader)
+    found.collated_apart = _collated_apart(reader, loader)
+    found.label_shift = _shift(reader)
+
+
+def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
+    """How labels are shared out, and labels that only ever rise along a data set that is read in its order."""
+    labels = _labels(reader)
+    if len(labels) < 32:
+        return
+    kinds = len(set(labels))
+    found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
+    if not isinstance(loader.sampler, SequentialSampler):
+        return
+    runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
+    batch = loader.batch_size or 1
+    if 2 <= kinds <= len(labels) // 8 and runs <= 2 * kinds and len(labels) / kinds >= min(batch, 8):
+        found.sorted_labels = kinds
+
+
+def _labels(reader: Any) -> list[float]:
+    """The labels of up to 512 samples in a row, spread over all of it: one number that comes last in a sample."""
+    step = max(1, len(reader) // MOST_SAMPLES)
+    if isinstance(reader, TensorDataset):
+        last = reader.tensors[-1]
+        return [] if last.dim() != 1 else last[::step].tolist()
+    labels = [list(parts(sample))[-1] for sample in _read(reader, range(0, len(reader), step))]
+    return [] if any(each.size != 1 or each.dtype.kind not in "iufb" for each in labels) else [e.item() for e in labels]
+
+
+def _read(reader: Any, places: Iterable[int]) -> list[Any]:
+    ends, read = time.monotonic() + MOST_SECONDS, []
+    for place in places:
+        read.append(reader[place])
+        if time.monotonic() > ends:
+            break
+    return read
+
+
+def redrawn(reader: Any) -> int:
+    """How many of a few samples came with another label when they were read again, with the very same inputs."""
+    count = 0
+    for place in range(min(8, len(reader))):
+        reads = [list(parts(reader[place])) for _ in range(4)]
+        labels: dict[bytes, set[bytes]] = {}
+        for *inputs, label in reads:
+            if not inputs or label.size != 1 or sum(each.size for each in inputs) < 4:
+                return 0
+            labels.setdefault(b"".join(each.tobytes() for each in inputs), set()).add(label.tobytes())
+        count += any(len(each) > 1 for each in labels.values())
+    return count
+
+
+# ------------------------------------------------------------------------------------------- joined into a batch
+
+
+def _collated_apart(reader: Any, loader: DataLoader[Any]) -> bool:
+    """Does joining samples into a batch put some of their values beside others'?
+
+    Each is joined alone, too. The largest of the values tells which sample went where; all others must have gone there.
+    """
+    join, count = loader.collate_fn, min(_JOINED, len(reader))
+    if join is None or count < 4:
+        return False
+    samples = [reader[place] for place in range(count)]
+    alone = [_joined(join, [sample]) for sample in samples]
+    together = _joined(join, samples)
+    if any(len(each) != len(together) for each in alone):
+        return False
+    columns = [[each[place] for each in alone] for place in range(len(together))]
+    rows = [place for place, whole in enumerate(together) if whole.ndim and len(whole) == count]
+    for place in sorted(rows, key=lambda place: -together[place].size):
+        order = _where(together[place], columns[place])
+        if order is not None:
+            return any(_is_apart(whole, columns[n], order) for n, whole in enumerate(together) if n != place)
+    return False
+
+
+def _joined(join: Any, samples: list[Any]) -> list[np.ndarray]:
+    seed_all(0)
+    return [each.detach().numpy() for each in tensors(join(samples))]
+
+
+def _where(whole: np.ndarray, column: list[np.ndarray]) -> list[int] | None:
+    """The sample behind each row; None unless every row is one sample's and no other's."""
+    order = []
+    for row in whole:
+        alike = [place for place, one in enumerate(column) if len(one) == 1 and _begins_with(row, one[0])]
+        if len(alike) != 1:
+            return None
+        order += alike
+    return order if len(set(order)) == len(order) else None
+
+
+def _is_apart(whole: np.ndarray, column: list[np.ndarray], order: list[int]) -> bool:
+    """Are these the values of the samples, each once, in another order?"""
+    if all(len(one) == 1 for one in column) and whole.ndim and len(whole) == len(column):
+        moved = any(not _begins_with(whole[row], column[place][0]) for row, place in enumerate(order))
+        return moved and _same_rows(whole, [one[0] for one in column])
+    pieces = [column[place] for place in order]
+    if whole.ndim != 1 or any(one.ndim != 1 for one in pieces) or sum(map(len, pieces)) != len(whole):
+        return False
+    return not np.array_equal(np.concatenate(pieces), whole) and np.array_equal(
+        np.sort(np.concatenate(pieces)), np.sort(whole)
+    )
+
+
+def _same_rows(whole: np.ndarray, rows: list[np.ndarray]) -> bool:
+    left = list(rows)
+    for row in whole:
+        match = next((n for n, one in enumerate(left) if _begins_with(row, one)), None)
+        if match is None:
+            return False
+        left.pop(match)
+    return True
+
+
+def _begins_with(row: np.ndarray, one: np.ndarray) -> bool:
+    """Is a row what one sample has, and then nothing but one padding value?"""
+    if row.ndim != one.ndim or any(a < b for a, b in zip(row.shape, one.shape, strict=True)):
+        return False
+    inside = tuple(slice(0, size) for size in one.shape)
+    if not np.array_equal(row[inside], one):
+        return False
+    outside = np.ones(row.shape, dtype=bool)
+    outside[inside] = False
+    return len(np.unique(row[outside])) <= 1
+
+
+# ------------------------------------------------------------------------------------------- told from the inputs
+
+
+def _shift(reader: Any) -> int:
+    """How far from its sample the label stands that depends on it, where its own does not; 0 for a sound data set."""
+    inputs, targets = arrays(reader)
+    if len(inputs) < 64 or abs(dependence(inputs, targets)) > _NONE:
+        return 0
+    found = {
+        1: dependence(inputs[:-1], targets[1:]),
+        -1: dependence(inputs[1:], targets[:-1]),
+    }
+    shift = max(found, key=lambda each: found[each])
+    return shift if found[shift] > _STRONG else 0
+
+
+def independent_beside(training: Any, evaluation: Any) -> bool:
+    """Do labels depend on inputs in evaluation, beyond doubt, and not at all in training?"""
+    ours, theirs = arrays(training), arrays(evaluation)
+    if min(len(ours[0]), len(theirs[0])) < 32 or len(ours[0]) < len(theirs[0]):
+        return False
+    return dependence(*theirs) > _STRONG and 0 != abs(dependence(*ours)) < _NONE
+
+
+def arrays(reader: Any, most: int = 256) -> tuple[np.ndarray, np.ndarray]:
+    """The largest input and the last value of samples in a row, where all have one shape; empty otherwise."""
+    nothing = np.zeros(0), np.zeros(0)
+    samples = [list(parts(sample)) for sample in _read(reader, range(min(most, len(reader))))]
+    if not samples or any(len(each) < 2 for each in samples):
+        return nothing
+    largest = max(range(len(samples[0]) - 1), key=lambda place: samples[0][place].size)
+    pairs = [(each[largest], each[-1]) for each in samples]
+    if len({(x.shape, y.shape, x.dtype.kind, y.dtype.kind) for x, y in pairs}) != 1:
+        return nothing
+    return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
