@@ -35,7 +35,7 @@ class CannotRebuild(Exception):
 
 def recipe_of(row: Row) -> Recipe:
     """The recipe of a row, or `CannotRebuild`."""
-    if row.get("compile"):
+    if row.get("compile") and row["source"] != "fms-fsdp":
         raise CannotRebuild("compiled: a plan of an eager step would only bound it from above")
     if "multi-GPU" in row.get("parallelism", ""):
         raise CannotRebuild(f"{row['n_gpus']} GPUs: how they share the work is not stated")
@@ -265,7 +265,8 @@ _RECOMPUTE = {"none": "none", "full": "full", "selective-op": "selective"}
 def _titan(row: Row) -> Recipe:
     """FSDP2 over all ranks: gathered in bfloat16, reduced in float32; clipping; AdamW on lists of tensors.
 
-    Until August 2024 its loop let go of the logits only after backward.
+    Unless told otherwise, its `apply_fsdp` leaves the last block gathered after forward. Until August 2024 its loop let
+    go of the logits only after backward.
     """
     if row.get("parallelism") != "FSDP2":
         raise CannotRebuild(f"{row['parallelism']}: only FSDP2 over all ranks is rebuilt")
@@ -277,8 +278,9 @@ def _titan(row: Row) -> Recipe:
         raise CannotRebuild("into how many chunks the loss is cut is not stated")
     if row["activation_checkpointing"] == "selective-layer":
         raise CannotRebuild("which blocks are recomputed is not stated")
-    never = "never" in row.get("extra", "")
-    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=False if never else None)
+    extra = row.get("extra", "")
+    reshard = False if "=never" in extra else True if "=always" in extra else "but-last"
+    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=reshard)
 
 
 def _sharded(row: Row, shape: LlamaShape, **options: Any) -> Recipe:
@@ -302,11 +304,12 @@ def _sharded(row: Row, shape: LlamaShape, **options: Any) -> Recipe:
 
 
 def _fms(row: Row) -> Recipe:
-    """Hybrid sharding is over the 8 GPUs of a node."""
+    """Hybrid sharding is over the 8 GPUs of a node. Where it is compiled, FSDP cuts the graph into blocks."""
     if row["activation_checkpointing"] == "selective":
         raise CannotRebuild("which share of the blocks is recomputed is not stated")
     replicas = row["n_gpus"] // 8 if row["parallelism"].startswith("HSDP") else 1
-    return _sharded(row, _LLAMA[row["model"]], dp_replicate=replicas)
+    compiled = "blocks" if row.get("compile") else "off"
+    return _sharded(row, _LLAMA[row["model"]], dp_replicate=replicas, compile=compiled)
 
 
 def _mpt(row: Row) -> Recipe:

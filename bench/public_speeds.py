@@ -80,7 +80,7 @@ def _shared(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows by what they share, in the order of its hash."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        shared = tuple(row.get(key) for key in SHARED)
+        shared = (*(row.get(key) for key in SHARED), *(("compiled",) if row.get("compile") else ()))
         found.setdefault(hashlib.sha256(repr(shared).encode()).hexdigest(), []).append(row)
     return [found[key] for key in sorted(found)]
 

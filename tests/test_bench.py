@@ -53,6 +53,16 @@ def test_planned_gpu_memory_and_speed_are_near_what_published_runs_took():
     assert "refused: 4 GPUs" in done.stdout
 
 
+def test_a_compiled_step_is_planned_with_about_as_many_kernels_as_inductor_makes():
+    done = subprocess.run([sys.executable, "fused_regions.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    name, *pairs = done.stdout.splitlines()[-1].split()
+    result = {key: float(value) for key, value in (pair.split("=") for pair in pairs)}
+    assert (name, result["models"]) == ("RESULT", 3), done.stdout
+    assert result["kernels_worst_pct"] <= 20, done.stdout
+    assert result["bytes_worst_pct"] <= 30, done.stdout
+
+
 def test_predicted_seconds_are_near_those_of_a_step(tmp_path):
     words = ["plan_time.py", "--cpu", "lstm/fp32", "--out", str(tmp_path / "record.json")]
     done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)

@@ -1,6 +1,7 @@
 """The bench of silent bugs: its split is the rule's, its programs are many and compile, its verdicts are sound."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,16 +26,16 @@ def test_bases_lie_on_the_side_that_their_names_give():
     assert sorted(HELD_OUT) == sorted(base for base, side in sides.items() if side == "held_out")
 
 
-def test_counts_hold_and_a_third_is_held_out():
+def test_counts_hold_and_held_out_bugs_are_spread_evenly():
     buggy = [program for program in programs() if program.bug]
     clean = [program for program in programs() if not program.bug]
-    held = [program for program in buggy if program.held_out]
-    assert len(buggy) >= 1200
-    assert len(clean) >= 350
-    assert len(held) >= 500
-    assert len({program.bug for program in held}) >= 95
-    for some in (buggy, clean):
-        assert sum(program.held_out for program in some) * 3 >= len(some)
+    assert len(buggy) >= 1600
+    assert len(clean) >= 500
+    held = Counter(program.bug for program in buggy if program.held_out)
+    assert held.total() >= 390
+    assert len(held) >= 100
+    assert max(held.values()) <= 7
+    assert sum(program.held_out for program in clean) >= 110
 
 
 def test_a_quick_sample_is_of_both_sides_alike():

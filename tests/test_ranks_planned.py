@@ -19,6 +19,7 @@ LAYOUTS = {
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
     "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
+LAYOUTS |= {f"{name}-budget": {**settings, "recompute": "budget=0.5"} for name, settings in LAYOUTS.items()}
 SEEN = ("traffic", "collectives", "overlap")
 
 
@@ -53,6 +54,8 @@ def test_traffic_by_hand():
     assert hybrid.total("overlap/reduce-scatter/dp_shard") > 0
     never = surefoot.plan(recipe(dp_shard=4, reshard_after_forward=False), on="4xcpu").steady.tally
     assert never.total("traffic/all-gather/dp_shard") == whole
+    last = surefoot.plan(recipe(dp_shard=4, reshard_after_forward="but-last"), on="4xcpu").steady.tally
+    assert last.total("traffic/all-gather/dp_shard") == whole + blocks * (SMALL.layers - 1) / SMALL.layers
 
 
 def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
@@ -67,7 +70,7 @@ def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
 @pytest.mark.parametrize(
     ("on", "settings"),
     [
-        ("4xcpu", {"dp_shard": 4}),
+        ("4xcpu", {"dp_shard": 4, "reshard_after_forward": "but-last"}),
         ("8xh100-sxm", {"dp_shard": 2, "tp": 2, "recompute": "full"}),
     ],
 )

@@ -113,15 +113,40 @@ def test_few_plans_lead_to_the_boundary(search):
     assert 5 <= len(ways) <= 7
 
 
-def test_where_no_recomputation_does_not_fit_a_budget_for_it_is_found(llama, search):
-    none, full = search.trials[0], surefoot.plan(turned(llama, {"recompute": "full"})).live_bytes
-    assert none.micro_batch_size == llama.micro_batch_size
-    limit = (none.memory_bytes + full) // 2
-    found = what_fits(llama, budget=Budget(memory_bytes=limit), fixed=["micro_batch_size"])
+def assert_the_cheapest_recomputation_is_real(recipe: Recipe) -> None:
+    """Between what full recomputation takes and what none does: what is named fits, and the next cheaper does not."""
+    none, full = (surefoot.plan(turned(recipe, {"recompute": way})).live_bytes for way in ("none", "full"))
+    limit = (none + full) // 2
+    found = what_fits(recipe, budget=Budget(memory_bytes=limit), fixed=["micro_batch_size"])
     chosen = {answer.question: answer for answer in found.answers}["cheapest recompute"]
-    assert chosen.trial.knobs["recompute"] == "budget=0.75"  # one of the two blocks keeps its activations
-    assert chosen.beyond.knobs["recompute"] == "none"
-    assert full <= chosen.trial.memory_bytes <= limit < chosen.beyond.memory_bytes
+    assert chosen.trial.memory_bytes <= limit < chosen.beyond.memory_bytes
+    assert measured_bytes(turned(recipe, chosen.trial.knobs)) <= limit
+    assert measured_bytes(turned(recipe, chosen.beyond.knobs)) > limit
+    assert str(chosen.trial.knobs["recompute"]).startswith("budget=")
+
+
+@pytest.mark.skipif(not allocator.available(), reason="counting torch's allocator needs a C++ compiler")
+def test_where_no_recomputation_does_not_fit_a_budget_for_it_is_found(llama):
+    assert_the_cheapest_recomputation_is_real(llama)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not allocator.available(), reason="counting torch's allocator needs a C++ compiler")
+@pytest.mark.parametrize("name", ["resnet", "gpt_sdpa", "gpt_softmax", "dense_moe", "decoder", "vit"])
+def test_of_models_with_blocks_the_cheapest_recomputation_fits_and_the_next_does_not(name, bench_models):
+    torch.set_num_threads(1)
+    assert_the_cheapest_recomputation_is_real(bench_models[name]())
+
+
+def test_ranks_that_share_a_model_are_offered_a_budget_too(llama):
+    shared = {"dp_shard": 2, "micro_batch_size": 32}
+    none, full = (
+        surefoot.plan(turned(llama, {**shared, "recompute": way}), on="2xcpu").live_bytes for way in ("none", "full")
+    )
+    limit = Budget(memory_bytes=(none + full) // 2)
+    found = what_fits(turned(llama, shared), on="2xcpu", budget=limit, fixed=["micro_batch_size", "dp_shard"])
+    chosen = {answer.question: answer for answer in found.answers}["cheapest recompute"]
+    assert full < chosen.trial.memory_bytes <= limit.memory_bytes < chosen.beyond.memory_bytes
 
 
 def test_a_given_global_batch_is_divided():

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
@@ -34,7 +34,7 @@ SETTINGS = {
     "dp_replicate": int,
     "dp_shard": int,
     "tp": int,
-    "reshard_after_forward": bool | None,
+    "reshard_after_forward": bool | Literal["but-last"] | None,
     "density": float | None,
     "seed": int,
 }

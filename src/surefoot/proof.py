@@ -57,7 +57,7 @@ def part_entries(copies: Copies, step: Step) -> Iterator[Entry]:
         yield from (copies.entry("cut", name) for name in names.values() if name in step.cutting.names)
     if step.sharding is not None:
         yield from (copies.entry("sharded", name) for name in step.sharding.names)
-    yield from (copies.entry("recomputed", name) for name in step.recomputation.recomputed)
+    yield from (copies.entry("recomputed", name) for name in step.recomputation.recomputed())
     for number, group in enumerate(step.optimizer.param_groups):
         yield from (copies.entry("group", names.get(each, ""), number) for each in group["params"])
 
@@ -69,7 +69,7 @@ def whole_step(copies: Copies, short: Step, parts: Sequence[list[Entry]]) -> Ste
     """
     recipe, model, step = short.recipe, copies.model, copy.copy(short)
     predicted, planned = unrolled(parts, copies.more), plan_entries(copies, recipe, model)
-    step.model, step.recomputation = model, recompute.apply(model, recipe)
+    step.model, step.recomputation = model, recompute.apply(model, recipe, step.world)
     step.optimizer = recipe.optimizer(groups.optimizer_groups(model, recipe.decay))
     if step.sharding is not None:
         step.sharding = dataclasses.replace(step.sharding, names=fsdp.chosen(model, recipe)[0])

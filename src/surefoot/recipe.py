@@ -22,6 +22,7 @@ Decay = Literal["all", "matrices"]
 Compile = Literal["off", "blocks", "whole"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Nonfinite = Literal["stop", "skip"]
+Reshard = Literal[True, False, "but-last"]
 Knob = str | int | float | bool | None
 _ONE_OF = {
     "precision": Precision,
@@ -29,6 +30,7 @@ _ONE_OF = {
     "compile": Compile,
     "compile_mode": CompileMode | None,
     "nonfinite": Nonfinite,
+    "reshard_after_forward": Reshard | None,
 }
 _AT_LEAST_ONE = (
     "micro_batch_size",
@@ -65,7 +67,8 @@ class Recipe:
     On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`); `dp_shard=-1` is
     what the others leave. `shard_blocks(model)` gives the modules that are sharded on their own, where those that
     are found are not the right ones; `tensor_plan(model)` how layers are cut over `tp`, as torch's
-    `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`.
+    `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`; with `"but-last"`, the last
+    of the modules stays gathered, which backward needs first.
 
     `density` is the share of elements that masks and routing choose, where a plan cannot know it.
 
@@ -103,7 +106,7 @@ class Recipe:
     dp_replicate: int = 1
     dp_shard: int = -1
     tp: int = 1
-    reshard_after_forward: bool | None = None
+    reshard_after_forward: Reshard | None = None
     shard_blocks: Callable[[nn.Module], Iterable[nn.Module]] | None = None
     tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = None
     density: float | None = None

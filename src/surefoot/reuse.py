@@ -23,7 +23,7 @@ from surefoot.proof import part_entries, plan_entries, prove_forward, whole_step
 from surefoot.records.usage import Usage
 from surefoot.repeats import Repeats
 from surefoot.step import Step
-from surefoot.trace import Trace, Tracing, load_state, saved_state, whole_bytes
+from surefoot.trace import Trace, Tracing, know, load_state, saved_state, whole_bytes
 
 FEWEST = 20
 """From how many blocks on this is quicker: the runs of a few, and the forward of all, are work too."""
@@ -105,8 +105,7 @@ def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
         raise Irregular("the optimizer makes its state when it is made itself")  # loading one gives it up
     books.close()
     books.close()
-    books.phases.find(step.model)
-    books.traffic.know(step.mesh)
+    know(books, step)
     return step
 
 

@@ -3,8 +3,8 @@
 | left open          | what is looked for                                                                       |
 |--------------------|------------------------------------------------------------------------------------------|
 | `micro_batch_size` | the largest; where the global batch is given, of those that divide it                    |
-| `recompute`        | the cheapest that fits: `none`, else on one rank a budget, else `selective`; and `full`, |
-|                    | which has the largest micro-batch                                                        |
+| `recompute`        | the cheapest that fits: `none`, else a budget; and `full`, which has the largest         |
+|                    | micro-batch                                                                              |
 | `dp_shard`         | all ranks; where ranks wait for each other, fewer too: those of a node, or one           |
 | a count of GPUs    | `Nxh100-sxm`: as few as fit and hold the budget, of powers of two                        |
 """
@@ -25,7 +25,7 @@ from surefoot.load import find_function
 from surefoot.recipe import Recipe
 from surefoot.records.budget import Budget
 from surefoot.records.search import Answer, Search, Trial
-from surefoot.trials import Knobs, Trials
+from surefoot.trials import Knobs, Trials, budget_text
 
 ANY_COUNT = "Nx"
 """In place of a count of GPUs: as few as fit."""
@@ -94,7 +94,7 @@ class Searching:
             cheapest = self.micro_batch(on, none)
             fullest = self.micro_batch(on, {**knobs, "recompute": "full"}, start=self._start_of_full(on, none))
             if cheapest is None and fullest is not None:
-                self.between(on, {**knobs, "recompute": "full"}, fullest)
+                self.between(on, {**knobs, "recompute": "full"})
         self.shard(on)
 
     def micro_batch(self, on: str | None, knobs: Knobs, *, start: int | None = None) -> Trial | None:
@@ -117,19 +117,18 @@ class Searching:
         times = 1 + (self.trials.limit(on) - trial.memory_bytes + kept) / growing
         return max(1, int(trial.micro_batch_size * min(times, FURTHEST)))
 
-    def between(self, on: str | None, knobs: Knobs, fullest: Trial) -> None:
-        """What is cheaper than full recomputation and fits: on one rank as many blocks kept as can, else selective."""
-        if fullest.devices > 1:
-            self.micro_batch(on, {**knobs, "recompute": "selective"})
-            return
+    def between(self, on: str | None, knobs: Knobs) -> None:
+        """What is cheaper than full recomputation and fits: of the ways to recompute, the one of the fewest seconds."""
         smallest = self._smallest(on, knobs)
-        least, blocks = self.trials.plan(on, smallest).memory_bytes, len(self.trials.blocks(knobs))
+        least, kept = self.trials.plan(on, smallest).memory_bytes, self.trials.recomputations(on, smallest)
+        if len(kept) < 2:
+            return
 
-        def keeping(kept: int) -> Knobs:
-            share = f"budget={(kept + 0.5) / blocks:.3g}"
-            return {**smallest, "recompute": "none" if kept == blocks else share}
+        def keeping(size: int) -> Knobs:
+            return {**smallest, "recompute": "none" if size == kept[-1] else budget_text(size)}
 
-        self._largest(CHEAPEST, on, range(1, blocks + 1), keeping, blocks // 2, fixed_bytes=least)
+        start = round(self.trials.limit(on)) - least + kept[0]
+        self._largest(CHEAPEST, on, kept[1:], keeping, start, fixed_bytes=least - kept[0])
 
     def shard(self, on: str | None) -> None:
         """Less sharding for the fastest that holds, where it waits for other ranks."""

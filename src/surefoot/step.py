@@ -69,7 +69,8 @@ class Step:
         self.model = model_of(recipe, self.layout, self.device)
         self.cutting = tensor_parallel.apply(self.model, recipe, self.mesh) if self.layout.tp > 1 else None
         self.compiled = world.compiles and recipe.compile != "off"
-        self.recomputation = recompute.apply(self.model, recipe, compiled=self.compiled)
+        sharded = fsdp.policy(recipe.precision) if self.layout.shards else None
+        self.recomputation = recompute.apply(self.model, recipe, world, compiled=self.compiled, sharded=sharded)
         if self.compiled:
             compile.apply(self.model, recipe)
         self.sharding = fsdp.apply(self.model, recipe, self.layout, self.mesh) if self.layout.shards else None

@@ -15,11 +15,13 @@ from surefoot.costs.caching_allocator import Follower
 from surefoot.data.batches import batches_of
 from surefoot.gpu.target import Gpu
 from surefoot.meters.books import Books
+from surefoot.meters.fused import Regions
 from surefoot.meters.script import Script
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.usage import Usage
 from surefoot.step import Step, model_of
+from surefoot.techniques.compile import units
 from surefoot.techniques.mesh import layout_of
 from surefoot.trees import map_tensors, plain, tensors_in
 from surefoot.world import FakeWorld
@@ -105,8 +107,7 @@ class Tracing:
         with self.books:
             step = Step(dataclasses.replace(self.recipe, model=lambda: model), self.world)
             made = self.built(step, self.books.close)
-            self.books.phases.find(step.model)
-            self.books.traffic.know(step.mesh)
+            know(self.books, step)
         return made
 
     def built(self, step: Step, close: Callable[[], Usage]) -> Trace:
@@ -170,6 +171,14 @@ class Tracing:
         if saved is not None:
             load_state(step, saved)
         return books.close()
+
+
+def know(books: Books, step: Step) -> None:
+    """Tells books of a step that was built: its modules, its mesh, and what of it will be compiled."""
+    books.phases.find(step.model)
+    books.traffic.know(step.mesh)
+    if step.recipe.compile != "off":
+        books.work.regions = Regions(units(step.model, step.recipe))
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 
 from surefoot.costs.budget import limits_of
+from surefoot.data.batches import batches_of
 from surefoot.errors import BudgetError, RecipeError
 from surefoot.gpu.target import CPU, targets
 from surefoot.knobs import defaults_of
@@ -16,7 +18,8 @@ from surefoot.recipe import Knob, Recipe
 from surefoot.records.budget import Budget
 from surefoot.records.plan import Plan
 from surefoot.records.search import Trial
-from surefoot.techniques.mesh import layout_of
+from surefoot.step import Step
+from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.techniques.recompute import blocks_of
 from surefoot.ways.plan import plan
 from surefoot.world import FakeWorld
@@ -87,6 +90,26 @@ class Trials:
             with kept(), FakeWorld():
                 self._blocks[shape] = [name for name, _ in blocks_of(model())]
         return self._blocks[shape]
+
+    def recomputations(self, on: str | None, knobs: Knobs) -> list[int]:
+        """What all blocks keep in each way to recompute that no other beats in bytes and seconds, fewest bytes first.
+
+        Ways whose budgets read alike are one, the one that keeps the most.
+        """
+        ranks, gpu = targets(on or CPU)
+        recipe = turned(self.recipe, {**knobs, "recompute": "budget=1"})
+        recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
+        with kept(), FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu) as world:
+            step = Step(recipe, world)
+            batches = batches_of(recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
+            step.loss_of(0, world.take(batches))
+        settled = step.recomputation.settled
+        return sorted({budget_text(each): each for each in (settled.kept_bytes if settled else ())}.values())
+
+
+def budget_text(kept_bytes: int) -> str:
+    """The budget that blocks keep within if they keep so many bytes, rounded up to a hundredth of a MiB."""
+    return f"budget={math.ceil(100 * kept_bytes / 2**20) / 100:.2f}MiB"
 
 
 def turned(recipe: Recipe, knobs: Knobs) -> Recipe:

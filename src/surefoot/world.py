@@ -40,6 +40,8 @@ class World:
     ranks = 1
     compiles = True
     """Whether a recipe's `compile` holds here: where a step is only looked at, it runs as it was written."""
+    gpu: Gpu | None = None
+    """The one that a step is planned for."""
 
     def __init__(self) -> None:
         self.device = torch.accelerator.current_accelerator() or torch.device("cpu")
@@ -66,6 +68,14 @@ class World:
         if self.ranks > 1:
             dist.all_gather(list(everyone.unbind()), mine)
         return everyone.tolist()
+
+    def most(self, numbers: Sequence[int]) -> list[int]:
+        """Of each number the largest that any rank gives; no mode sees them."""
+        with _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext():
+            mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+            if self.ranks > 1:
+                dist.all_reduce(mine, dist.ReduceOp.MAX)
+            return mine.tolist()
 
     def hand_out(self, value: Made, rank: int) -> Made:
         """What one rank gives, on every rank."""
@@ -194,6 +204,9 @@ class FakeWorld(World):
         self._entered.enter_context(self._fake)
         self._entered.enter_context(self._operators)
         return self
+
+    def most(self, numbers: Sequence[int]) -> list[int]:
+        return list(numbers)  # all ranks are like this one
 
     def finite(self, number: torch.Tensor) -> bool:
         torch.isfinite(number)  # it allocates here too

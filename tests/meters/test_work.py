@@ -39,6 +39,12 @@ def test_what_is_overwritten_is_not_read_and_a_lookup_reads_what_it_takes():
     assert looked_up.bytes_moved == 2 * 4 * 8 + 2 * 8
 
 
+def test_a_list_operator_in_place_writes_its_first_operands():
+    numbers = [torch.ones(8), torch.ones(4)]
+    (scaled,) = booked(lambda: torch._foreach_mul_(numbers, 2.0))
+    assert (scaled.operator, scaled.bytes_moved) == ("_foreach_mul_", 2 * 4 * 12)
+
+
 def test_causal_attention_computes_half():
     query = torch.ones(1, 2, 16, 8)
     attend = torch.nn.functional.scaled_dot_product_attention
@@ -56,10 +62,12 @@ def test_the_number_of_a_block_is_a_star(name, pattern):
     assert starred(name) == pattern
 
 
-def test_a_few_blocks_tell_the_work_of_all():
+@pytest.mark.parametrize("compiled", ["off", "blocks", "whole"])
+def test_a_few_blocks_tell_the_work_of_all(compiled):
     recipe = load_recipe(
         "gpt",
         [
+            f"compile={compiled}",
             "layers=6",
             "width=16",
             "heads=2",
@@ -76,6 +84,7 @@ def test_a_few_blocks_tell_the_work_of_all():
         assert repeats
         few_run = run_few(tracing, repeats)
     assert set(all_run.steady.work) == set(few_run.steady.work)
+    assert (compiled == "off") == all(work.operator != "fused" for work in all_run.steady.work)
     assert {"forward", "backward", "update"} <= {work.phase for work in all_run.steady.work}
     total = sum(work.calls * work.flops for work in all_run.steady.work)
     assert 0 < total <= all_run.steady.tally.total("flops")

@@ -116,6 +116,7 @@ def ragged(settings: dict[str, Any], broken: int | None = None, steps: int = 3) 
             "losses": [each.loss.item() for each in outcomes],
             "updated": [each.updated for each in outcomes],
             "scale": step.scaler.get_scale(),
+            "choices": step.choices(),
             "state": {name: whole(each) for name, each in step.model.state_dict().items()},
         }
 

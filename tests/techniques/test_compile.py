@@ -121,7 +121,9 @@ def test_profile_lists_graph_breaks_and_equals_the_plan():
     assert f"graph break at {LINE}: " in told
     assert [each.check for each in diagnose(signs_of(profile)) if each.check.startswith("graph")] == ["graph-breaks"]
     assert "compiled again" not in told
-    assert plan.choices[0].startswith("compile=whole: this is the step as it was written")
+    assert plan.choices[0].startswith(
+        "compile=whole: its seconds are those of fused kernels, its memory that of the step as it was"
+    )
     assert surefoot.check(recipe).findings == ()
 
 

@@ -101,9 +101,9 @@ def test_a_model_without_repeated_modules_is_gathered_as_one():
     assert "gathers it as one, since Linear has no repeated modules" in step.choices()[0]
 
 
-def test_a_budget_for_recomputing_a_sharded_model_is_refused():
-    with pytest.raises(RecipeError, match="cannot be settled for a sharded model"):
-        built(gpt("recompute=budget=0.5"), 2)
+def test_a_budget_for_recomputing_a_model_cut_in_tensors_is_refused():
+    with pytest.raises(RecipeError, match="cannot be settled with tp=2"):
+        built(gpt("recompute=budget=0.5", "tp=2"), 2)
 
 
 def test_every_rank_holds_its_part():

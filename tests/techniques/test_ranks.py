@@ -26,6 +26,8 @@ RAGGED = {
     "one": (1, {}),
     "fsdp-2": (2, {}),
     "ddp-2": (2, {"dp_replicate": 2}),
+    "fsdp-2-budget": (2, {"recompute": "budget=0.6"}),
+    "ddp-2-budget": (2, {"dp_replicate": 2, "recompute": "budget=0.6"}),
 }
 BROKEN = {
     "skipped": (2, {"nonfinite": "skip"}, 3),
@@ -99,7 +101,7 @@ def ragged(tmp_path_factory):
     return dict(zip([*RAGGED, *BROKEN], on_ranks(cases, folder), strict=True))
 
 
-@pytest.mark.parametrize("layout", ["fsdp-2", "ddp-2"])
+@pytest.mark.parametrize("layout", ["fsdp-2", "ddp-2", "fsdp-2-budget", "ddp-2-budget"])
 def test_it_does_not_matter_on_which_rank_the_long_sequences_fall(ragged, layout):
     """Nor for what is dropped out: that follows from the place of a micro-batch in the step."""
     [one], many = ragged["one"], ragged[layout]
@@ -109,6 +111,15 @@ def test_it_does_not_matter_on_which_rank_the_long_sequences_fall(ragged, layout
             assert torch.equal(value, many[0]["state"][name]), name
             if name != "seen":
                 torch.testing.assert_close(value, one["state"][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["fsdp-2-budget", "ddp-2-budget"])
+def test_all_ranks_recompute_the_same_blocks_whatever_their_sequences(ragged, layout):
+    """The first of one rank has a single token, that of the other forty."""
+    one, other = (rank["choices"] for rank in ragged[layout])
+    assert one == other
+    assert "1 (blocks.0) of 2 blocks run again in backward" in one[-1]
+    assert "0.01 MiB kept for backward of at most 0.01 MiB" in one[-1]
 
 
 @pytest.mark.parametrize("layout", BROKEN)

@@ -79,6 +79,7 @@ class Books(Listener):
 
     def close(self) -> Usage:
         """What was used since the books were last closed."""
+        self.work.finish()
         if self.journal is not None:
             self.journal.close()
             return Usage()

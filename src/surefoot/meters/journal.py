@@ -84,7 +84,8 @@ class Journal:
         shape: Numbers,
     ) -> None:  # fmt: skip
         pattern, block = self._split(module)
-        self.entries.append(Entry(("work", again, pattern, operator, number_format), (flops, moved, *shape), block))
+        words = ("work", segment, again, pattern, operator, number_format)
+        self.entries.append(Entry(words, (flops, moved, *shape), block))
 
     def count_traffic(self, kind: str, dimension: str, phase: Segment, module: str, size: int) -> None:
         pattern, block = self._split(module)
@@ -153,9 +154,9 @@ def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator
         elif kind == "flops":
             flops.count_flops(segment, words[1], filled(words[2], numbers), sizes[0], sizes[1:])
         elif kind == "work":
-            _, again, pattern, operator, number_format = words
+            _, phase, again, pattern, operator, number_format = words
             module = filled(pattern, numbers)
-            work.count_work(segment, again, module, operator, number_format, sizes[0], sizes[1], sizes[2:])
+            work.count_work(Segment(phase), again, module, operator, number_format, sizes[0], sizes[1], sizes[2:])
         elif kind == "traffic":
             _, *place, phase, pattern = words
             traffic.count_traffic(*place, Segment(phase), filled(pattern, numbers), sizes[0])

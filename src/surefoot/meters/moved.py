@@ -29,7 +29,7 @@ _NOTHING = {
 }
 _OVERWRITTEN = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
 """They write their first operand without reading it."""
-_PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}
+PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}
 """They read as much of their first operand as they write."""
 
 
@@ -66,13 +66,20 @@ def written_by(func: Any, args: Any, out: Any) -> list[torch.Tensor]:
 
 def moved_bytes(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:
     """What one call reads and writes at least."""
-    packet, written = func.overloadpacket, sum(map(_bytes, results))
-    if packet in _PICKS:
-        return 2 * written + sum(map(_bytes, operands[1:]))
-    return written + sum(map(_bytes, operands[packet in _OVERWRITTEN :]))
+    written = sum(map(real_bytes, results))
+    return written + sum(size for _, size in read_by(func, operands, results))
 
 
-def _bytes(tensor: torch.Tensor) -> int:
+def read_by(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
+    """The operands that one call reads, and how many bytes of each."""
+    packet = func.overloadpacket
+    if packet in PICKS:
+        taken = [(each, sum(map(real_bytes, results))) for each in operands[:1]]
+        return taken + [(each, real_bytes(each)) for each in operands[1:]]
+    return [(each, real_bytes(each)) for each in operands[packet in _OVERWRITTEN :]]
+
+
+def real_bytes(tensor: torch.Tensor) -> int:
     """What is really there: an expanded dimension is read from one place."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):

@@ -11,7 +11,7 @@ import torch
 from surefoot.kernels import for_real, signature
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.meter import Meter
-from surefoot.meters.moved import moved_bytes
+from surefoot.meters.moved import moved_bytes, written_by
 from surefoot.meters.work import does_nothing, starred
 from surefoot.phases import Phases, Segment
 from surefoot.records.timed import Timed
@@ -95,7 +95,7 @@ class Script(Meter):
                 segment=self.phases.now(),
                 again=self.phases.recomputing(),
                 module=starred(self.phases.module()),
-                bytes_touched=moved_bytes(func, operands, results),
+                bytes_touched=moved_bytes(func, operands, written_by(func, args, out)),
                 signature=(func, signature(args), signature(kwargs)),
             )
         )

@@ -1,6 +1,7 @@
 """Work: every operator that is executed, with its FLOPs and the bytes it moves, by phase and module.
 
-Views do nothing and are left out; `moved.py` says what the others read and write.
+Views do nothing and are left out; `moved.py` says what the others read and write, `fused.py` which of them a compiled
+step joins.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 import torch
 
 from surefoot.meters.flops import FORMULAS
+from surefoot.meters.fused import Place, Regions
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
-from surefoot.meters.moved import moved_bytes, moves_nothing
+from surefoot.meters.moved import moved_bytes, moves_nothing, written_by
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 from surefoot.records.work import Work
@@ -37,27 +39,28 @@ class WorkMeter(Meter):
 
     def __init__(self, phases: Phases, journal: Journal | None = None) -> None:
         self.phases, self.book = phases, self if journal is None else journal
+        self.regions: Regions | None = None
+        """Where the step will be compiled, what becomes one kernel."""
         self._counted: Counter[tuple[Any, ...]] = Counter()
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if does_nothing(func):
             return
-        packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
-        operands = list(tensors_in([args, kwargs]))
-        flops = formula(out, *args, **kwargs) if formula else 0
-        if flops and _is_causal(func, args, kwargs):
-            flops //= 2  # fused attention leaves out what its mask hides
-        shape = _product_shape(packet, args)
-        self.book.count_work(
-            self.phases.now(),
-            self.phases.recomputing(),
-            self.phases.module(),
-            packet.__name__,
-            next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
-            flops,
-            moved_bytes(func, operands, list(tensors_in(out))),
-            shape,
-        )
+        work = work_of(func, args, kwargs, out)
+        place = self.phases.now(), self.phases.recomputing(), self.phases.module()
+        if self.regions is None or not self.regions.take(func, args, kwargs, out, place, work):
+            self._book(place, work)
+
+    def entered(self, segment: Segment) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Books the kernels of a phase that has ended."""
+        for place, work in self.regions.finish() if self.regions is not None else ():
+            self._book(place, work)
+
+    def _book(self, place: Place, work: Work) -> None:
+        self.book.count_work(*place, work.operator, work.format, work.flops, work.bytes_moved, work.shape)
 
     def count_work(
         self,
@@ -87,6 +90,24 @@ class WorkMeter(Meter):
         for (segment, again, *kind), calls in self._counted.items():
             found["recompute" if again else segment.name, *kind] += calls
         return tuple(Work(*kind, calls=calls) for kind, calls in found.items())
+
+
+def work_of(func: Any, args: Any, kwargs: Any, out: Any) -> Work:
+    """What one call does, wherever it stands."""
+    packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
+    operands = list(tensors_in([args, kwargs]))
+    flops = formula(out, *args, **kwargs) if formula else 0
+    if flops and _is_causal(func, args, kwargs):
+        flops //= 2  # fused attention leaves out what its mask hides
+    return Work(
+        phase="",
+        module="",
+        operator=packet.__name__,
+        format=next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
+        flops=flops,
+        bytes_moved=moved_bytes(func, operands, written_by(func, args, out)),
+        shape=_product_shape(packet, args),
+    )
 
 
 def starred(module: str) -> str:

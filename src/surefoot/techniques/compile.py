@@ -12,6 +12,7 @@ its real size: a plan and a check run it as it was written.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,22 @@ def apply(model: nn.Module, recipe: Recipe) -> None:
         )
     for module in modules:
         module.forward = torch.compile(module.forward, mode=recipe.compile_mode, dynamic=recipe.compile_dynamic)
+
+
+def units(model: nn.Module, recipe: Recipe) -> Callable[[str, str], str]:
+    """Of a phase and a module's name, what runs there is compiled together with: a block, the model, or nothing.
+
+    What runs outside all modules in backward may be the loss's, which is not compiled.
+    """
+    if recipe.compile == "whole":
+        return lambda phase, module: "model" if module or phase in ("forward", "evaluate") else ""
+    names = {name for name, _ in blocks_of(model)} if recipe.compile == "blocks" else set()
+
+    @functools.cache
+    def block(module: str) -> str:
+        return module if module in names or not module else block(module.rpartition(".")[0])
+
+    return lambda phase, module: block(module)
 
 
 def graph_breaks(run: Callable[[], object]) -> tuple[GraphBreak, ...]:

@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Precision, Recipe, budget_of
+from surefoot.recipe import Precision, Recipe
 from surefoot.techniques.mesh import Layout
 from surefoot.techniques.recompute import blocks_of
 
@@ -55,15 +55,14 @@ class Sharding:
 
 def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
     """Shards the blocks of a model, then what is left of it, over the data dimensions of a mesh."""
-    if budget_of(recipe.recompute) is not None:
-        raise RecipeError(
-            f"recompute={recipe.recompute!r} cannot be settled for a sharded model; set full or selective"
-        )
     names, reason = chosen(model, recipe)
     over = mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"]
-    again = {} if recipe.reshard_after_forward is None else {"reshard_after_forward": recipe.reshard_after_forward}
+    reshard = recipe.reshard_after_forward
     for name in names:
-        fully_shard(model.get_submodule(name), mesh=over, mp_policy=policy(recipe.precision), **again)
+        again = name != names[-1] if reshard == "but-last" else reshard
+        fully_shard(
+            model.get_submodule(name), mesh=over, mp_policy=policy(recipe.precision), reshard_after_forward=again
+        )
     fully_shard(model, mesh=over, mp_policy=policy(recipe.precision, root=True), reshard_after_forward=False)
     return Sharding(layout, names, reason)
 

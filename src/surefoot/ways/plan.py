@@ -201,4 +201,5 @@ def _compiled(recipe: Recipe) -> list[str]:
         return []
     again = recipe.compile == "whole" and recipe.recompute != "none"
     more = "; recomputing, a model compiled whole has taken an eighth more, with compiled blocks not" if again else ""
-    return [f"compile={recipe.compile}: this is the step as it was written, see docs/plan.md{more}"]
+    joined = "its seconds are those of fused kernels, its memory that of the step as it was written, see docs/plan.md"
+    return [f"compile={recipe.compile}: {joined}{more}"]

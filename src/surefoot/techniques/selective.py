@@ -1,0 +1,45 @@
+"""Selective: which results of a block are kept where the rest of it is recomputed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy
+
+aten = torch.ops.aten
+
+KEPT = frozenset(
+    {
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten._scaled_dot_product_flash_attention.default,
+        aten._scaled_dot_product_efficient_attention.default,
+        aten._scaled_dot_product_cudnn_attention.default,
+        aten.convolution.default,
+    }
+)
+"""Operators whose results `selective` always keeps."""
+
+EVERY_SECOND = frozenset(
+    {aten.mm.default, aten.addmm.default, aten._scaled_mm.default, aten._grouped_mm.default, aten.linear.default}
+)
+"""Operators of which `selective` keeps every second result of a block, the first one included, as torchtitan does.
+
+Batched products are not among them: where attention is written out, they make its full square.
+"""
+
+
+def policy() -> Callable[..., CheckpointPolicy]:
+    """Says of each operator of a block whether its result is kept. Forward and recomputation count products alike."""
+    products: Counter[bool] = Counter()
+
+    def kept_or_not(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        kept = operator in KEPT
+        if operator in EVERY_SECOND:
+            products[context.is_recompute] += 1
+            kept = products[context.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return kept_or_not
