@@ -15,6 +15,7 @@ from surefoot.kernels import Kernels
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, Noted, filled
 from surefoot.repeats import Repeats
+from surefoot.trees import plain
 
 FEW = (3, 4, 5)
 """With how many blocks copies are made."""
@@ -56,8 +57,10 @@ class Copies:
             warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             model = copy.deepcopy(self.model, memo)
         copied: dict[int, torch.UntypedStorage] = {}
-        for tensor in (each for each in memo[id(memo)] if isinstance(each, torch.Tensor)):  # deepcopy keeps originals
-            storage, twin = tensor.untyped_storage(), memo[id(tensor)].untyped_storage()
+        originals = [each for each in memo[id(memo)] if isinstance(each, torch.Tensor)]  # deepcopy keeps them alive
+        pairs = (zip(plain(each), plain(memo[id(each)]), strict=True) for each in originals)
+        for tensor, other in itertools.chain.from_iterable(pairs):
+            storage, twin = tensor.untyped_storage(), other.untyped_storage()
             if copied.setdefault(id(storage), twin) is not twin or storage.nbytes() != twin.nbytes():
                 raise Irregular("tensors of the model share memory, which copies of them would not")
         known = [(copied[id(storage)], noted) for storage, noted in self._noted if id(storage) in copied]
@@ -80,5 +83,6 @@ def _storage_names(model: nn.Module) -> dict[int, str]:
     """The first name of every parameter and buffer, by the identity of its storage."""
     names: dict[int, str] = {}
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        names.setdefault(id(tensor.untyped_storage()), name)
+        for part in plain(tensor):
+            names.setdefault(id(part.untyped_storage()), name)
     return names
