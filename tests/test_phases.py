@@ -228,6 +228,7 @@ def test_listeners_hear_the_events_in_order():
         (torch._C, "_current_graph_task_id"),
         (torch._C, "_current_autograd_node"),
         (torch._C._autograd, "_get_sequence_nr"),
+        (torch._C._functorch, "peek_interpreter_stack"),
         (torch.Tensor, "_version"),
     ],
 )

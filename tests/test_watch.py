@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,36 @@ def hand_written(recipe: surefoot.Recipe, steps: int, *, watched: bool):
     with surefoot.watch(model, optimizer) as seen:
         loop()
     return losses, seen
+
+
+def functional(steps: int, *, watched: bool):
+    """A loop with the gradient of each sample, by `torch.func`."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    parameters = {name: each.detach() for name, each in model.named_parameters()}
+    inputs, targets = torch.randn(16, 3), torch.randn(16, 1)
+
+    def loss_of_one(parameters, x, y):
+        return (torch.func.functional_call(model, parameters, (x[None],)) - y).square().mean()
+
+    each = torch.func.vmap(torch.func.grad_and_value(loss_of_one), in_dims=(None, 0, 0))
+    losses = []
+    with surefoot.watch(model, optimizer) if watched else nullcontext() as seen:
+        for _ in range(steps):
+            gradients, found = each(parameters, inputs, targets)
+            for name, parameter in model.named_parameters():
+                parameter.grad = gradients[name].mean(0)
+            optimizer.step()
+            losses.append(found.mean().item())
+    return losses, seen
+
+
+def test_gradients_of_single_samples_by_torch_func_are_left_in_peace():
+    losses, seen = functional(3, watched=True)
+    assert losses == functional(3, watched=False)[0]
+    assert losses[-1] < losses[0]
+    assert not seen.findings.findings
 
 
 @pytest.mark.parametrize("name", ["regression", "cruncher", "sentiment", "fashion-convolutional", "gpt"])

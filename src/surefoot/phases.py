@@ -74,7 +74,7 @@ class Phases:
         self._forwards = self._backwards = 0
         self._marks: list[tuple[int, str]] = [(0, "")]
         self._entered, self._calls_heard = ExitStack(), ExitStack()
-        self.is_deaf = self._shards_seen = False
+        self._is_deaf = self._shards_seen = False
 
     def __enter__(self) -> Self:
         self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
@@ -137,12 +137,17 @@ class Phases:
     def deaf(self) -> Iterator[None]:
         """What is run inside is no part of the loop: no listener hears of it and no dispatch mode sees it."""
         modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
-        self.is_deaf = True
+        self._is_deaf = True
         try:
             with modes:
                 yield
         finally:
-            self.is_deaf = False
+            self._is_deaf = False
+
+    @property
+    def is_deaf(self) -> bool:
+        """Is nothing heard now? Inside `torch.func`'s `grad` or `vmap` tensors have no memory to be asked for."""
+        return self._is_deaf or torch._C._functorch.peek_interpreter_stack() is not None
 
     def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
         if self.is_deaf:

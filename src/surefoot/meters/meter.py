@@ -49,7 +49,7 @@ class Operators(TorchDispatchMode):
             self.shards_seen()
             return NotImplemented  # DTensor and its like: their inner operators come by again
         kwargs = kwargs or {}
-        out = _add_in_place(*args) if self.in_linear and func is aten.add.Tensor else func(*args, **kwargs)
+        out = _add_in_place(*args) if self.in_linear and _adds_bias(func, args) else func(*args, **kwargs)
         if not self.paused:
             for meter in self.meters:
                 meter.operator(func, args, kwargs, out)
@@ -82,6 +82,10 @@ def linear_as_ever(operators: Operators) -> Iterator[None]:
         yield
     finally:
         torch.nn.functional.linear = plain
+
+
+def _adds_bias(func: Any, args: Any) -> bool:
+    return func is aten.add.Tensor and args[0].dim() > args[1].dim()  # under vmap the bias comes first
 
 
 def _add_in_place(product: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
