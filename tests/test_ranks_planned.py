@@ -19,7 +19,7 @@ LAYOUTS = {
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
     "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
-LAYOUTS |= {f"{name}-budget": {**settings, "recompute": "budget=0.5"} for name, settings in LAYOUTS.items()}
+LAYOUTS |= {f"{name}-budget": {**LAYOUTS[name], "recompute": "budget=0.5"} for name in ("fsdp", "ddp")}
 SEEN = ("traffic", "collectives", "overlap")
 
 

@@ -1,6 +1,7 @@
 """Other forms of a check's bug than its twin has, each beside what looks like it and is fine."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import surefoot
+from surefoot.probes.again import Again
 from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
 from tests.checks.twins.losses import TEXT
@@ -501,3 +503,30 @@ def test_a_teacher_that_follows_by_hand_and_is_trained_all_the_same(trained):
                 for mine, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
                     mine.lerp_(theirs, 0.1)
     assert named(seen.findings) == (["gradients-into-fixed-network"] if trained else [])
+
+
+def test_a_probe_that_is_fitted_inside_a_closure_is_not_taken_for_a_fresh_model():
+    head, small = nn.Linear(4, 2), X / 100
+    optimizer = torch.optim.LBFGS(head.parameters(), lr=1.0, max_iter=20)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(head(small), (X[:, 0] > 0).long())
+        loss.backward()
+        return loss
+
+    with surefoot.watch() as seen:
+        optimizer.step(closure)
+        optimizer.step(closure)
+    assert float(head.weight.detach().abs().max()) > 20
+    assert "far-off-initial-loss" not in named(seen.findings)
+
+
+def test_a_model_that_is_probed_while_training_keeps_its_running_statistics():
+    """Or outputs before and after that would differ for all samples, as if these were mixed."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    call = SimpleNamespace(model=model, args=(X,), kwargs={}, autocast=None)
+    again = Again(None, call)
+    before = again()
+    again(training=True)
+    assert torch.equal(before[0], again()[0])

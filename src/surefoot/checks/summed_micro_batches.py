@@ -50,6 +50,11 @@ def own_weight(loss: Loss, backward: Backward) -> float:
     return loss.weights[0] / backward.scale * (loss.valid if loss.reduction == "sum" else 1)
 
 
+def _may_be_divided_later(window: list[Loss]) -> bool:
+    """Sums of as many targets each, divided by one number, may have their gradients divided by the rest."""
+    return window[0].reduction == "sum" and len({loss.valid for loss in window}) == 1
+
+
 def check(evidence: Evidence) -> Iterator[Finding]:
     # without a line it is a way's own step, which divides once, by the count of all
     cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
@@ -57,6 +62,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         window
         for window in windows(evidence)
         if all(abs(own_weight(loss, evidence.backwards[loss.backward]) - 1) < 1e-5 for loss in window)
+        and not _may_be_divided_later(window)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len(summed) >= 2:

@@ -33,10 +33,13 @@ class Again:
         new = changed or {}
         places = iter(range(len(self.inputs)))
         args, kwargs = map_tensors(lambda each: new.get(next(places), each).clone(), (self.call.args, self.call.kwargs))
+        kept = [each.clone() for each in self.model.buffers()] if training else []
         with self._as_called():
             self.model.train(training)
             seed_all(0)
             output = self.model(*args, **kwargs)
+            for buffer, before in zip(self.model.buffers(), kept, strict=False):  # running statistics
+                buffer.copy_(before)
         return [each.detach().float() for each in tensors(output) if each.is_floating_point()]
 
     @contextmanager

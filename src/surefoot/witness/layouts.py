@@ -32,8 +32,12 @@ class Layouts(Part):
         self._returned: dict[int, nn.Linear] = {}
         """Of the model that runs: the linear layers, by the number of the node that made what they returned."""
         self._in_a_row: dict[str, None] = {}
+        self._found_in_update: set[nn.Module] = set()
+        """Models that first ran in a closure: when their weights are read, these are trained already."""
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
+        if self.scene.updating is not None:
+            self._found_in_update.add(model)
         self._unsaved[model] = {name: _print(each) for name, each in _unsaved(model) if readable(each)}
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
@@ -84,7 +88,7 @@ class Layouts(Part):
             for name, each in model.named_buffers()
             if "inv_freq" in name and each.dtype in (torch.float16, torch.bfloat16)
         )
-        layout.far_off = tuple(_far_off(model))
+        layout.far_off = () if model in self._found_in_update else tuple(_far_off(model))
         looked_up = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
         matrices = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
         with aside():
