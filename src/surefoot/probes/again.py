@@ -51,7 +51,7 @@ class Again:
 
 def copied(model: nn.Module) -> nn.Module:
     """A copy that shares nothing with the model."""
-    model = getattr(model, "module", model) if type(model).__name__ == "DistributedDataParallel" else model
+    model = inner(model)
     for module in model.modules():
         if not isinstance(vars(module).get("forward", None), types.MethodType | None):
             raise ValueError("a forward that a copy would not have")
@@ -61,6 +61,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def inner(model: nn.Module) -> nn.Module:
+    """The model itself, where DDP has wrapped it."""
     return getattr(model, "module", model) if type(model).__name__ == "DistributedDataParallel" else model
 
 
