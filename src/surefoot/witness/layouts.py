@@ -172,7 +172,7 @@ def _far_off(model: nn.Module) -> Iterator[str]:
         with aside():
             gain = float(weight.float().square().mean().sqrt()) * math.sqrt(inputs)
         if gain > _LARGEST_GAIN:
-            yield f"{name} ({gain:.0f} times)"
+            yield f"{name or type(module).__name__} ({gain:.0f} times)"
 
 
 def _copied_ties(model: nn.Module) -> Iterator[str]:
