@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +16,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from surefoot.checks.evidence import Samples
 from surefoot.phases import Phases
-from surefoot.probes.labels import MOST_SAMPLES, MOST_SECONDS, independent_beside, look_at_labels, parts, redrawn
+from surefoot.probes.labels import (
+    MOST_SAMPLES,
+    as_many_as_time_allows,
+    independent_beside,
+    look_at_labels,
+    parts,
+    redrawn,
+)
 from surefoot.randomness import kept, seed_all
 from surefoot.witness.loaders import Loaders, Seen
 
@@ -212,12 +218,7 @@ def _way(one: list[np.ndarray], other: list[np.ndarray]) -> float:
 
 def _first(stream: Any) -> list[Any]:
     """The first samples of a stream, as many as can be read in a short time."""
-    ends, read = time.monotonic() + MOST_SECONDS, []
-    for sample in itertools.islice(stream, 16 * MOST_SAMPLES):
-        read.append(sample)
-        if time.monotonic() > ends:
-            break
-    return read
+    return as_many_as_time_allows(itertools.islice(stream, 16 * MOST_SAMPLES))
 
 
 def _all(reader: Any, most: int) -> list[Any]:

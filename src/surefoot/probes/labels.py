@@ -62,14 +62,17 @@ def _labels(reader: Any) -> list[float]:
     if isinstance(reader, TensorDataset):
         last = reader.tensors[-1]
         return [] if last.dim() != 1 else last[::step].tolist()
-    labels = [list(parts(sample))[-1] for sample in _read(reader, range(0, len(reader), step))]
+    labels = [
+        list(parts(sample))[-1] for sample in as_many_as_time_allows(reader[n] for n in range(0, len(reader), step))
+    ]
     return [] if any(each.size != 1 or each.dtype.kind not in "iufb" for each in labels) else [e.item() for e in labels]
 
 
-def _read(reader: Any, places: Iterable[int]) -> list[Any]:
+def as_many_as_time_allows(samples: Iterable[Any]) -> list[Any]:
+    """Those of some samples that can be read in a short time."""
     ends, read = time.monotonic() + MOST_SECONDS, []
-    for place in places:
-        read.append(reader[place])
+    for sample in samples:
+        read.append(sample)
         if time.monotonic() > ends:
             break
     return read
@@ -192,7 +195,8 @@ def independent_beside(training: Any, evaluation: Any) -> bool:
 def arrays(reader: Any, most: int = 256) -> tuple[np.ndarray, np.ndarray]:
     """The largest input and the last value of samples in a row, where all have one shape; empty otherwise."""
     nothing = np.zeros(0), np.zeros(0)
-    samples = [list(parts(sample)) for sample in _read(reader, range(min(most, len(reader))))]
+    read = as_many_as_time_allows(reader[place] for place in range(min(most, len(reader))))
+    samples = [list(parts(sample)) for sample in read]
     if not samples or any(len(each) < 2 for each in samples):
         return nothing
     largest = max(range(len(samples[0]) - 1), key=lambda place: samples[0][place].size)

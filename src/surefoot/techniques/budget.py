@@ -27,8 +27,8 @@ from surefoot.costs.roofline import Ceilings, ceilings_of, seconds_of
 from surefoot.errors import RecipeError
 from surefoot.fakes import rehearsal
 from surefoot.hardware import datasheet
-from surefoot.hardware.names import datasheet_of
 from surefoot.meters.work import does_nothing, work_of
+from surefoot.present import present_sheet
 from surefoot.techniques.selective import policy
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world import World
@@ -151,11 +151,7 @@ def _amounts(block: Block) -> tuple[int, ...]:
 
 def _ceilings(world: World) -> Ceilings:
     """Of the device that is planned for or trained on."""
-    sheet = None
-    if world.gpu is not None:
-        sheet = datasheet(world.gpu.name)
-    elif world.device.type == "cuda":
-        sheet = datasheet_of(torch.cuda.get_device_name(world.device))
+    sheet = datasheet(world.gpu.name) if world.gpu is not None else present_sheet(world.device)
     known = sheet is not None and sheet.memory_bandwidth and sheet.dense_flops
     return ceilings_of(sheet if known and sheet is not None else datasheet(REFERENCE))
 

@@ -183,25 +183,21 @@ class Losses(Part):
         if "mul" in name or not self.scene.close:
             return
         graded, other = (first, second) if first.requires_grad else (second, first)
-        loss = Loss(
-            name.strip("_"),
-            caller(),
-            "none",
-            tuple(graded.shape),
-            tuple(other.shape),
-            self.scene.updates,
-            in_model=False,
-        )
         spread = _broadcast(first, second)
         if spread and first.dim() != second.dim() and first.numel() == second.numel() and first.dim() and second.dim():
-            loss.broadcast = spread
-            self.losses.append(loss)
+            self._difference(name, graded, other).broadcast = spread
         elif "sub" in name and first.shape == second.shape and self._is_output(graded) and readable(other):
             self._picks.target(other)
+            loss = self._difference(name, graded, other)
             loss.of_outputs, loss.valid = True, other.numel()
             with aside():
                 loss.constant = _constant(other)
-            self.losses.append(loss)
+
+    def _difference(self, name: str, graded: torch.Tensor, other: torch.Tensor) -> Loss:
+        """A loss that begins with an operator: what has a gradient, beside what has none."""
+        shapes = tuple(graded.shape), tuple(other.shape)
+        self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates, in_model=False))
+        return self.losses[-1]
 
     def _sum(self, args: tuple[Any, ...], out: Any) -> None:
         """A running sum in half precision, outside the model, over several batches."""

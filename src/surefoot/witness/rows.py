@@ -19,7 +19,7 @@ from surefoot.witness.scene import Part, Scene, readable, tensors
 MOST_ROWS = 512
 MOST_EVALUATIONS = 64
 """So many forwards without gradients are read, whenever they come."""
-_FRAMES = 8
+_FRAMES = 32
 
 
 class Rows(Part):
@@ -41,19 +41,20 @@ class Rows(Part):
         graded = torch.is_grad_enabled()
         if (graded and not self.scene.close) or (not graded and len(self.shown) >= MOST_EVALUATIONS):
             return
+        if not graded and self._loaders.fed_by is not None and self._loaders.fed_by.role == "training":
+            return  # the training set is measured, on purpose
         entered = _of_samples(tensors((args, kwargs)))
         if sum(each[0].numel() for each in entered) < 4:
             return
-        rows = [hash(each) for each in zip(*(prints(each) for each in entered), strict=True)]
-        if not graded and self._loaders.fed_by is not None and self._loaders.fed_by.role == "training":
-            return  # the training set is measured, on purpose
+        columns = [prints(each) for each in entered]
+        rows = [hash(each) for each in zip(*columns, strict=True)]
         if not graded:
             self._evaluated_rows.update(rows)
             shared = sum(each in self._trained for each in rows)
             names = not any(each.is_floating_point() for each in entered)
             seen = Shown(self.scene.name(model), self.scene.updates, len(rows), shared, len(set(rows)), names)
             self.shown.append((model, seen))
-            self._evaluated.update(prints(entered[0]))
+            self._evaluated.update(columns[0])
             return
         self._trained.update(rows)
         self._repeats = self._repeats + 1 if tuple(rows) == self._last else 0
@@ -98,7 +99,7 @@ def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
 def _arrays_in_sight() -> Iterator[Any]:
     """The tensors and arrays among the variables of the functions that are running, and in containers of them."""
     frame: Any = sys._getframe(1)
-    for _ in range(_FRAMES * 4):
+    for _ in range(_FRAMES):
         if frame is None:
             return
         name = frame.f_globals.get("__name__", "")
