@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from surefoot.costs.unroll import Irregular
-from surefoot.kernels import Kernels
+from surefoot.kernels import AnyKernels
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, Noted, filled
 from surefoot.repeats import Repeats
@@ -27,7 +27,7 @@ class Copies:
     The books in which it was booked hear no more of it: what becomes of it is posted to them.
     """
 
-    def __init__(self, model: nn.Module, repeats: Repeats, booked: Books, kernels: Kernels) -> None:
+    def __init__(self, model: nn.Module, repeats: Repeats, booked: Books, kernels: AnyKernels) -> None:
         self.model, self.repeats, self.kernels = model, repeats, kernels
         self.more = repeats.times - FEW[-1]
         """How many blocks it has beyond those of the longest copy."""

@@ -48,7 +48,7 @@ def _own_chunk_only() -> Iterator[None]:
     from torch.distributed.fsdp._fully_shard import _fsdp_param
 
     plain = _fsdp_param._chunk_with_empty
-    _fsdp_param._chunk_with_empty = Chunks
+    _fsdp_param._chunk_with_empty = Chunks  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -76,11 +76,11 @@ def _meshes_remembered() -> Iterator[None]:
             known[key] = meshes, whole_of(meshes)
         return known[key][1]
 
-    DeviceMesh.__getitem__, DeviceMesh._concatenate = one_slice, staticmethod(one_whole)
+    DeviceMesh.__getitem__, DeviceMesh._concatenate = one_slice, staticmethod(one_whole)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        DeviceMesh.__getitem__, DeviceMesh._concatenate = slice_of, staticmethod(whole_of)
+        DeviceMesh.__getitem__, DeviceMesh._concatenate = slice_of, staticmethod(whole_of)  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _strategies_remembered() -> Iterator[None]:
         except TypeError:  # something in it has no hash
             return plain(mesh, schema, placements, **how)
 
-    utils.expand_to_full_mesh_op_strategy = remembered
+    utils.expand_to_full_mesh_op_strategy = remembered  # type: ignore[assignment]
     try:
         yield
     finally:

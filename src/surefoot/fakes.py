@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from surefoot.errors import WorldError
-from surefoot.kernels import Kernels, corrected
+from surefoot.kernels import AnyKernels, Kernels, corrected
 from surefoot.trees import map_tensors, tensors_in
 
 aten = torch.ops.aten
@@ -39,8 +39,8 @@ _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torc
 class FakeOperators(TorchDispatchMode):
     """Sits on top of FakeTensorMode: small tensors stay real, wrong fakes are put right, the unknowable is assumed."""
 
-    def __init__(self, assumptions: dict[str, int], kernels: Kernels, density: float | None) -> None:
-        super().__init__()
+    def __init__(self, assumptions: dict[str, int], kernels: AnyKernels, density: float | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self.assumptions, self.kernels, self.density = assumptions, kernels, density
         self._truths = WeakTensorKeyDictionary()
 
@@ -156,7 +156,7 @@ def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor
     """An all-reduce of fake ranks, with its tensors as the answer that DDP waits for; by itself it answers nothing."""
     done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     done.set_result(tensors)
-    return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()
+    return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()  # type: ignore[attr-defined]
 
 
 def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -45,6 +45,15 @@ class Kernel:
     workspace_bytes: int
     kept: tuple[torch.Tensor, ...] = ()
     """Storages made for the call that stay: a library's workspace."""
+
+
+class AnyKernels(Protocol):
+    """Tells what calls allocate: by trying them, as `Kernels`, or by rules."""
+
+    too_large: set[Any]
+    unknown: set[str]
+
+    def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None: ...
 
 
 class Kernels:
@@ -125,7 +134,7 @@ def allocated_peak(run: Callable[[], object]) -> int:
     try:
         run()
     finally:
-        threads = torch.autograd._disable_profiler_legacy()
+        threads: Any = torch.autograd._disable_profiler_legacy()
         if collecting:
             gc.enable()
     live = peak = 0
@@ -148,7 +157,8 @@ def _can_differ(func: Any) -> bool:
 
 def _described(out: Any, args: Any, kwargs: Any, peak: int) -> Kernel:
     given = {tensor.untyped_storage().data_ptr() for tensor in tensors_in([args, kwargs])}
-    new, results = 0, []
+    new = 0
+    results: list[Result | None] = []
     for tensor in tensors_in(out):
         storage = tensor.untyped_storage()
         if storage.data_ptr() in given:

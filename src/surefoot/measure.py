@@ -5,6 +5,7 @@ Every figure is the best of several rounds: what the machine can do, not what it
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import time
@@ -65,7 +66,7 @@ def _product_flops(dtype: torch.dtype, rounds: int, clock: Callable[[], float]) 
     found = []
     for rows, columns, length in PRODUCTS:
         left, right = torch.ones(rows, length, dtype=dtype), torch.ones(length, columns, dtype=dtype)
-        seconds = _best(lambda left=left, right=right: left @ right, rounds, clock)
+        seconds = _best(functools.partial(torch.matmul, left, right), rounds, clock)
         found.append(2 * rows * columns * length / seconds)
     return max(found)
 
@@ -109,7 +110,7 @@ def _sent_bytes_per_second(rounds: int) -> float:
     return SENT_BYTES / answers.get()
 
 
-def _reduce(rank: int, store: str, rounds: int, answers: mp.SimpleQueue) -> None:
+def _reduce(rank: int, store: str, rounds: int, answers: mp.SimpleQueue[float]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     sent = torch.ones(SENT_BYTES // 4)
     dist.all_reduce(sent)

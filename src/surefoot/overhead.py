@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 import torch
@@ -75,9 +75,9 @@ def _taken(recipe: Recipe, clock: Callable[[], float]) -> dict[str, float]:
     return {phase: statistics.median(seconds[1:]) for phase, seconds in found.items()}
 
 
-def _by_phase(timed: tuple[Timed, ...]) -> tuple[Counter[str], Counter[str]]:
+def _by_phase(timed: tuple[Timed, ...]) -> tuple[dict[str, float], Counter[str]]:
     """Seconds alone, and calls; what the loss computes belongs to the forward."""
-    alone: Counter[str] = Counter()
+    alone: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
     for each in timed:
         phase = "forward" if each.phase == "loss" else each.phase

@@ -15,6 +15,7 @@ from itertools import zip_longest
 from torch import nn
 
 from surefoot.copies import FEW, Copies
+from surefoot.costs import unroll
 from surefoot.costs.unroll import Irregular, unrolled
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, filled
@@ -80,7 +81,7 @@ def whole_step(copies: Copies, short: Step, parts: Sequence[list[Entry]]) -> Ste
     return step
 
 
-def _refuse_other(found: Sequence[Entry], predicted: Sequence[Entry], what: str) -> None:
+def _refuse_other(found: Sequence[unroll.Entry], predicted: Sequence[unroll.Entry], what: str) -> None:
     for at, (one, other) in enumerate(zip_longest(found, predicted)):
         if one != other:
             raise Irregular(f"{what} otherwise from entry {at} on: {(one or other)[0]}")

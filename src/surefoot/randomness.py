@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Stream:
 
 def generators(*, devices: bool = True) -> dict[str, Any]:
     """The state of every generator, as a checkpoint can hold it; for loops that draw where no seed is derived."""
-    name, words, *rest = np.random.get_state()
+    name, words, *rest = cast(tuple[Any, ...], np.random.get_state())
     state = {
         "python": random.getstate(),
         "numpy": (name, torch.from_numpy(words.astype(np.int64)), *rest),

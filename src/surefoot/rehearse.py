@@ -61,8 +61,9 @@ class Rehearsal:
     def timed(self) -> tuple[Timed, ...]:
         """Every place, with the seconds of one call: the median of those that were timed."""
         return tuple(
-            self._events[calls[0]].timed(len(calls), _median(self._seconds[place]))
+            call.timed(len(calls), _median(self._seconds[place]))
             for place, calls in self._places.items()
+            if isinstance(call := self._events[calls[0]], Call)
         )
 
     def _before(self, index: int) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
@@ -215,6 +215,6 @@ def _blocks(run: Repeat) -> list[nn.Module]:
     return list(run.container.children())[run.first : run.first + run.times * run.kinds]
 
 
-def _set_children(container: nn.Module, children: dict[str, nn.Module]) -> None:
+def _set_children(container: nn.Module, children: Mapping[str, nn.Module | None]) -> None:
     container._modules.clear()
     container._modules.update(children)

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from surefoot.copies import FEW, Copies
+from surefoot.costs import unroll
 from surefoot.costs.unroll import Irregular, unrolled
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, post
@@ -112,7 +113,7 @@ def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
 # ------------------------------------------------------------------------------------------- keeping the books
 
 
-def _posted(tracing: Tracing, copies: Copies, step: Step, entries: list[Entry]) -> Trace:
+def _posted(tracing: Tracing, copies: Copies, step: Step, entries: Sequence[unroll.Entry]) -> Trace:
     """The books of all blocks."""
     books = tracing.books
     closings = post(entries, books, copies.bookings)

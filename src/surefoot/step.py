@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
@@ -65,16 +68,17 @@ class Step:
         self.layout = mesh.layout_of(recipe, rank=world.rank, ranks=world.ranks)
         self.micro_batches = recipe.micro_batches(self.layout.data_ranks)
         self.mesh = mesh.mesh_of(self.layout, self.device)
+        of_many = cast(DeviceMesh, self.mesh)  # a layout of one rank asks for nothing that takes it
         self.number = 0
         self.model = model_of(recipe, self.layout, self.device)
-        self.cutting = tensor_parallel.apply(self.model, recipe, self.mesh) if self.layout.tp > 1 else None
+        self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
         self.compiled = world.compiles and recipe.compile != "off"
         sharded = fsdp.policy(recipe.precision) if self.layout.shards else None
         self.recomputation = recompute.apply(self.model, recipe, world, compiled=self.compiled, sharded=sharded)
         if self.compiled:
             compile.apply(self.model, recipe)
-        self.sharding = fsdp.apply(self.model, recipe, self.layout, self.mesh) if self.layout.shards else None
-        self.called = ddp.apply(self.model, self.mesh) if self.layout.replicates else self.model
+        self.sharding = fsdp.apply(self.model, recipe, self.layout, of_many) if self.layout.shards else None
+        self.called = ddp.apply(self.model, of_many) if self.layout.replicates else self.model
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
@@ -103,7 +107,8 @@ class Step:
         Ranks take turns in the batches and give as many each; those beyond the first `most` of all are not counted.
         Every module is put back into the mode it was in.
         """
-        total_loss, total_count = torch.zeros((), device=self.device), 0
+        total_loss = torch.zeros((), device=self.device)
+        total_count: torch.Tensor | int = 0
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
@@ -172,9 +177,9 @@ class Step:
 
     def _syncing(self, last: bool) -> AbstractContextManager[None]:
         """Gradients are reduced over ranks once, with the last micro-batch."""
-        if self.layout.replicates:
+        if isinstance(self.called, DistributedDataParallel):
             return ddp.syncing(self.called, last)
-        return fsdp.syncing(self.model, last) if self.sharding else nullcontext()
+        return fsdp.syncing(self.model, last) if isinstance(self.model, FSDPModule) else nullcontext()
 
     def _expected(self, count: torch.Tensor | int) -> torch.Tensor | int:
         """What this rank's losses are divided by on the way: near its count, and the same on every rank.

@@ -88,8 +88,7 @@ def watch_script(
     """
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
-    how = {"steps": steps, "check_all": check_all, "allow": allow, "keep": keep}
-    return watch_call(lambda: _run(script, args), name=script, **how)
+    return watch_call(lambda: _run(script, args), name=script, steps=steps, check_all=check_all, allow=allow, keep=keep)
 
 
 def watch_call(

@@ -24,7 +24,7 @@ from surefoot.gpu.autocast import autocasting
 from surefoot.gpu.operators import operators
 from surefoot.gpu.target import CPU, Gpu, targets
 from surefoot.gpu.workspaces import GpuKernels
-from surefoot.kernels import Kernels
+from surefoot.kernels import AnyKernels, Kernels
 from surefoot.recipe import Recipe
 from surefoot.trees import map_tensors
 
@@ -90,7 +90,7 @@ class World:
         if self.ranks == 1:
             return work()
         try:
-            made = work() if self.rank == 0 else None
+            made: Any = work() if self.rank == 0 else None
         except Exception as error:
             self.hand_out((None, error if type(error) in SIMPLE else WorldError(f"rank 0 failed: {error!r}")), 0)
             raise
@@ -182,7 +182,7 @@ class FakeWorld(World):
         self,
         *,
         ranks: int = 1,
-        kernels: Kernels | GpuKernels | None = None,
+        kernels: AnyKernels | None = None,
         density: float | None = None,
         gpu: Gpu | None = None,
     ) -> None:
@@ -193,7 +193,7 @@ class FakeWorld(World):
         self.device = torch.device("cpu")
         self._fake = FakeMode()
         self.gpu = gpu
-        self.kernels = kernels or (Kernels() if gpu is None else GpuKernels(gpu, in_backward=_in_backward))
+        self.kernels: AnyKernels = kernels or (Kernels() if gpu is None else GpuKernels(gpu, in_backward=_in_backward))
         self._operators = FakeOperators(self.assumptions, self.kernels, density)
 
     def __enter__(self) -> Self:

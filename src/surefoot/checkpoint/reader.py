@@ -65,7 +65,7 @@ def read_metadata(folder: Path, files: Collection[str]) -> Metadata:
         raise
     except Exception as error:  # a made-up pickle can fail in any way
         raise CheckpointError(f"{METADATA} cannot be read: {error!r}") from error
-    return metadata  # type: ignore[no-any-return]
+    return metadata
 
 
 def read_tensors(folder: Path, files: Collection[str], into: dict[str, torch.Tensor]) -> None:

@@ -111,7 +111,7 @@ def _float32_by_overload(name: str, overload: str) -> Callable[..., Any]:
 
 def _defaults(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of `norm` in full: the overloads with a dtype have no defaults."""
-    full = (2,) if name == "norm.Scalar" else (2, [], False)
+    full: tuple[Any, ...] = (2,) if name == "norm.Scalar" else (2, [], False)
     return *args, *full[len(args) :]
 
 

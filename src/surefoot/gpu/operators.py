@@ -65,7 +65,7 @@ def _rms_norm(
     """Fused, unless the weight's dtype differs from the input's."""
     if weight is not None and weight.dtype != x.dtype:
         return _composite_rms_norm(x, len(shape), weight, eps)
-    return _FusedRmsNorm.apply(x, weight, len(shape))
+    return _FusedRmsNorm.apply(x, weight, len(shape))  # type: ignore[no-untyped-call]
 
 
 def _composite_rms_norm(x: torch.Tensor, normalised: int, weight: torch.Tensor, eps: float | None) -> torch.Tensor:
@@ -85,8 +85,9 @@ def _attention(gpu: Gpu) -> Callable[..., torch.Tensor]:
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None,
         dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
-        asked = {"mask": attn_mask, "dropout": dropout_p, "causal": is_causal, "grouped": enable_gqa}
-        if torch.backends.cuda.flash_sdp_enabled() and can_flash(gpu, q, k, v, **asked):
+        if torch.backends.cuda.flash_sdp_enabled() and can_flash(
+            gpu, q, k, v, mask=attn_mask, dropout=dropout_p, causal=is_causal, grouped=enable_gqa
+        ):
             return _flash(q, k, v, dropout_p, is_causal, scale)
         if torch.backends.cuda.mem_efficient_sdp_enabled() and can_be_efficient(gpu, q, k, v, grouped=enable_gqa):
             bias = _padded_bias(attn_mask, q, k)

@@ -30,7 +30,7 @@ _WAITS = {
 class Beat(NamedTuple):
     """The last line of a rank: the how manieth, its step, and the collective it was in, if any."""
 
-    count: int
+    number: int
     step: int
     place: str
 
@@ -106,7 +106,7 @@ class Beats:
 
 def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting:
     """Who keeps the others waiting: those that write no more, else those that are in no collective while others are."""
-    silent = [rank for rank, was in enumerate(before) if was.count == now[rank].count and rank != reader]
+    silent = [rank for rank, was in enumerate(before) if was.number == now[rank].number and rank != reader]
     living = [rank for rank in range(len(now)) if rank not in silent]
     places = sorted({now[rank].place for rank in living if now[rank].place})
     late = silent or [rank for rank in living if not now[rank].place]

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.kernels import Kernels
+from surefoot.kernels import AnyKernels, Kernels
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
@@ -32,7 +32,7 @@ class Books(Listener):
         self,
         model: torch.nn.Module | None = None,
         *,
-        kernels: Kernels | None = None,
+        kernels: AnyKernels | None = None,
         most_steps: int | None = None,
         journal: Journal | None = None,
         work: bool = False,

@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from surefoot.phases import Segment
@@ -122,7 +122,7 @@ def _named(entry: Entry) -> Entry:
     return entry._replace(words=tuple(word.name if isinstance(word, Segment) else word for word in entry.words))
 
 
-def post(entries: list[Entry], books: Any, storages: dict[Any, Any]) -> Iterator[None]:
+def post(entries: Sequence[tuple[Any, Numbers, Numbers]], books: Any, storages: dict[Any, Any]) -> Iterator[None]:
     """Posts entries to the books and pauses where the journal was closed.
 
     `storages` are the bookings of what was there before the journal began, by the names it has for them.

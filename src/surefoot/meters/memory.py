@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from surefoot.kernels import Kernels
+from surefoot.kernels import AnyKernels
 from surefoot.meters.journal import Journal, Noted
 from surefoot.meters.memory_book import Booking, MemoryBook
 from surefoot.meters.meter import Meter
@@ -46,7 +46,7 @@ from surefoot.trees import plain, tensors_in
 class MemoryMeter(Meter):
     """Follows storages from the operator that returned them until they are freed, and tells its book."""
 
-    def __init__(self, phases: Phases, kernels: Kernels, journal: Journal | None = None) -> None:
+    def __init__(self, phases: Phases, kernels: AnyKernels, journal: Journal | None = None) -> None:
         self.phases, self.kernels = phases, kernels
         self.book: Any = MemoryBook(phases.segment) if journal is None else journal
         self.owners: dict[torch.Tensor, str] = {}

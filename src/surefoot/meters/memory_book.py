@@ -175,8 +175,8 @@ class MemoryBook:
         """What was live after an event; the timeline is written down on the way."""
         present, found = dict.fromkeys(self._carried), list(self._carried)
         amounts: dict[str, int] = defaultdict(int)
-        for booking in present:
-            amounts[booking.account] += booking.size
+        for carried in present:
+            amounts[carried.account] += carried.size
         wanted, snapshots = set(moments), []
         for number, (booking, segment, _) in enumerate(self._events):
             if booking is not None and booking in present:  # an event of a storage already present is its end

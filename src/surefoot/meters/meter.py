@@ -32,7 +32,7 @@ class Operators(TorchDispatchMode):
     """Shows every executed operator to the meters. It changes neither operands nor results."""
 
     def __init__(self, meters: Sequence[Meter], *, shards_seen: Callable[[], None] = lambda: None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.meters = list(meters)
         self.shards_seen = shards_seen
         self.paused = False

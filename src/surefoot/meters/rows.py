@@ -48,11 +48,11 @@ class Rows(Listener):
                 self._scaled = weakref.ref(scaled), _copy(outputs)
             return scaled
 
-        torch.amp.GradScaler.scale = followed
+        torch.amp.GradScaler.scale = followed  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *_: object) -> None:
-        torch.amp.GradScaler.scale = self._plain_scale
+        torch.amp.GradScaler.scale = self._plain_scale  # type: ignore[method-assign]
         self._write()
 
     def forward_begins(self, model: torch.nn.Module) -> None:

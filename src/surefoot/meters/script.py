@@ -110,8 +110,8 @@ class Script(Meter):
         if key not in self.known and storage.device.type != "meta":
             with for_real():
                 self.known[key] = storage.clone()
-        layout = tensor.shape, tensor.stride(), tensor.storage_offset()
-        return Operand(key, storage.nbytes(), tensor.dtype, *layout)
+        offset = int(tensor.storage_offset())
+        return Operand(key, storage.nbytes(), tensor.dtype, tensor.shape, tensor.stride(), offset)
 
     def _number(self, storage: torch.UntypedStorage) -> int:
         key = id(storage)

@@ -74,7 +74,7 @@ class Streams:
         self._wait(stream, getattr(event, "moment", Moment(0)))
 
     def _record_event(self, stream: torch.cpu.Stream) -> torch.cpu.Event:
-        event = torch.cpu.Event()
+        event: Any = torch.cpu.Event()
         event.moment = self._now(stream)
         return event
 

@@ -89,7 +89,7 @@ class WorkMeter(Meter):
         found: Counter[tuple[Any, ...]] = Counter()
         for (segment, again, *kind), calls in self._counted.items():
             found["recompute" if again else segment.name, *kind] += calls
-        return tuple(Work(*kind, calls=calls) for kind, calls in found.items())
+        return tuple(Work(*kind, calls=calls) for kind, calls in found.items())  # type: ignore[misc]
 
 
 def work_of(func: Any, args: Any, kwargs: Any, out: Any) -> Work:

@@ -4,6 +4,7 @@ By default it learns from the Python standard library's own sources, byte by byt
 with `corpus=FOLDER` from a folder of text files, or from the tokens that `surefoot data tokenize` made of them.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -60,9 +61,9 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.apply(self._initialise)
-        for block in self.blocks:  # what is added to the residual stream shrinks with the depth
-            nn.init.normal_(block.attention.out.weight, std=0.02 / (2 * layers) ** 0.5)
-            nn.init.normal_(block.mlp[2].weight, std=0.02 / (2 * layers) ** 0.5)
+        for name, weight in self.blocks.named_parameters():
+            if name.endswith(("attention.out.weight", "mlp.2.weight")):  # what is added to the residual stream
+                nn.init.normal_(weight, std=0.02 / (2 * layers) ** 0.5)  # shrinks with the depth
         self.head.weight = self.token.weight
 
     @staticmethod
@@ -124,7 +125,7 @@ def gpt(
     if is_corpus(corpus):
         train = open_corpus(corpus).only("train")
         vocabulary, about = train.manifest.vocabulary, f"the next of {train.manifest.tokens:,} tokens in {corpus}"
-        data = partial(PackedDocuments if packed else TokenWindows, train, context)
+        data: Callable[[], Any] = partial(PackedDocuments if packed else TokenWindows, train, context)
         held_out = open_corpus(corpus).only(HELD_OUT)
         evaluation = partial(TokenWindows, held_out, context) if held_out.manifest.shards else None
         bytes_per_token = held_out.manifest.bytes_per_token

@@ -37,7 +37,7 @@ def build(config: Any) -> nn.Module:
     kinds = (AutoModelForSeq2SeqLM,) if config.is_encoder_decoder else (AutoModelForCausalLM, AutoModelForMaskedLM)
     for kind in kinds:
         if type(config) in kind._model_mapping:
-            return kind.from_config(config)
+            return kind.from_config(config)  # type: ignore[no-untyped-call]
     raise RecipeError(f"{config.model_type} has no language-modelling head in transformers")
 
 

@@ -4,6 +4,7 @@ The sizes are those of "The Llama 3 Herd of Models" (https://arxiv.org/abs/2407.
 reads the Python standard library's own sources, byte by byte; a published size keeps its vocabulary all the same.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -89,6 +90,8 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
+    turns: Tensor
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.token = nn.Embedding(shape.vocabulary, shape.width)
@@ -171,11 +174,13 @@ def llama(
     corpus: str = "stdlib",
 ) -> Recipe:
     shape, small = SHAPES[size], size == "tiny"
-    vocabulary, data = shape.vocabulary, partial(byte_windows, corpus, context or shape.context)
+    vocabulary = shape.vocabulary
+    data: Callable[[], Any] = partial(byte_windows, corpus, context or shape.context)
     about = f"the next byte, from {text_source(corpus)}"
     if is_corpus(corpus):
         train = open_corpus(corpus).only("train")
-        vocabulary, data = train.manifest.vocabulary, partial(TokenWindows, train, context or shape.context)
+        vocabulary = train.manifest.vocabulary
+        data = partial(TokenWindows, train, context or shape.context)
         about = f"the next of {train.manifest.tokens:,} tokens in {corpus}"
         if not vocabulary:
             raise RecipeError(f"{corpus} does not say its vocabulary; surefoot data verify --adopt --vocabulary N")

@@ -188,7 +188,7 @@ class _Operators(TorchDispatchMode):
     """Tells the block that runs of each of its operators, and how long it takes."""
 
     def __init__(self, ceilings: Ceilings) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ceilings = ceilings
         self.running: _Watcher | None = None
 

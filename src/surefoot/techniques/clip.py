@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from torch.distributed.tensor import DTensor
 def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> torch.Tensor:
     """The gradients' total norm over all ranks; where it is above a maximum, they are scaled down to it in place."""
     parameters = [each for each in parameters if each.grad is not None]
-    norm = total_norm([each.grad for each in parameters])
+    norm = total_norm([each.grad for each in parameters if each.grad is not None])
     if max_norm is not None:
         for alike in _by_mesh(parameters):
             torch.nn.utils.clip_grads_with_norm_(alike, max_norm, norm)
@@ -35,7 +36,7 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     if not any(isinstance(each, DTensor) for each in gradients):
         return torch.nn.utils.get_total_norm(gradients)
     held: dict[float, list[torch.Tensor]] = {}
-    for each in gradients:
+    for each in cast(list[DTensor], gradients):  # all are, or none
         held.setdefault(_share(each), []).append(each.to_local())
     squares = [share * torch.nn.utils.get_total_norm(parts).double() ** 2 for share, parts in held.items()]
     square = torch.stack(squares).sum()

@@ -26,7 +26,7 @@ class Replicas(DistributedDataParallel):
         self.reducer._rebuild_buckets()
 
     def _build_params_for_reducer(self) -> tuple[list[nn.Parameter], list[bool]]:
-        parameters, sparse = super()._build_params_for_reducer()
+        parameters, sparse = super()._build_params_for_reducer()  # type: ignore[no-untyped-call]
         return parameters[::-1], sparse[::-1]
 
 

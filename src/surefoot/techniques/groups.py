@@ -27,7 +27,7 @@ def optimizer_groups(model: nn.Module, decay: Decay) -> list[Any]:
     if decay == "all":
         return trained
     spared = _spared(model)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [each for each in trained if each not in spared]},
         {"params": [each for each in trained if each in spared], "weight_decay": 0.0},
     ]

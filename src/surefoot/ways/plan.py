@@ -121,7 +121,7 @@ def _peak(sheet: Datasheet, recipe: Recipe) -> float:
     return peaks.get(FORMATS.get(recipe.precision, "fp32"), 0.0)
 
 
-def _flops(traced: Trace) -> int:
+def _flops(traced: Trace) -> float:
     """Of a steady step, without what is computed again."""
     tally = traced.steady.tally
     return tally.total("flops") - tally.total("flops/recompute")

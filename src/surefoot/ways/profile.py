@@ -177,7 +177,7 @@ def _lasting(step: Callable[[], object]) -> float:
 def _told_apart(step: Step) -> dict[torch.nn.Module, str]:
     """The modules that a trace can tell apart: a compiled one runs as one, whatever is inside it."""
     if step.recipe.compile == "whole":
-        inside = ("",)
+        inside: tuple[str, ...] = ("",)
     elif step.recipe.compile == "blocks":
         inside = tuple(f"{name}." for name, _ in blocks_of(step.model))
     else:

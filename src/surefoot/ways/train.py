@@ -157,7 +157,8 @@ class _Training:
         self.replayed = {
             row.step: row for row in rows if row.step > self.step.number and row.attempt == self.run.attempt
         }
-        self.spikes, self.drift = Spikes(row.loss for row in taken), Drift()
+        self.spikes, self.drift = Spikes(row.loss for row in taken if row.loss is not None), Drift()
+        peak = self._peak_flops()
         self.run = replace(
             self.run.before_its_steps().after(taken),
             parameters=self.step.parameter_count,
@@ -166,7 +167,8 @@ class _Training:
             choices=self.step.choices(),
             memory_bytes={},
             traffic=Tally(),
-            **self._utilisation(),
+            peak_flops=peak,
+            step_flops=None if peak is None else self.world.from_first(self._step_flops),
         )
         self.saved = self._progress()
         self.scribe.write(self.run)
@@ -174,11 +176,10 @@ class _Training:
             place = checkpoint.path.name if checkpoint else "step 0"
             self._tell_of("resumed", f"start {self.run.starts}, from {place}")
 
-    def _utilisation(self) -> dict[str, float | None]:
+    def _peak_flops(self) -> float | None:
+        """Of all ranks."""
         peak = peak_flops(self.step.device, self.recipe.precision)
-        if peak is None:
-            return {"peak_flops": None, "step_flops": None}
-        return {"peak_flops": peak * self.world.ranks, "step_flops": self.world.from_first(self._step_flops)}
+        return None if peak is None else peak * self.world.ranks
 
     def _step_flops(self) -> float:
         return step_flops(replace(self.recipe, dp_replicate=1, dp_shard=1, tp=1))
@@ -200,7 +201,7 @@ class _Training:
             row = self._take_one()
             self._agree(row)
             self.scribe.append(row)
-            if self.spikes.see(row.loss):
+            if row.loss is not None and self.spikes.see(row.loss):
                 self._tell_of("spike", f"the loss jumped to {row.loss:.4g}")
                 if self.recipe.rewind and self._rewind(row.step):
                     continue
@@ -356,7 +357,7 @@ class _Training:
         run = self.run.before_its_steps().after(rows)
         self.run = replace(run, attempt=self.run.attempt + 1, passed_over=passed_over)
         self.scribe.write(self.run)
-        self.replayed, self.spikes = {}, Spikes(row.loss for row in rows)
+        self.replayed, self.spikes = {}, Spikes(row.loss for row in rows if row.loss is not None)
         self._open_data()
         self._tell_of("rewound", f"to step {self.step.number}; the samples of step {step} are passed over")
         return True
