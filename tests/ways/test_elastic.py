@@ -223,7 +223,7 @@ def test_who_is_waited_for():
     ranks = [Beat(5, 9, "all_reduce"), Beat(5, 9, "all_reduce"), Beat(5, 9, "")]
     later = [Beat(8, 9, "all_reduce"), Beat(5, 9, "all_reduce"), Beat(8, 9, "")]
     assert waiting(ranks, later) == ("rank 1 gives no sign of life since step 9; the others wait in all_reduce", 0)
-    everyone = [beat._replace(count=8) for beat in ranks]
+    everyone = [beat._replace(number=8) for beat in ranks]
     assert waiting(ranks, everyone) == ("rank 2 is in no collective since step 9; the others wait in all_reduce", 0)
     stopped = [ranks[0], *everyone[1:]]
     assert waiting(ranks, stopped).teller == 1
