@@ -385,13 +385,13 @@ def in_scheduler() -> bool:
     return False
 
 
-def tell(notes: dict[str, Any]) -> None:
+def tell(notes: dict[str, Any], *, topic: str = "") -> None:
     """Writes a rank's notes where other ranks find them: in the store of the process group."""
     if dist.get_backend() != "fake":
-        dist.distributed_c10d._get_default_store().set(f"surefoot/{dist.get_rank()}", json.dumps(notes))
+        dist.distributed_c10d._get_default_store().set(f"surefoot/{topic}{dist.get_rank()}", json.dumps(notes))
 
 
-def told(*, wait_seconds: float) -> list[dict[str, Any]]:
+def told(*, wait_seconds: float, topic: str = "") -> list[dict[str, Any]]:
     """The notes of the other ranks; of none, if one has written nothing in time."""
     if dist.get_backend() == "fake":
         return []
@@ -399,10 +399,10 @@ def told(*, wait_seconds: float) -> list[dict[str, Any]]:
     for rank in range(dist.get_world_size()):
         if rank != dist.get_rank():
             try:
-                store.wait([f"surefoot/{rank}"], timedelta(seconds=wait_seconds))
+                store.wait([f"surefoot/{topic}{rank}"], timedelta(seconds=wait_seconds))
             except RuntimeError:
                 return []
-            others.append(json.loads(store.get(f"surefoot/{rank}")))
+            others.append(json.loads(store.get(f"surefoot/{topic}{rank}")))
     return others
 
 

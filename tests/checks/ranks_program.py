@@ -1,5 +1,6 @@
 """A small data-parallel program for two ranks, with one bug or none; each rank prints the findings it sees."""
 
+import copy
 import json
 import sys
 
@@ -7,6 +8,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
@@ -55,4 +58,31 @@ def program(bug: str):
     return found
 
 
-print(json.dumps({bug: program(bug) for bug in sys.argv[3:]}))
+def saving(bug: str):
+    """A sharded model: each rank writes its shards, or one does; and replicas, of which one rank writes the weights."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/{bug}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    replica = copy.deepcopy(model)
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(5):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(4, 4)), torch.tensor([0, 1, 0, 1])).backward()
+            optimizer.step()
+        if bug == "shards-in-files-of-their-own":
+            torch.save(model.state_dict(), f"{folder}/{rank}.pt")
+        elif bug == "shards-in-one-file":
+            torch.save(model.state_dict(), f"{folder}/all{rank // 2}.pt")
+        elif rank == 0:
+            torch.save(model.state_dict(), f"{folder}/first.pt")
+        if rank == 0:
+            torch.save(replica.state_dict(), f"{folder}/replica.pt")
+        found = [[each.check, each.severity, each.seen] for each in seen.findings.findings]
+    dist.destroy_process_group()
+    return found
+
+
+print(json.dumps({bug: (saving if "shards" in bug else program)(bug) for bug in sys.argv[3:]}))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.checks.twins import TWINS
 
-for subject in ("data", "losses", "loops", "models"):
+for subject in ("data", "losses", "loops", "models", "runs"):
     importlib.import_module(f"tests.checks.twins.{subject}")
 
 TWENTY = (

@@ -13,7 +13,7 @@ from surefoot.checks import CHECKS
 from tests.checks.twins import TWINS, X, Y, mlp, plain, sgd
 from tests.checks.twins.models import Listed
 
-for subject in ("data", "losses", "loops", "models"):
+for subject in ("data", "losses", "loops", "models", "runs"):
     importlib.import_module(f"tests.checks.twins.{subject}")
 
 ALONE = (
@@ -21,6 +21,7 @@ ALONE = (
     "diverging-replicas",
     "gradients-reduced-twice",
     "same-randomness-on-all-ranks",
+    "shards-lost-in-saving",
     "sync-in-every-micro-batch",
     "unequal-step-counts",
     "unsharded-data",

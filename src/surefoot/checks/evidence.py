@@ -311,6 +311,7 @@ class Loader:
     shuffled: bool
     drops_last: bool
     workers: int
+    keeps_workers: bool = False
     same_epoch: bool = False
     """A sampler that shuffles by epoch was never told of a new one."""
     same_first_batch: bool = False
@@ -510,6 +511,34 @@ class File:
 
 
 @dataclass(slots=True)
+class Resumption:
+    """A counter in a file that training went on from."""
+
+    where: str
+    counter: str
+    loaded: int
+    saved: int | None = None
+    """What the next file says, and what it would say if every update since had been counted once."""
+    expected: int | None = None
+    in_epoch: int = 0
+    """Updates of an unfinished pass over the data, by a counter of updates."""
+    skipped: int = 0
+    """Batches that were passed over before the first forward."""
+
+
+@dataclass(slots=True)
+class SharedFile:
+    """A file that several ranks have written, or that holds the shards of one rank alone."""
+
+    path: str
+    where: str
+    writers: int
+    ranks: int
+    shards: bool
+    """What was saved is this rank's share of something larger."""
+
+
+@dataclass(slots=True)
 class Recomputation:
     """A module that gave something else when its forward was run again in backward."""
 
@@ -589,5 +618,13 @@ class Evidence:
     """The rows of an array of which one batch is used over and over; 0 where none is."""
     reseeded_updates: int = 0
     """Updates that drew the same random numbers before their forward as the one before, after the same seed."""
+    unseeded_generators: tuple[str, ...] = ()
+    """Global generators that the loop draws from and never seeds, while it seeds torch's."""
+    benchmarks_kernels: bool = False
+    """cuDNN chooses kernels by their speed, in a run that asks for deterministic ones."""
+    idle_accelerator: str = ""
+    """A device that this machine has, while every parameter lies on the CPU."""
+    resumptions: tuple[Resumption, ...] = ()
+    shared_files: tuple[SharedFile, ...] = ()
     weights_by_hand: bool = False
     """Parameters changed although no optimizer made an update."""

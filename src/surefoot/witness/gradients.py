@@ -243,8 +243,9 @@ class Gradients(Part):
     def settle(self) -> None:
         """What can only be said when all optimizers are known."""
         optimized = self.scene.optimized()
+        sharded = any(hasattr(each, "placements") for each in optimized)  # their wholes, in a graph, are other tensors
         for leaves, backward in zip(self._reached_by, self.backwards, strict=False):
-            backward.reaches_optimized = not leaves.isdisjoint(optimized)
+            backward.reaches_optimized = not leaves.isdisjoint(optimized) or (sharded and bool(leaves))
 
     @property
     def kept_graphs(self) -> int:

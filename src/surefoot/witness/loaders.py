@@ -176,6 +176,7 @@ class Loaders(Part):
                 shuffled=shuffled,
                 drops_last=bool(seen.loader.drop_last),
                 workers=seen.loader.num_workers,
+                keeps_workers=bool(seen.loader.persistent_workers),
                 same_epoch=by_epoch and len(seen.epochs) >= 2 and len(set(seen.epochs)) == 1,
                 same_first_batch=shuffled and not by_epoch and len(firsts) >= 2 and len(set(firsts)) == 1,
                 leftover=seen.leftover,

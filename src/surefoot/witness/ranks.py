@@ -16,7 +16,7 @@ from surefoot.phases import caller, tell, told
 from surefoot.witness.calls import random_state
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
-from surefoot.witness.scene import Part, Scene, digest, fingerprint, readable, tensors
+from surefoot.witness.scene import Part, Scene, digest, fingerprint, readable, several, tensors
 
 LOOKED_AT = 4
 """Every rank writes its notes down once: when an optimizer has made so many updates."""
@@ -58,7 +58,7 @@ class Between(Part):
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             norm = plain(*args, **kwargs)
-            if _several() and len(self._norms) < LOOKED_AT and not hasattr(norm, "placements"):
+            if several() and len(self._norms) < LOOKED_AT and not hasattr(norm, "placements"):
                 self._norms.append(float(norm))
             return norm
 
@@ -78,7 +78,7 @@ class Between(Part):
         return bool(self._syncing) and self._syncing[-1]
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
-        if not _several() or not torch.is_grad_enabled():
+        if not several() or not torch.is_grad_enabled():
             return
         wrapper = isinstance(model, DistributedDataParallel)
         self._wrapped |= wrapper
@@ -90,7 +90,7 @@ class Between(Part):
         self._state = random_state()
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        if not _several() or not torch.is_grad_enabled() or len(self._states) > 4 * LOOKED_AT:
+        if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * LOOKED_AT:
             return
         self._states.append((self._state, random_state() != self._state))
         first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), None)
@@ -98,7 +98,7 @@ class Between(Part):
             self._samples |= {digest(row) for row in first}
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        if not _several():
+        if not several():
             return
         self._windows.append(self._syncing)
         self._syncing = []
@@ -121,7 +121,7 @@ class Between(Part):
 
     def read(self) -> None:
         """Reads what other ranks have written; those that wrote nothing are left out."""
-        if self._notes is not None and not self._others and _several():
+        if self._notes is not None and not self._others and several():
             self._others = told(wait_seconds=WAIT)
 
     def ranks(self) -> Ranks | None:
@@ -156,11 +156,6 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
         found.target_counts = tuple(each["targets"] for each in everybody)
     counts = [each["batches"] for each in everybody]
     found.batch_counts = tuple(counts) if None not in counts else ()
-
-
-def _several() -> bool:
-    """Is there a process group with more than one rank in it, real or not?"""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _is_inside_wrapper(model: nn.Module) -> bool:

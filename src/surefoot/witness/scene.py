@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 import xxhash
 from torch import nn
 from torch.optim import Optimizer
@@ -143,6 +144,11 @@ def fingerprint(tensor: torch.Tensor, most: int = 4096) -> int:
     with aside():
         flat = tensor.detach().reshape(-1)
         return digest(flat[:: max(1, flat.numel() // most)])
+
+
+def several() -> bool:
+    """Is there a process group with more than one rank in it, real or not?"""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def tensors(tree: Any) -> Iterator[torch.Tensor]:

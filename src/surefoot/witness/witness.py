@@ -21,6 +21,7 @@ from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
 from surefoot.witness.calls import Calls
 from surefoot.witness.custom import Custom
+from surefoot.witness.draws import Draws
 from surefoot.witness.files import Files
 from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
@@ -30,7 +31,9 @@ from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
+from surefoot.witness.resumes import Resumes
 from surefoot.witness.rows import Rows
+from surefoot.witness.saved_shards import SavedShards
 from surefoot.witness.scaling import Scaled
 from surefoot.witness.scene import Part, Scene, held, readable
 from surefoot.witness.schedules import Schedules
@@ -60,11 +63,14 @@ class Witness(Listener):
         self.scaled = Scaled(self.scene, self.gradients)
         self.files = Files(self.scene)
         self.layouts = Layouts(self.scene)
+        self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
+        self.saved_shards = SavedShards(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
             self.calls, self.gradients, self.losses, self.terms, self.shapes, self.aliases, self.custom, self.picks,
             self.averages, self.rows, self.seeds, self.loaders,
-            self.schedules, self.scaled, self.files, self.layouts, self.between,
+            self.schedules, self.scaled, self.files, self.layouts, self.between, self.draws, self.resumes,
+            self.saved_shards,
         ]  # fmt: skip
         self._entered = ExitStack()
         phases.listeners.append(self)
@@ -178,6 +184,11 @@ class Witness(Listener):
             shown=tuple(self.rows.seen()),
             part_of=self.rows.part_of,
             reseeded_updates=self.seeds.repeated(),
+            unseeded_generators=self.draws.unseeded(),
+            benchmarks_kernels=torch.backends.cudnn.benchmark and torch.are_deterministic_algorithms_enabled(),
+            idle_accelerator=self._idle_accelerator(),
+            resumptions=tuple(self.resumes.resumptions()),
+            shared_files=tuple(self.saved_shards.files()),
             kept_graphs=self.gradients.kept_graphs,
             written_through_data=tuple(self.aliases.lines),
             weights_by_hand=self.gradients.moved_by_hand,
@@ -186,6 +197,10 @@ class Witness(Listener):
         if probes:
             self._probe(evidence)
         return evidence
+
+    def _idle_accelerator(self) -> str:
+        devices = {each.device.type for each in self.scene.names()}
+        return str(torch.accelerator.current_accelerator(check_available=True) or "") if devices == {"cpu"} else ""
 
     def _find_optimizers(self) -> None:
         """Optimizers that exist and hold something of what ran, whether or not they have made an update."""
