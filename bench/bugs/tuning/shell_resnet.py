@@ -1,4 +1,4 @@
-"""Kinds of shells in small photographs: a pre-activation ResNet, flips and brightness in training, best weights tested."""
+"""Kinds of shells in small photographs: a pre-activation ResNet, flips and brightness, best weights tested."""
 
 import argparse
 import copy

@@ -128,7 +128,7 @@ def fit(c: Config) -> None:
     model = BasicModel(c)
     optimizer = torch.optim.AdamW(model.parameters(), lr=c.lr, betas=(0.9, 0.95), weight_decay=0.05)
     ramp = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda n: min(1.0, (n + 1) / c.warmup) * (1 - 0.9 * n / c.updates)
+        optimizer, lambda n: min(1.0, (n + 1) / c.warmup) * max(0.1, 1 - n / c.updates)
     )
     model.train()
     for update in range(c.updates):
