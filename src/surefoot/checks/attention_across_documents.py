@@ -23,13 +23,13 @@ Packing without isolation, with positions that run on.
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import LEAKS, Evidence
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if probe.documents > 1e-3:
+        if probe.documents > LEAKS:
             yield Finding(
                 check="attention-across-documents",
                 severity="warning",

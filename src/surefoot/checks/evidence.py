@@ -6,6 +6,9 @@ A witness fills records in as the loop goes on; checks only read them.
 from dataclasses import dataclass, field
 from typing import Any
 
+LEAKS = 3e-5
+"""Outputs that must not change do so, if by more than this share of their standard deviation; rounding is less."""
+
 
 @dataclass(slots=True)
 class Parameter:
@@ -403,8 +406,6 @@ class Probe:
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0
     padding: float = 0.0
-    inverted_mask: bool = False
-    """The mask keeps the padding, and the model sees that and not the text."""
     other_samples: float = 0.0
     relational: bool = False
     """Inputs relate samples to each other, as a graph's edges do."""

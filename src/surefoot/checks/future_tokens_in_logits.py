@@ -24,14 +24,14 @@ Encoders and masked language models; a prefix that sees all of itself, if it car
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import LEAKS, Evidence
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     shifted = {sequence.model: sequence for sequence in evidence.sequences if (sequence.shift or 0) >= 1}
     for probe in evidence.probes:
-        if probe.model in shifted and probe.future > 1e-3:
+        if probe.model in shifted and probe.future > LEAKS:
             yield Finding(
                 check="future-tokens-in-logits",
                 severity="error",

@@ -23,24 +23,19 @@ Recurrent models, which read padding and are asked only at real positions before
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import LEAKS, Evidence
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if probe.inverted_mask:
-            seen = "outputs change with the padding, which the mask keeps, and not with the tokens, which it drops"
-        elif probe.padding > 1e-3:
-            seen = f"outputs at real positions change by {probe.padding:.2g} standard deviations with what stands at "
-            seen += "masked ones"
-        else:
-            continue
-        yield Finding(
-            check="padding-in-attention",
-            severity="warning",
-            seen=seen,
-            where=probe.model,
-            why="a sample's output depends on its padding",
-            remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",
-        )
+        if probe.padding > LEAKS:
+            yield Finding(
+                check="padding-in-attention",
+                severity="warning",
+                seen=f"outputs at real positions change by {probe.padding:.2g} standard deviations with what stands at "
+                "padded ones",
+                where=probe.model,
+                why="a sample's output depends on its padding",
+                remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",
+            )

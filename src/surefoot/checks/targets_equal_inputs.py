@@ -25,12 +25,12 @@ Autoencoders and masked language models, which see the whole sequence; models th
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import LEAKS, Evidence
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    causal = {probe.model for probe in evidence.probes if probe.future < 1e-3 < probe.past}
+    causal = {probe.model for probe in evidence.probes if probe.future < LEAKS < probe.past}
     for sequence in evidence.sequences:
         if sequence.shift == 0 and sequence.model in causal:
             yield Finding(

@@ -18,6 +18,8 @@ from surefoot.witness.scene import Scene, tensors
 CHANGED = 1e-3
 """Outputs that differ by more than this share of their standard deviation have changed."""
 MOST_BYTES = 1 << 31
+_NOTHING = 1e8
+"""Outputs below the negative of this are masked away."""
 
 
 class Again:
@@ -40,13 +42,19 @@ class Again:
             output = self.model(*args, **kwargs)
             for buffer, before in zip(self.model.buffers(), kept, strict=False):  # running statistics
                 buffer.copy_(before)
-        return [each.detach().float() for each in tensors(output) if each.is_floating_point()]
+        numbers = [each.detach().float() for each in tensors(output) if each.is_floating_point()]
+        return [each.masked_fill(each < -_NOTHING, 0.0) for each in numbers]
 
     @contextmanager
     def _as_called(self) -> Iterator[None]:
         device, dtype = self.call.autocast or ("cpu", torch.bfloat16)
-        with torch.no_grad(), torch.autocast(device, dtype, enabled=self.call.autocast is not None):
-            yield
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # training never takes it, and it makes NaN of what is masked
+        try:
+            with torch.no_grad(), torch.autocast(device, dtype, enabled=self.call.autocast is not None):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -70,6 +78,12 @@ def change(before: torch.Tensor, after: torch.Tensor) -> float:
         return 0.0
     scale = before.std(correction=0) if before.numel() > 1 else before.abs().squeeze()
     return float((before - after).abs().max() / (scale + 1e-9))
+
+
+def moved(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """By how much each number has changed, in standard deviations of all; rounding is no change."""
+    difference = (before - after).abs()
+    return difference.masked_fill(difference < 1e-6 * before.abs(), 0.0) / (before.std(correction=0) + 1e-9)
 
 
 def other(values: torch.Tensor, seed: int) -> torch.Tensor:

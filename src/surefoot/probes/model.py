@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from surefoot.checks.evidence import Probe, Sequence
+from surefoot.checks.evidence import Probe
 from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
+from surefoot.probes.padding import ends_of
 from surefoot.probes.text import disturb_text
-from surefoot.probes.tokens import padded_ends, tokens_of
+from surefoot.probes.tokens import Reading, tokens_of
 from surefoot.randomness import kept
 from surefoot.witness.calls import Captured
 from surefoot.witness.losses import Losses
@@ -20,35 +21,36 @@ from surefoot.witness.scene import Scene, tensors
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
-def probe(scene: Scene, call: Captured, sequence: Sequence | None, losses: Losses, repeats: bool) -> Probe | None:
-    """What a model does when its inputs are disturbed; None where it cannot be run again."""
-    found = Probe(scene.name(call.model), repeats_evaluation=repeats)
+def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool) -> Probe:
+    """What a model does when its inputs are disturbed; nothing, where it cannot be run again."""
+    found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
+    again = reading.again
+    if again is None:
+        return found
     with scene.phases.deaf(), kept():
         try:
-            again = Again(scene, call)
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with _Dropouts() as dropouts:
                 again()
             found.random_in_evaluation = dropouts.on
-            base = again()  # outside of that mode: inside, torch's transformer layers take another path
+            base = again()
             if not base or not all(bool(torch.isfinite(each).all()) for each in base):
                 return found
             if not all(torch.equal(a, b) for a, b in zip(base, again(), strict=True)):
                 return found  # it draws random numbers of its own: differences would mean nothing
-            _disturb(found, again, place, base, sequence, losses)
+            _disturb(found, again, place, base, reading, losses)
         except Exception:
             return found
     return found
 
 
 def _disturb(
-    found: Probe, again: Again, place: int, base: list[torch.Tensor], sequence: Sequence | None, losses: Losses
+    found: Probe, again: Again, place: int, base: list[torch.Tensor], reading: Reading, losses: Losses
 ) -> None:
     inputs = again.inputs[place]
     found.ignores_input = _ignores(again, place, base)
     found.constant_input = _constant(again)
-    tokens = tokens_of(again.call)
-    turned = tokens is not None and disturb_text(found, again, place, base, tokens, sequence, losses)
+    turned = disturb_text(found, again, reading, losses)
     if turned:
         found.other_samples, _ = _mixing(again, place, base, 1)
     if found.ignores_input or turned or inputs.shape[0] < 2:
@@ -63,9 +65,10 @@ def _disturb(
         for n, each in enumerate(again.inputs)
     )
     mixed, _ = _mixing(again, place, base, 0)
+    sequence = reading.sequence
     untold = (sequence is None or sequence.shift is None) and inputs.dim() >= 2
     if mixed > CHANGED and untold and not _rows_are_samples(again, place):
-        targets = [loss.target_shape for loss, _, _ in losses.targets if loss.backward == again.call.backward]
+        targets = [each.loss.target_shape for each in losses.targets.given if each.loss.backward == again.call.backward]
         per_step = not targets or any(_size(each) == inputs.shape[0] * inputs.shape[1] for each in targets)
         if per_step or all(each[:1] != inputs.shape[:1] for each in targets):
             across, own = _mixing(again, place, base, 1)
@@ -108,7 +111,7 @@ def _ignores(again: Again, place: int, base: list[torch.Tensor]) -> bool:
     if inputs.is_floating_point():
         ways = [other(inputs, 11)]
     else:
-        padded = padded_ends(inputs) if inputs.dim() == 2 else None
+        padded = ends_of(inputs) if inputs.dim() == 2 else None
         drawn = redrawn(inputs, inputs if padded is None else inputs[~padded], 11)
         ways = [drawn if padded is None else torch.where(padded, inputs, drawn), inputs.roll(1, 0)]
     after = _first_that_runs(again, place, ways, changed)
@@ -156,7 +159,7 @@ def _rows_are_samples(again: Again, place: int) -> bool:
     if any(each.dim() == 1 and len(each) == inputs.shape[0] != inputs.shape[1] for each in again.inputs):
         return True
     tokens = tokens_of(again.call)
-    return tokens is not None and padded_ends(tokens) is not None and padded_ends(tokens.t()) is None
+    return tokens is not None and ends_of(tokens) is not None and ends_of(tokens.t()) is None
 
 
 def _size(shape: tuple[int, ...]) -> int:

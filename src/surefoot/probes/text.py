@@ -1,47 +1,40 @@
-"""Text probes: tokens are replaced, later ones, earlier ones, masked ones, and the outputs of the others compared."""
+"""Text probes: tokens are replaced, later ones, earlier ones, those of other documents, and the outputs compared."""
 
 from __future__ import annotations
 
 import torch
 
-from surefoot.checks.evidence import Probe, Sequence
-from surefoot.probes.again import CHANGED, Again, change, redrawn
-from surefoot.probes.tokens import align, best_shift, keeps_one_token, mask_of
-from surefoot.witness.calls import Captured
+from surefoot.checks.evidence import LEAKS, Probe, Sequence
+from surefoot.probes.again import Again, change, moved, redrawn
+from surefoot.probes.lookups import Text
+from surefoot.probes.padding import leak
+from surefoot.probes.tokens import Beside, Reading, best_shift
 from surefoot.witness.losses import Losses
 
 
-def disturb_text(
-    found: Probe,
-    again: Again,
-    place: int,
-    base: list[torch.Tensor],
-    tokens: torch.Tensor,
-    sequence: Sequence | None,
-    losses: Losses,
-) -> bool:
+def disturb_text(found: Probe, again: Again, reading: Reading, losses: Losses) -> bool:
     """What a model does when its tokens are replaced; gives whether time is the first dimension."""
-    counted = _counted(tokens, losses, again.call)
-    turned = _time_first(tokens, sequence, losses, again.call)
-    _causality(found, again, place, base, counted, turned=turned)
-    if sequence is not None and sequence.shift == 0 and max(found.future, found.past) < CHANGED:
+    text = reading.text
+    if text is None:
+        return False
+    turned = _time_first(reading.beside)
+    _causality(found, again, text, reading.beside, turned=turned)
+    if reading.sequence is not None and reading.sequence.shift == 0 and max(found.future, found.past) < LEAKS:
         turned = True  # unshifted targets do not tell which dimension is time; the one along which tokens matter is
-        _causality(found, again, place, base, counted, turned=turned)
-    found.softmax_over_queries = losses.softmax_over_queries if found.future > CHANGED else ""
-    _padding(found, again, place, base, tokens)
-    _documents(found, again, place, base, tokens)
+        _causality(found, again, text, reading.beside, turned=turned)
+    found.softmax_over_queries = losses.softmax_over_queries if found.future > LEAKS else ""
+    for each in reading.texts:
+        found.padding = max(found.padding, leak(again, each))
+        found.ignores_input |= _ignores(again, each)
+    _documents(found, again, text, reading.sequence)
     return turned
 
 
-def _time_first(tokens: torch.Tensor, sequence: Sequence | None, losses: Losses, call: Captured) -> bool:
+def _time_first(beside: Beside | None) -> bool:
     """Do the targets say that the first dimension is time?"""
-    if sequence is None or sequence.shift is None:
+    if beside is None or beside.shift is None or beside.values.shape != beside.text.tokens.shape:
         return False
-    for loss, target, ignored in losses.targets:
-        rows = align(tokens, target, ignored)
-        if loss.backward == call.backward and rows is not None and rows.shape == tokens.shape:
-            return best_shift(tokens, rows, ignored)[1] < 0.9
-    return False
+    return best_shift(beside.text.tokens, beside.values, beside.valid)[1] < 0.9
 
 
 def _per_token(outputs: list[torch.Tensor], tokens: torch.Tensor, *, turned: bool) -> list[torch.Tensor]:
@@ -56,95 +49,75 @@ def _per_token(outputs: list[torch.Tensor], tokens: torch.Tensor, *, turned: boo
     return found
 
 
-def _counted(tokens: torch.Tensor, losses: Losses, call: Captured) -> torch.Tensor:
+def _counted(tokens: torch.Tensor, beside: Beside | None) -> torch.Tensor:
     """The positions whose logits have a target; a prefix without any may see what it likes."""
-    counted = torch.ones_like(tokens, dtype=torch.bool)
-    for loss, target, ignored in losses.targets:
-        rows = align(tokens, target, ignored)
-        if loss.backward == call.backward and rows is not None:
-            counted[:, : rows.shape[1]] = rows != ignored
-            counted[:, rows.shape[1] :] = False
-            break
+    if beside is None:
+        return torch.ones_like(tokens, dtype=torch.bool)
+    counted = torch.zeros_like(tokens, dtype=torch.bool)
+    counted[:, : beside.valid.shape[1]] = beside.valid
     return counted
 
 
-def _causality(
-    found: Probe, again: Again, place: int, base: list[torch.Tensor], counted: torch.Tensor, *, turned: bool
-) -> None:
+def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *, turned: bool) -> None:
     """Later tokens are replaced, and earlier logits compared; and the other way round."""
+    tokens, counted = text.tokens, _counted(text.tokens, beside)
     counted = counted.t() if turned else counted
-    tokens = again.inputs[place]
-    if tokens.unique().numel() < 2:
-        return
     sequence = tokens.t() if turned else tokens
     length = sequence.shape[1]
+    if tokens.unique().numel() < 2:
+        return
+
+    def outputs(new: torch.Tensor, *, training: bool = False) -> list[torch.Tensor]:
+        return _per_token(text.swapped(again, new.t() if turned else new, training=training), tokens, turned=turned)
+
     for training in (False, True):
-        before = _per_token(again(training=training) if training else base, tokens, turned=turned)
+        before = outputs(sequence, training=training)
         for cut in {length // 2 + 1} if training else sorted({max(1, length // 3), length // 2 + 1, length - 1}):
             new = sequence.clone()
             new[:, cut:] = redrawn(new[:, cut:], tokens, 5)
-            after = _per_token(again({place: new.t() if turned else new}, training=training), tokens, turned=turned)
-            for a, b in zip(before, after, strict=True):
-                change = (a - b)[:, :cut][counted[:, :cut]].abs()
-                found.future = max(found.future, float(change.max() / (a.std() + 1e-9)) if change.numel() else 0.0)
+            for a, b in zip(before, outputs(new, training=training), strict=True):
+                change = moved(a, b)[:, :cut][counted[:, :cut]]
+                found.future = max(found.future, float(change.max()) if change.numel() else 0.0)
     cut = length // 2
     new = sequence.clone()
     new[:, :cut] = redrawn(new[:, :cut], tokens, 6)
-    after = _per_token(again({place: new.t() if turned else new}), tokens, turned=turned)
-    for a, b in zip(_per_token(base, tokens, turned=turned), after, strict=True):
-        found.past = max(found.past, float((a - b)[:, cut:].abs().max() / (a.std() + 1e-9)))
+    for a, b in zip(outputs(sequence), outputs(new), strict=True):
+        found.past = max(found.past, float(moved(a, b)[:, cut:].max()))
 
 
-def _padding(found: Probe, again: Again, place: int, base: list[torch.Tensor], tokens: torch.Tensor) -> None:
-    """What stands at masked positions is replaced, and the outputs at the others compared."""
-    mask = mask_of(again.call, tokens)
-    if mask is None or tokens.unique().numel() < 3:
-        return
-    new = tokens.clone()
-    new[~mask] = redrawn(new[~mask], tokens[mask], 9)
-    after = again({place: new})
-    for a, b in zip(_per_token(base, tokens, turned=False), _per_token(after, tokens, turned=False), strict=True):
-        found.padding = max(found.padding, float((a - b).abs()[mask].max() / (a.std(correction=0) + 1e-9)))
-    for a, b in zip(base, after, strict=True):
-        if a.dim() == 2 and a.shape[0] == tokens.shape[0]:
-            found.padding = max(found.padding, change(a, b))
-    if keeps_one_token(tokens, mask):
-        found.inverted_mask = _sees_only(again, place, base, tokens, mask)
-
-
-def _sees_only(again: Again, place: int, base: list[torch.Tensor], tokens: torch.Tensor, mask: torch.Tensor) -> bool:
-    """Do samples change with the tokens behind the first that a mask keeps, and not with those that it drops?"""
-    rows = mask[:, 1:].any(1)
-    largest = []
-    for wanted in (mask, ~mask):
-        changed = wanted.clone()
-        changed[:, 0] = False
-        new = tokens.clone()
-        new[changed] = redrawn(new[changed], tokens[~changed], 10)
-        pairs = zip(base, again({place: new}), strict=True)
-        whole = [(a[rows], b[rows]) for a, b in pairs if a.dim() >= 2 and a.shape[0] == len(tokens)]
-        firsts = [(a[:, 0], b[:, 0]) if a.shape[1] == tokens.shape[1] else (a, b) for a, b in whole]
-        largest.append(max((change(a, b) for a, b in firsts), default=0.0))
-    return largest[1] < CHANGED / 10 and largest[0] > CHANGED
-
-
-def _start_again(row: torch.Tensor) -> bool:
-    """Are these positions: counted from 0 on by ones, and at least once from 0 again?"""
-    if row.is_floating_point() or row.dtype == torch.bool or len(row) < 4 or int(row[0]):
+def _ignores(again: Again, text: Text) -> bool:
+    """Is it all the same what stands in a text that is looked up?"""
+    if text.place is not None:
         return False
-    again, goes_on = row[1:] == 0, row[1:] == row[:-1] + 1
-    return bool((again | goes_on).all()) and bool(again.any()) and int(row.max()) >= 2
+    pairs = zip(
+        text.swapped(again, text.tokens), text.swapped(again, redrawn(text.tokens, text.tokens, 11)), strict=True
+    )
+    return all(change(a, b) < 1e-6 for a, b in pairs)
 
 
-def _documents(found: Probe, again: Again, place: int, base: list[torch.Tensor], tokens: torch.Tensor) -> None:
-    """Where positions start again inside a row, what stands before must not matter behind."""
-    positions = next((each for each in again.inputs if each.shape == tokens.shape and _start_again(each[0])), None)
-    if positions is None or tokens.unique().numel() < 3:
+def _begins(row: torch.Tensor) -> torch.Tensor | None:
+    """Where documents begin inside a row of positions that start again, or of three or more numbers of documents."""
+    if row.is_floating_point() or row.dtype == torch.bool or len(row) < 4:
+        return None
+    again, goes_on, stays = row[1:] == 0, row[1:] == row[:-1] + 1, row[1:] == row[:-1]
+    if not int(row[0]) and bool((again | goes_on).all()) and bool(again.any()) and int(row.max()) >= 2:
+        return again
+    numbered = bool((goes_on | stays).all()) and 2 <= int(goes_on.sum()) < len(row) // 2 and int(row[0]) in (0, 1)
+    return goes_on if numbered else None
+
+
+def _documents(found: Probe, again: Again, text: Text, sequence: Sequence | None) -> None:
+    """Where positions start again or documents are numbered, what stands before must not matter behind."""
+    tokens = text.tokens
+    if sequence is None or sequence.shift != 1 or tokens.unique().numel() < 3:
         return
-    starts = (positions[0, 1:] == 0).nonzero()
-    cut = int(starts[-1]) + 1
+    beside = (each for each in (*again.inputs, *text.marks) if each.shape == tokens.shape)
+    begins = next((starts for each in beside if (starts := _begins(each[0])) is not None), None)
+    if begins is None:
+        return
+    cut = int(begins.nonzero()[-1]) + 1
     new = tokens.clone()
     new[0, :cut] = redrawn(new[0, :cut], tokens, 13)
-    after = _per_token(again({place: new}), tokens, turned=False)
-    for a, b in zip(_per_token(base, tokens, turned=False), after, strict=True):
-        found.documents = max(found.documents, float((a[0, cut:] - b[0, cut:]).abs().max() / (a.std() + 1e-9)))
+    before, after = (_per_token(text.swapped(again, each), tokens, turned=False) for each in (tokens, new))
+    for a, b in zip(before, after, strict=True):
+        found.documents = max(found.documents, float(moved(a[0, cut:], b[0, cut:]).max()))

@@ -2,35 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from surefoot.checks.evidence import Loss, Sequence
+from surefoot.checks.evidence import Sequence
 from surefoot.phases import aside
+from surefoot.probes.again import Again
+from surefoot.probes.lookups import Text, texts_of
+from surefoot.probes.padding import ends_of, known_padding, mask_of
+from surefoot.randomness import kept
 from surefoot.witness.calls import Captured
 from surefoot.witness.scene import Scene, tensors
+from surefoot.witness.targets import Target, Targets
 
 _SHIFTS = (1, 0, 2, -1, 3)
+_BATCHES = 3
+"""So many batches must end alike before their common end is held for a lost token."""
 
 
-def sequences_of(
-    scene: Scene, captured: Iterable[Captured], targets: list[tuple[Loss, torch.Tensor, int]]
-) -> Iterator[Sequence]:
-    """For every token model whose loss was seen, how its targets lie beside its inputs."""
-    for call in captured:
-        tokens = tokens_of(call)
-        if tokens is None:
-            continue
-        for loss, target, ignored in targets:
-            if loss.backward != call.backward or target.is_floating_point():
-                continue
-            with aside():
-                aligned = align(tokens, target, ignored)
-                if aligned is not None:
-                    yield _compare(scene.name(call.model), call, loss, tokens, aligned, ignored)
-                    break
+@dataclass(frozen=True)
+class Beside:
+    """The targets of a loss, in the rows of a text."""
+
+    text: Text
+    target: Target
+    values: torch.Tensor
+    valid: torch.Tensor
+    shift: int | None
+    match: float
+
+
+@dataclass
+class Reading:
+    """What a model reads, and what a loss asks of it at each of those tokens."""
+
+    call: Captured
+    again: Again | None = None
+    texts: list[Text] = field(default_factory=list)
+    beside: Beside | None = None
+    sequence: Sequence | None = None
+
+    @property
+    def text(self) -> Text | None:
+        """The text that the targets lie beside; without targets, the first."""
+        return self.beside.text if self.beside is not None else next(iter(self.texts), None)
+
+
+def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
+    """A call with the texts it reads; targets belong to the last of those whose next tokens, or whose own, they are."""
+    reading = _again(scene, call)
+    with aside():
+        found = [
+            beside
+            for target in targets.of(call.backward)
+            for text in reading.texts
+            if (beside := _beside(text, target)) and (beside.shift is not None or target in targets.given)
+        ]
+        if found:
+            best = max(reversed(found), key=lambda each: (each.shift == 1, each.shift is not None))
+            siblings = [each for each in targets.all() if each.loss.where == best.target.loss.where]
+            reading.beside = best
+            reading.sequence = _compare(scene.name(call.model), call, best, siblings)
+    return reading
+
+
+def _again(scene: Scene, call: Captured) -> Reading:
+    """The call made again to see what it looks up; its first tokens, where that is not to be seen."""
+    reading = Reading(call)
+    with scene.phases.deaf(), kept():
+        try:
+            reading.again = Again(scene, call)
+            reading.texts = texts_of(reading.again)
+        except Exception:
+            reading.texts = []
+    first = tokens_of(call)
+    if not reading.texts and first is not None:
+        place = next(place for place, each in enumerate(tensors((call.args, call.kwargs))) if each is first)
+        reading.texts = [Text(first, place=place)]
+    return reading
 
 
 def tokens_of(call: Captured) -> torch.Tensor | None:
@@ -41,102 +92,70 @@ def tokens_of(call: Captured) -> torch.Tensor | None:
     return first if min(first.shape) >= 1 and max(first.shape) >= 4 else None
 
 
-def mask_of(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
-    """The mask that came with the tokens: of the same shape, with zeros and ones."""
-    for each in tensors((call.args, call.kwargs)):
-        if each is not tokens and each.shape == tokens.shape:
-            values = set(each.unique().tolist())
-            if values == {0, 1}:
-                return each.bool()
-    return None
-
-
-def keeps_one_token(tokens: torch.Tensor, mask: torch.Tensor) -> bool:
-    """Behind the first column, does a mask keep hardly more than one token, which it never drops, and drop the text?"""
-    kept, dropped = tokens[:, 1:][mask[:, 1:]], tokens[:, 1:][~mask[:, 1:]]
-    if not kept.numel() or dropped.unique().numel() < 3:
-        return False
-    commonest = kept.mode().values
-    return bool((kept == commonest).float().mean() > 0.7) and not bool((dropped == commonest).any())
-
-
-def align(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> torch.Tensor | None:
-    """Targets in the rows of the tokens, or None where their number does not fit."""
-    rows, length = tokens.shape
-    if target.shape == tokens.shape:
-        return target
-    each, rest = divmod(target.numel(), rows)
-    if rest or each not in (length, length - 1) or each < 4:
+def _beside(text: Text, target: Target) -> Beside | None:
+    """Targets in the rows of the tokens, and which of them count; None where their number does not fit."""
+    values, valid, (rows, length) = target.values, target.valid, text.tokens.shape
+    if values.is_floating_point():
         return None
-    return target.reshape(rows, each)
+    if values.shape != text.tokens.shape:
+        each, rest = divmod(values.numel(), rows)
+        if rest or each not in (length, length - 1) or each < 4:
+            return None
+        values, valid = values.reshape(rows, each), valid.reshape(rows, each)
+    return Beside(text, target, values, valid, *_shift(text.tokens, values, valid))
 
 
-def best_shift(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> tuple[int | None, float]:
+def best_shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:
     """The offset at which most valid targets equal a token, and the share that does."""
     best: tuple[int | None, float] = (None, 0.0)
     for shift in _SHIFTS:
-        low, high = max(0, -shift), min(target.shape[1], tokens.shape[1] - shift)
+        low, high = max(0, -shift), min(values.shape[1], tokens.shape[1] - shift)
         if high - low < 2:
             continue
-        wanted, there = target[:, low:high], tokens[:, low + shift : high + shift]
-        valid = wanted != ignored
-        if int(valid.sum()) >= 4:
-            match = float((wanted[valid] == there[valid]).float().mean())
+        wanted, there = values[:, low:high], tokens[:, low + shift : high + shift]
+        counted = valid[:, low:high]
+        if int(counted.sum()) >= 4:
+            match = float((wanted[counted] == there[counted]).float().mean())
             if match > best[1] + 1e-6:
                 best = shift, match
     return best
 
 
-def _compare(
-    model: str, call: Captured, loss: Loss, tokens: torch.Tensor, target: torch.Tensor, ignored: int
-) -> Sequence:
-    shift, match = best_shift(tokens, target, ignored)
-    distinct = tokens.unique().numel()
-    if match < 0.9 and min(tokens.shape) >= 4 and target.shape == tokens.shape:
-        turned = best_shift(tokens.t(), target.t(), ignored)
+def _shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:
+    """The same, where nearly all targets equal a token; time may also come first."""
+    shift, match = best_shift(tokens, values, valid)
+    if match < 0.9 and min(tokens.shape) >= 4 and values.shape == tokens.shape:
+        turned = best_shift(tokens.t(), values.t(), valid.t())
         shift, match = turned if turned[1] >= 0.9 else (shift, match)
-    found = Sequence(model, loss.where, shift if match >= 0.9 and distinct > 2 else None, match, distinct)
-    mask, lengths = mask_of(call, tokens), _by_lengths(call, tokens)
-    padded, found.padding_seen_by = (
-        (~mask, "a mask")
-        if mask is not None
-        else (lengths, "lengths")
-        if lengths is not None
-        else (padded_ends(tokens), "runs at the ends")
-    )
-    if loss.reduction in ("mean", "sum") and padded is not None and 0 < int(padded.sum()) < padded.numel():
-        offset = found.shift if found.shift is not None and found.shift > 0 else 0
-        if target.shape[1] < tokens.shape[1]:
-            offset = max(offset, 1)
-        reach = min(target.shape[1], tokens.shape[1] - offset)
-        counted = (target[:, :reach] != ignored) & padded[:, offset : offset + reach]
-        found.padding_counted = int(counted.sum())
-    found.ends_ignored = _ignored_end(call, tokens, target, ignored, mask)
+    return shift if match >= 0.9 and tokens.unique().numel() > 2 else None, match
+
+
+def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target]) -> Sequence:
+    """How targets lie beside tokens, which of them count at padded positions, and whether an end is never asked for."""
+    tokens, valid = beside.text.tokens, beside.valid
+    found = Sequence(model, beside.target.loss.where, beside.shift, beside.match, tokens.unique().numel())
+    padded, found.padding_seen_by = known_padding(call, beside.text)
+    by_ends = found.padding_seen_by == "runs at the ends"
+    if by_ends:
+        padded = ends_of(_whole(beside), beside.text.padding)
+    if padded is not None and 0 < int(padded.sum()) < padded.numel():
+        offset = max(beside.shift or 0, int(valid.shape[1] < tokens.shape[1]))
+        reach = min(valid.shape[1], padded.shape[1] - offset)
+        asked = padded[:, offset : offset + reach]
+        counted = (valid[:, :reach] & asked).sum(1)
+        ends_with_padding = by_ends and bool(((counted == 1) & (asked.sum(1) > 1)).any())
+        found.padding_counted = 0 if ends_with_padding else int(counted.sum())
+    found.ends_ignored = _ignored_end(call, beside)
+    if found.ends_ignored is None and found.shift == 1 and len(siblings) >= _BATCHES:
+        found.ends_ignored = _end_among_padding(beside, siblings)
     return found
 
 
-def _by_lengths(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
-    """Padding by the lengths that came with the tokens: a whole number for each row, at most as many as there are."""
-    rows, longest = tokens.shape
-    for each in tensors((call.args, call.kwargs)):
-        counts = each.shape == (rows,) and not each.is_floating_point()
-        if counts and int(each.max()) == longest and int(each.min()) > 0:
-            padded = torch.arange(longest) >= each.cpu()[:, None]
-            return padded if tokens.cpu()[padded].unique().numel() == 1 else None
-    return None
-
-
-def padded_ends(tokens: torch.Tensor) -> torch.Tensor | None:
-    """Padding without a mask: a token that only stands at the ends of rows, in runs of different lengths."""
-    last = tokens[:, -1]
-    for value in last.unique().tolist():
-        is_value = tokens == value
-        run = is_value.flip(1).long().cumprod(1).flip(1).bool()
-        lengths = run.sum(1)
-        long = lengths[lengths >= 2]
-        if bool((is_value == run).all()) and long.numel() >= 2 and long.unique().numel() >= 2:
-            return run
-    return None
+def _whole(beside: Beside) -> torch.Tensor:
+    """The text with the token that the last target adds to it, if it adds one."""
+    last = beside.values[:, -1:]
+    adds = beside.shift == 1 and beside.values.shape == beside.text.tokens.shape and bool((last >= 0).all())
+    return torch.cat([beside.text.tokens, last], 1) if adds else beside.text.tokens
 
 
 def _stands_between(tokens: torch.Tensor, token: int) -> bool:
@@ -145,11 +164,10 @@ def _stands_between(tokens: torch.Tensor, token: int) -> bool:
     return 4 * int((here & before & after).any(1).sum()) >= len(tokens)
 
 
-def _ignored_end(
-    call: Captured, tokens: torch.Tensor, target: torch.Tensor, ignored: int, mask: torch.Tensor | None
-) -> int | None:
+def _ignored_end(call: Captured, beside: Beside) -> int | None:
     """An end token, known by the model's config or by being the padding too, that inputs hold and no target does."""
-    if _stands_between(tokens, ignored) and best_shift(tokens, target, ignored)[0] == 1:
+    tokens, valid, ignored, mask = beside.text.tokens, beside.valid, beside.target.ignored, mask_of(call, beside.text)
+    if beside.shift == 1 and _stands_between(tokens, ignored):
         return ignored
     config: Any = getattr(call.model, "config", None)
     end = getattr(config, "eos_token_id", None)
@@ -162,6 +180,31 @@ def _ignored_end(
     if not isinstance(end, int):
         return None
     attended = tokens[:, 1:] if mask is None else tokens[torch.arange(len(tokens)), mask.long().cumsum(1).argmax(1)]
-    valid = target[target != ignored]
-    counted = bool((attended == end).any()) and valid.numel() > 0 and valid.numel() < target.numel()
-    return end if counted and not bool((valid == end).any()) else None
+    counted = bool((attended == end).any()) and bool(valid.any()) and not bool(valid.all())
+    return end if counted and not bool((beside.values[valid] == end).any()) else None
+
+
+def _end_among_padding(beside: Beside, siblings: list[Target]) -> int | None:
+    """The padding, if in every batch even the longest text is followed by one of it and no text ends with one token.
+
+    Batches are padded to their longest text: one more that is never asked for stands where the end should be.
+    """
+    whole = _whole(beside)
+    padded = ends_of(whole, beside.text.padding)
+    if padded is None or bool(padded[:, 0].any()) or int(padded.sum(1).min()) != 1:
+        return None
+    padding = int(whole[:, -1][0])
+    lasts = whole[torch.arange(len(whole)), (~padded).sum(1) - 1]
+    shortest = {_shortest_end(each.valid.reshape(len(whole), -1)) for each in siblings if _fits(each, whole)}
+    counted = bool((beside.values[beside.valid] == padding).any())
+    lost = lasts.unique().numel() >= 3 and len(shortest) == 1 and not counted
+    return padding if lost else None
+
+
+def _fits(target: Target, tokens: torch.Tensor) -> bool:
+    return target.valid.numel() % len(tokens) == 0
+
+
+def _shortest_end(valid: torch.Tensor) -> int:
+    """The fewest targets in a row that do not count, at the ends of rows."""
+    return int((valid.flip(1).long().cumsum(1) == 0).sum(1).min())

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-import weakref
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from surefoot.checks.evidence import Coarse, Loss, Threshold
+from surefoot.checks.evidence import Loss, Threshold
 from surefoot.phases import aside, caller, number, site
 from surefoot.witness.averages import Averages
+from surefoot.witness.coarse import Coarseness
 from surefoot.witness.graph import Graph, made_by, operation, through_views, walk
 from surefoot.witness.picks import Picks
 from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.targets import PICKING, Targets
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
 _BINARY = {
@@ -27,35 +28,26 @@ _DISTANCES = {
 }  # fmt: skip
 LOSSES: dict[Any, str] = {**_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
 _ARITHMETIC = {"sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__"}
-_SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _SOFTMAXES = {"softmax", "log_softmax"}
-_HALVES = (torch.float16, torch.bfloat16)
 
 
 class Losses(Part):
-    """Loss functions as they are called, and a few operators that lose numbers."""
+    """Loss functions as they are called, and losses that begin with an operator."""
 
-    def __init__(self, scene: Scene, picks: Picks, averages: Averages) -> None:
+    def __init__(self, scene: Scene, picks: Picks, averages: Averages, coarseness: Coarseness) -> None:
         super().__init__(scene)
-        self._averages = averages
+        self._averages, self._coarseness = averages, coarseness
         self._picks = picks
         self.losses: list[Loss] = []
-        self.coarse: dict[tuple[str, str], Coarse] = {}
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
         self.softmax_over_queries = ""
         self.thresholds: dict[str, Threshold] = {}
-        self.targets: list[tuple[Loss, torch.Tensor, int]] = []
-        """The first targets, with what is ignored in them."""
+        self.targets = Targets(scene)
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self.outputs: set[int] = set()
         """The graph numbers of what the last model returned, views left out."""
-        self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
-        self._forwards = 0
-
-    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        self._forwards += 1
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -72,16 +64,14 @@ class Losses(Part):
                 self._averages.mean_taken()
             return
         name = getattr(function, "__name__", "")
-        if name == "__getitem__" and self.scene.close:
-            self._picks.taken(args, out)
+        if name in PICKING and self.scene.close:
+            self.targets.taken(name, args, kwargs, out)
+            if name == "__getitem__":
+                self._picks.taken(args, out)
         if name in _ARITHMETIC and len(args) >= 2:
             self._arithmetic(name, args, out)
-        if name in _SUMS:
-            self._sum(args, out)
-        elif name in _SOFTMAXES and self.scene.close:
+        if name in _SOFTMAXES and self.scene.close:
             self._softmax(args, kwargs, out)
-        elif name == "arange" and self.scene.close:
-            self._positions(out)
         elif name in _COMPARISONS and not torch.is_grad_enabled() and len(self.thresholds) < 8:
             self._threshold(args)
 
@@ -98,7 +88,7 @@ class Losses(Part):
         loss.above = operation(made)
         loss.logits_from = operation(made_by(made)) if loss.above == "LogSoftmax" else loss.above
         if name in _CLASSES.values():
-            self._classes(loss, given, target, kwargs)
+            self._classes(loss, given, target, kwargs, out)
         elif readable(given) and readable(target):
             self._numbers(loss, given, target, args, kwargs)
         if out.dim() == 0 and readable(out):
@@ -122,7 +112,9 @@ class Losses(Part):
         with aside():
             loss.weights.append(float(gradient))
 
-    def _classes(self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    def _classes(
+        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any], out: torch.Tensor
+    ) -> None:
         dim = 1 if given.dim() > 1 else 0
         loss.classes = given.shape[dim]
         if not readable(given) or not readable(target):
@@ -144,8 +136,7 @@ class Losses(Part):
             loss.constant = float(distinct[0]) if loss.distinct == 1 else None
             if target.dim() == 1 and not loss.in_model and loss.classes <= 4096:
                 loss.counts = tuple(torch.bincount(valid.clamp(min=0), minlength=loss.classes).tolist())
-            if len(self.targets) < 8:
-                self.targets.append((loss, target.detach().clone(), ignored))
+            self.targets.asked(loss, target, kwargs, out)
 
     def _numbers(
         self, loss: Loss, given: torch.Tensor, target: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -172,10 +163,6 @@ class Losses(Part):
 
     def _arithmetic(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         first, second = args[0], args[1]
-        if isinstance(first, torch.Tensor) and isinstance(second, int | float) and first.dtype in _HALVES:
-            if "mul" in name and abs(second) > torch.finfo(first.dtype).max and abs(second) != float("inf"):
-                self._note("mask", first.dtype, second)
-            return
         if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and isinstance(out, torch.Tensor)):
             return
         if self.scene.phases.in_model() or not torch.is_grad_enabled() or first.requires_grad == second.requires_grad:
@@ -199,19 +186,6 @@ class Losses(Part):
         self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates, in_model=False))
         return self.losses[-1]
 
-    def _sum(self, args: tuple[Any, ...], out: Any) -> None:
-        """A running sum in half precision, outside the model, over several batches."""
-        if not isinstance(out, torch.Tensor) or out.dim() or out.dtype not in _HALVES or out.requires_grad:
-            return
-        if self.scene.phases.in_model():
-            return
-        known = [self._sums[id(each)] for each in args if id(each) in self._sums]
-        begun = min((first for ref, first in known if ref() is not None), default=None)
-        self._sums[id(out)] = weakref.ref(out), self._forwards if begun is None else begun
-        if begun is not None and self._forwards - begun >= 2 and readable(out):
-            with aside():
-                self._note("sum", out.dtype, float(out))
-
     def _softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         given = args[0] if args else kwargs.get("input")
         if not isinstance(out, torch.Tensor) or not readable(out) or not readable(given):
@@ -229,7 +203,7 @@ class Losses(Part):
             self.softmax_over_queries = module
         with aside():
             if bool(out.isnan().any()) and not bool(given.isnan().any()):
-                self._note("mask", given.dtype, float("-inf"))
+                self._coarseness.overflowed(given.dtype, float("-inf"))
 
     def _threshold(self, args: tuple[Any, ...]) -> None:
         """One half is a threshold of probabilities."""
@@ -240,17 +214,6 @@ class Losses(Part):
                 lowest, highest = float(compared[0].min()), float(compared[0].max())
             if lowest < 0 or highest > 1:
                 self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
-
-    def _positions(self, out: Any) -> None:
-        """Whole numbers in a row that half precision cannot tell apart."""
-        if isinstance(out, torch.Tensor) and out.dtype in _HALVES and readable(out):
-            with aside():
-                if out.unique().numel() < out.numel():
-                    self._note("positions", out.dtype, float(out.max()))
-
-    def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
-        where = caller() or self.scene.phases.module() or "the model"
-        self.coarse.setdefault((kind, where), Coarse(kind, where, str(dtype).removeprefix("torch."), value))
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:

@@ -16,10 +16,11 @@ from surefoot.phases import Listener, Phases, aside, caller, site
 from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.model import matters, probe
-from surefoot.probes.tokens import sequences_of
+from surefoot.probes.tokens import read
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
 from surefoot.witness.calls import Calls
+from surefoot.witness.coarse import Coarseness
 from surefoot.witness.custom import Custom
 from surefoot.witness.draws import Draws
 from surefoot.witness.files import Files
@@ -53,7 +54,8 @@ class Witness(Listener):
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
-        self.losses = Losses(self.scene, self.picks, self.averages)
+        self.coarseness = Coarseness(self.scene)
+        self.losses = Losses(self.scene, self.picks, self.averages, self.coarseness)
         self.terms, self.shapes = Terms(self.scene), Shapes(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds = Seeds(self.scene)
@@ -67,10 +69,9 @@ class Witness(Listener):
         self.saved_shards = SavedShards(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.terms, self.shapes, self.aliases, self.custom, self.picks,
-            self.averages, self.rows, self.seeds, self.loaders,
-            self.schedules, self.scaled, self.files, self.layouts, self.between, self.draws, self.resumes,
-            self.saved_shards,
+            self.calls, self.gradients, self.losses, self.coarseness, self.terms, self.shapes, self.aliases,
+            self.custom, self.picks, self.averages, self.rows, self.seeds, self.loaders, self.schedules, self.scaled,
+            self.files, self.layouts, self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._entered = ExitStack()
         phases.listeners.append(self)
@@ -78,7 +79,8 @@ class Witness(Listener):
     def __enter__(self) -> Self:
         for part in self.parts:
             self._entered.enter_context(part)
-        self._entered.enter_context(Functions(self.scene, self.losses, self.terms, self.shapes, self.aliases))
+        hearing = (self.losses, self.coarseness, self.terms, self.shapes, self.aliases)
+        self._entered.enter_context(Functions(self.scene, *hearing))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -174,7 +176,7 @@ class Witness(Listener):
             inputs=tuple(self.calls.inputs),
             layouts=tuple(self.layouts.layouts()),
             crossings=tuple(self.shapes.crossings.values()),
-            coarse=tuple(self.losses.coarse.values()),
+            coarse=tuple(self.coarseness.coarse.values()),
             thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
             files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
@@ -214,15 +216,10 @@ class Witness(Listener):
                 self.scene.optimizers.append(each)
 
     def _probe(self, evidence: Evidence) -> None:
-        trained = [each for each in self.calls.captured.values() if each.used]
-        evidence.sequences = tuple(sequences_of(self.scene, trained, self.losses.targets))
+        readings = [read(self.scene, each, self.losses.targets) for each in self.calls.captured.values() if each.used]
         repeats = any(each.repeated for each in evidence.evaluations)
-        shifts = {each.model: each for each in evidence.sequences}
-        evidence.probes = tuple(
-            found
-            for each in trained
-            if (found := probe(self.scene, each, shifts.get(self.scene.name(each.model)), self.losses, repeats))
-        )
+        evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
+        evidence.probes = tuple(probe(self.scene, each, self.losses, repeats) for each in readings)
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
         evidence.samples = tuple(samples_of(self.loaders))

@@ -1,0 +1,188 @@
+"""Padding: which tokens of a text are padding, and whether what a model says of the others depends on them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.probes.again import Again, moved, redrawn
+from surefoot.probes.lookups import Text
+from surefoot.witness.calls import Captured
+from surefoot.witness.scene import tensors
+
+_MIXING = (nn.RNNBase, nn.Conv1d)
+"""Layers that read padding beside text on purpose: what they return for it is disturbed, and not the tokens."""
+
+
+def known_padding(call: Captured, text: Text) -> tuple[torch.Tensor | None, str]:
+    """The padding of a text, and how it is known."""
+    mask = mask_of(call, text)
+    if mask is not None:
+        return ~mask, "a mask"
+    lengths = _by_lengths(call, text.tokens)
+    return (lengths, "lengths") if lengths is not None else (ends_of(text.tokens, text.padding), "runs at the ends")
+
+
+def mask_of(call: Captured, text: Text) -> torch.Tensor | None:
+    """The mask that came with a text, made to say what is real, whichever of both it says itself."""
+    tokens = text.tokens
+    given = [each for each in tensors((call.args, call.kwargs)) if each.shape == tokens.shape]
+    alone = sum(not each.is_floating_point() and each.unique().numel() > 2 for each in given) <= 1
+    for each in given:
+        if set(each.unique().tolist()) != {0, 1}:
+            continue
+        kept = each.bool()
+        for mask in (kept, ~kept):
+            if tokens[~mask].unique().numel() == 1 and (_falls(mask) or _falls(mask.flip(1))):
+                return mask
+        if alone and _falls(kept):
+            return kept
+    return None
+
+
+def _falls(mask: torch.Tensor) -> bool:
+    """Do all rows begin with what is real and end with what is not?"""
+    return bool((mask[:, 1:] <= mask[:, :-1]).all())
+
+
+def _by_lengths(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
+    """Padding by the lengths that came with the tokens: a whole number for each row, at most as many as there are."""
+    rows, longest = tokens.shape
+    for each in tensors((call.args, call.kwargs)):
+        counts = each.shape == (rows,) and not each.is_floating_point()
+        if counts and int(each.max()) == longest and int(each.min()) > 0:
+            padded = torch.arange(longest) >= each.cpu()[:, None]
+            return padded if tokens.cpu()[padded].unique().numel() == 1 else None
+    return None
+
+
+def ends_of(tokens: torch.Tensor, padding: int | None = None) -> torch.Tensor | None:
+    """Padding without a mask: a token that only stands at the ends of rows, in runs of different lengths.
+
+    Where the token is known, shorter runs will do.
+    """
+    for value in tokens[:, -1].unique().tolist():
+        is_value = tokens == value
+        run = is_value.flip(1).long().cumprod(1).flip(1).bool()
+        lengths = run.sum(1)
+        long = lengths[lengths >= 2]
+        sure = value == padding or (long.numel() >= 2 and long.unique().numel() >= 2)
+        if sure and bool((is_value == run).all()):
+            return run
+    return None
+
+
+def _marked(text: Text) -> torch.Tensor | None:
+    """The padding that the forward itself tells from text: one token, at the ends of rows, not as often in each."""
+    for each in text.marks:
+        for padded in (each == each.max(), each == each.min()):
+            alike = text.tokens[padded].unique().numel() == 1 and padded.sum(1).unique().numel() >= 2
+            if alike and (_falls(~padded) or _falls(~padded.flip(1))):
+                return padded
+    return None
+
+
+def leak(again: Again, text: Text) -> float:
+    """How much outputs at real positions change with what stands at padded ones, in a model that knows of a mask."""
+    padded, _ = known_padding(again.call, text)
+    padded = _marked(text) if padded is None else padded
+    if padded is None or not _is_masked(text, again, padded) or text.tokens[~padded].unique().numel() < 2:
+        return 0.0
+    if any(isinstance(each, _MIXING) for each in again.model.modules()):
+        return _behind_mixing(again, padded)
+    new = text.tokens.clone()
+    new[padded] = redrawn(new[padded], text.tokens[~padded], 9)
+    change = _at_real(text.swapped(again, text.tokens), text.swapped(again, new), padded)
+    if _is_zero(text, padded):
+        return min(change, _by_length(again, padded))  # a sum over rows of zeros needs no mask
+    return change
+
+
+def _is_masked(text: Text, again: Again, padded: torch.Tensor) -> bool:
+    """Was something at hand in the forward that tells padding from text, or nearly?"""
+    marks = [*text.marks, *(each for each in again.inputs if each.shape == padded.shape)]
+    pairs = (torch.stack([each.flatten(), padded.flatten()]).float() for each in marks if each.unique().numel() == 2)
+    return any(abs(float(torch.corrcoef(pair)[0, 1])) > 0.6 for pair in pairs)
+
+
+def _is_zero(text: Text, padded: torch.Tensor) -> bool:
+    """Does the table hold zeros for the padding?"""
+    table = text.table
+    return table is not None and table.dim() == 2 and not bool(table[text.tokens[padded]].any())
+
+
+def _at_real(before: list[torch.Tensor], after: list[torch.Tensor], padded: torch.Tensor) -> float:
+    """The largest change of an output that belongs to a real position, or to a whole sample."""
+    (rows, length), largest = padded.shape, 0.0
+    for a, b in zip(before, after, strict=True):
+        if a.shape != b.shape or a.dim() == 0:
+            continue
+        if a.dim() == 2 and len(a) == rows * length:
+            a, b = a.view(rows, length, -1), b.view(rows, length, -1)
+        if a.shape[:2] == (length, rows) and rows != length:
+            a, b = a.transpose(0, 1), b.transpose(0, 1)
+        if a.shape[:2] == (rows, length):
+            change = moved(a, b)[~padded]
+        elif len(a) == rows and length not in a.shape[1:]:
+            change = moved(a, b)
+        else:
+            continue
+        largest = max(largest, float(change.max()) if change.numel() else 0.0)
+    return largest
+
+
+def _by_length(again: Again, padded: torch.Tensor) -> float:
+    """How much outputs change when a column is cut off in which only padding stands."""
+    rows, length = padded.shape
+    padded_last = padded[:, -1]
+
+    def cut(each: torch.Tensor, by: int) -> torch.Tensor:
+        each = each[padded_last] if each.dim() and len(each) == rows else each
+        return each[:, : length - by] if each.dim() >= 2 and each.shape[1] == length else each
+
+    if not bool(padded_last.any()):
+        return 0.0
+    with suppress(Exception):
+        whole, short = (again({place: cut(each, by) for place, each in enumerate(again.inputs)}) for by in (0, 1))
+        whole = [each[:, :-1] if each.dim() >= 2 and each.shape[1] == length else each for each in whole]
+        return _at_real(whole, short, padded[padded_last][:, :-1])
+    return 0.0
+
+
+def _behind_mixing(again: Again, padded: torch.Tensor) -> float:
+    """How much outputs change with what the last layer that mixes neighbours returns at padded positions."""
+    calls = _Noise(padded)
+    base = calls.around(again)
+    return _at_real(base, _Noise(padded, at=calls.seen - 1).around(again), padded) if calls.seen else 0.0
+
+
+class _Noise:
+    """Changes what one of these layers returns at padded positions, and counts their calls."""
+
+    def __init__(self, padded: torch.Tensor, *, at: int | None = None) -> None:
+        self.padded, self.at, self.seen = padded, at, 0
+
+    def around(self, again: Again) -> list[torch.Tensor]:
+        with ExitStack() as stack:
+            for module in again.model.modules():
+                if isinstance(module, _MIXING):
+                    stack.callback(module.register_forward_hook(self._returned).remove)
+            return again()
+
+    def _returned(self, module: nn.Module, args: Any, output: Any) -> Any:
+        turn = (1, 2) if isinstance(module, nn.Conv1d) else (0, 0) if getattr(module, "batch_first", False) else (0, 1)
+        states = output[0] if isinstance(output, tuple) else output
+        if not isinstance(states, torch.Tensor) or states.dim() != 3:
+            return None
+        rows = states.transpose(*turn)
+        if rows.shape[:2] != self.padded.shape:
+            return None
+        self.seen += 1
+        if self.at == self.seen - 1:
+            rows = rows.clone()
+            rows[self.padded] += rows.std() * torch.rand_like(rows[self.padded])
+            states = rows.transpose(*turn)
+        return (states, *output[1:]) if isinstance(output, tuple) else states

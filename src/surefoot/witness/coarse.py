@@ -1,0 +1,126 @@
+"""Coarse: numbers that half precision cannot hold: positions, running sums, values that masks are filled with."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import torch
+
+from surefoot.checks.evidence import Coarse
+from surefoot.phases import aside, caller
+from surefoot.witness.scene import Part, Scene, readable, tensors
+
+_SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
+_FILLING = {"mul", "__mul__", "__rmul__", "where", "full", "full_like", "tensor", "add", "__add__", "__radd__"}
+_COUNTING = {"arange", "range", "linspace", "cumsum"}
+_CASTS = {"to", "type", "type_as", "half", "bfloat16"}
+_PRODUCTS = {
+    "mul", "__mul__", "__rmul__", "div", "__truediv__", "outer", "ger", "einsum", "matmul", "__matmul__", "mm", "bmm",
+}  # fmt: skip
+_WAVES = {"sin", "cos"}
+_HALVES = (torch.float16, torch.bfloat16)
+_LARGEST = 1 << 20
+_BLURRED = 0.1
+"""Angles that are rounded by more than this, in radians, are no longer told apart."""
+
+
+class Coarseness(Part):
+    """Functions whose results are in half precision."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.coarse: dict[tuple[str, str], Coarse] = {}
+        self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._forwards = 0
+
+    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        self._forwards += 1
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not isinstance(out, torch.Tensor) or out.dtype not in _HALVES:
+            return
+        name = getattr(function, "__name__", "")
+        if name in _SUMS:
+            self._sum(args, out)
+        if not self.scene.close or not readable(out):
+            return
+        if name in _FILLING:
+            self._filled(args, out)
+        if name in _CASTS:
+            self._cast(args[0], out)
+        elif name in _COUNTING:
+            self._counted(name, args, kwargs, out)
+        elif name in _PRODUCTS and not out.requires_grad:
+            self._multiplied(args, out)
+        elif name in _WAVES and not out.requires_grad and readable(args[0]):
+            self._wave(args[0])
+
+    def overflowed(self, dtype: torch.dtype, value: float) -> None:
+        """A mask was filled with more than its dtype holds."""
+        self._note("mask", dtype, value)
+
+    def _filled(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        most = torch.finfo(out.dtype).max
+        for value in args:
+            if isinstance(value, int | float) and most < abs(value) < math.inf:
+                self._note("mask", out.dtype, value)
+
+    def _cast(self, given: Any, out: torch.Tensor) -> None:
+        if not readable(given) or given.numel() > _LARGEST or given.dtype == torch.bool or given.numel() < 2:
+            return
+        with aside():
+            if _counts(given) and not bool((given == out.to(torch.float64)).all()):
+                self._note("positions", out.dtype, float(given.max()))
+            elif bool(out.isinf().any()) and given[out.isinf()].unique().numel() == 1 and not bool(given.isinf().any()):
+                self._note("mask", out.dtype, float(given[out.isinf()][0]))
+
+    def _counted(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
+        """Whole numbers in a row that half precision cannot tell apart."""
+        with aside():
+            if name != "cumsum":
+                wrong = out.unique().numel() < out.numel()
+            else:
+                dim, given = kwargs.get("dim", args[1] if len(args) > 1 else 0), args[0].double()
+                wrong = bool((given == given.round()).all()) and not given.cumsum(dim).equal(out.double())
+            if wrong:
+                self._note("positions", out.dtype, float(out.max()))
+
+    def _multiplied(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """Positions become half precision where they meet it, or where autocast takes them into a product."""
+        for each in tensors(args):
+            if each.dtype not in _HALVES and readable(each) and each.numel() <= _LARGEST:
+                with aside():
+                    if _counts(each) and not bool((each == each.to(out.dtype).to(torch.float64)).all()):
+                        self._note("positions", out.dtype, float(each.max()))
+
+    def _wave(self, angles: torch.Tensor) -> None:
+        with aside():
+            largest = float(angles.abs().max()) if angles.numel() else 0.0
+            if largest < math.inf and largest * torch.finfo(angles.dtype).eps / 2 > _BLURRED:
+                self._note("positions", angles.dtype, largest)
+
+    def _sum(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """A running sum in half precision, outside the model, over several batches."""
+        if out.dim() or out.requires_grad or self.scene.phases.in_model():
+            return
+        known = [self._sums[id(each)] for each in args if id(each) in self._sums]
+        begun = min((first for ref, first in known if ref() is not None), default=None)
+        self._sums[id(out)] = weakref.ref(out), self._forwards if begun is None else begun
+        if begun is not None and self._forwards - begun >= 2 and readable(out):
+            with aside():
+                self._note("sum", out.dtype, float(out))
+
+    def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
+        where = caller() or self.scene.phases.module() or "the model"
+        self.coarse.setdefault((kind, where), Coarse(kind, where, str(dtype).removeprefix("torch."), value))
+
+
+def _counts(numbers: torch.Tensor) -> bool:
+    """Do numbers go up by one, along their first or last dimension?"""
+    numbers = numbers.squeeze()
+    if numbers.dim() == 0 or numbers.is_complex():
+        return False
+    return any(numbers.shape[dim] >= 4 and bool((numbers.diff(dim=dim) == 1).all()) for dim in {0, numbers.dim() - 1})
