@@ -406,6 +406,8 @@ class Probe:
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0
     padding: float = 0.0
+    hides_text: bool = False
+    """A mask leaves out text in place of padding."""
     other_samples: float = 0.0
     relational: bool = False
     """Inputs relate samples to each other, as a graph's edges do."""

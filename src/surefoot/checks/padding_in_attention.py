@@ -29,12 +29,12 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if probe.padding > LEAKS:
+        if probe.padding > LEAKS or probe.hides_text:
+            change = f"outputs at real positions change by {probe.padding:.2g} standard deviations with padded ones"
             yield Finding(
                 check="padding-in-attention",
                 severity="warning",
-                seen=f"outputs at real positions change by {probe.padding:.2g} standard deviations with what stands at "
-                "padded ones",
+                seen=change if probe.padding > LEAKS else "the mask leaves out text, and not the padding",
                 where=probe.model,
                 why="a sample's output depends on its padding",
                 remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",

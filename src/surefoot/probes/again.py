@@ -12,7 +12,7 @@ from torch import nn
 
 from surefoot.randomness import seed_all
 from surefoot.trees import map_tensors
-from surefoot.witness.calls import Captured
+from surefoot.witness.captured import Captured
 from surefoot.witness.scene import Scene, tensors
 
 CHANGED = 1e-3

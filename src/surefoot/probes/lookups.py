@@ -104,8 +104,15 @@ def texts_of(again: Again) -> list[Text]:
             texts.append(Text(tokens, (number,), table=table, padding=padding))
     texts += _step_by_step(seen.found)
     for text in texts:
-        text.marks = [mark for each in seen.marks if (mark := _beside(each, text.tokens)) is not None]
+        text.marks = _beside(seen.marks, text.tokens.shape)
     return texts
+
+
+def marks_of(again: Again, shape: torch.Size) -> list[torch.Tensor]:
+    """What was at hand in a forward for each place of rows of this shape."""
+    with _Lookups() as seen:
+        again()
+    return _beside(seen.marks, shape)
 
 
 def _step_by_step(found: list[_Lookup]) -> list[Text]:
@@ -130,11 +137,7 @@ def _is_text(tokens: torch.Tensor) -> bool:
     return not any(bool((each.diff() == 1).all()) for each in (tokens, tokens.t()) if each.shape[1] > 1)
 
 
-def _beside(mark: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor | None:
-    """A mark in the rows of the tokens, if it has one number for each of them."""
-    if mark.numel() != tokens.numel():
-        return None
-    flat = mark.squeeze()
-    if flat.shape == tokens.shape:
-        return flat
-    return flat.t() if flat.shape == tokens.t().shape else None
+def _beside(marks: list[torch.Tensor], shape: torch.Size) -> list[torch.Tensor]:
+    """Marks in rows of this shape, if they have one number for each place."""
+    flat = [each.squeeze() for each in marks if each.numel() == shape.numel()]
+    return [each if each.shape == shape else each.t() for each in flat if each.shape in (shape, shape[::-1])]

@@ -10,11 +10,11 @@ from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.evidence import Probe
 from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
-from surefoot.probes.padding import ends_of
+from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
 from surefoot.probes.tokens import Reading, tokens_of
 from surefoot.randomness import kept
-from surefoot.witness.calls import Captured
+from surefoot.witness.captured import Captured
 from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Scene, tensors
 
@@ -50,6 +50,7 @@ def _disturb(
     inputs = again.inputs[place]
     found.ignores_input = _ignores(again, place, base)
     found.constant_input = _constant(again)
+    found.padding = leak_of_numbers(again, place)
     turned = disturb_text(found, again, reading, losses)
     if turned:
         found.other_samples, _ = _mixing(again, place, base, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 from torch import nn
 
 from surefoot.probes.again import Again, moved, redrawn
-from surefoot.probes.lookups import Text
-from surefoot.witness.calls import Captured
+from surefoot.probes.lookups import Text, marks_of
+from surefoot.witness.captured import Captured
 from surefoot.witness.scene import tensors
 
 _MIXING = (nn.RNNBase, nn.Conv1d)
@@ -89,7 +90,9 @@ def leak(again: Again, text: Text) -> float:
     """How much outputs at real positions change with what stands at padded ones, in a model that knows of a mask."""
     padded, _ = known_padding(again.call, text)
     padded = _marked(text) if padded is None else padded
-    if padded is None or not _is_masked(text, again, padded) or text.tokens[~padded].unique().numel() < 2:
+    if padded is None or text.tokens[~padded].unique().numel() < 2:
+        return 0.0
+    if not (_is_masked(again, text.marks, padded) or (text.padding is not None and _lost_mask(again, padded))):
         return 0.0
     if any(isinstance(each, _MIXING) for each in again.model.modules()):
         return _behind_mixing(again, padded)
@@ -101,11 +104,62 @@ def leak(again: Again, text: Text) -> float:
     return change
 
 
-def _is_masked(text: Text, again: Again, padded: torch.Tensor) -> bool:
+def leak_of_numbers(again: Again, place: int) -> float:
+    """The same for samples of different lengths whose steps are no tokens but rows of numbers."""
+    steps = again.inputs[place]
+    if steps.dim() != 3 or not steps.is_floating_point():
+        return 0.0
+    empty = (steps == 0).all(-1)
+    padded = empty.flip(1).long().cumprod(1).flip(1).bool()
+    marks = marks_of(again, padded.shape)
+    if padded.sum(1).unique().numel() < 3 or not _is_masked(again, marks, padded):
+        return 0.0
+    if any(isinstance(each, _MIXING) for each in again.model.modules()):
+        return _behind_mixing(again, padded)
+    new = steps.clone()
+    new[padded] = steps[~padded][torch.arange(int(padded.sum())) % int((~padded).sum())]
+    return min(_at_real(again(), again({place: new}), padded), _by_length(again, padded))
+
+
+def hides_text(again: Again, text: Text, *, next_token: bool) -> bool:
+    """Does a mask leave out text in place of padding: at the other end of rows, or turned around?
+
+    Turned around, a model that reads from left to right does not see its padding either; then no token of a padded row
+    matters to those behind it.
+    """
+    padded = ends_of(text.tokens, text.padding)
+    if padded is None or padded.sum(1).unique().numel() < 2:
+        return False
+    masks = [each.bool() for each in again.inputs if each.shape == padded.shape and each.unique().numel() == 2]
+    mirrored = any(each.flip(1).equal(padded) or each.flip(1).equal(~padded) for each in masks)
+    known = any(each.equal(padded) or each.equal(~padded) for each in masks)
+    return (mirrored and not known) or (known and next_token and _is_blind(again, text, padded))
+
+
+def _is_blind(again: Again, text: Text, padded: torch.Tensor) -> bool:
+    """Is it all the same, behind the first tokens of padded rows, which those are?"""
+    new = text.tokens.clone()
+    new[:, :2] = redrawn(new[:, :2], text.tokens[~padded], 10)
+    behind = ~padded & padded.any(1, keepdim=True)
+    behind[:, :2] = False
+    before, after = text.swapped(again, text.tokens), text.swapped(again, new)
+    return bool(behind.any()) and _at_real(before, after, ~behind) == 0.0
+
+
+def _is_masked(again: Again, marks: list[torch.Tensor], padded: torch.Tensor) -> bool:
     """Was something at hand in the forward that tells padding from text, or nearly?"""
-    marks = [*text.marks, *(each for each in again.inputs if each.shape == padded.shape)]
+    marks = [*marks, *(each for each in again.inputs if each.shape == padded.shape)]
     pairs = (torch.stack([each.flatten(), padded.flatten()]).float() for each in marks if each.unique().numel() == 2)
     return any(abs(float(torch.corrcoef(pair)[0, 1])) > 0.6 for pair in pairs)
+
+
+def _lost_mask(again: Again, padded: torch.Tensor) -> bool:
+    """Is a mask given that leaves nothing out, or none to a model that takes one?"""
+    beside = [each for each in again.inputs if each.shape == padded.shape]
+    if any(bool((each == 1).all()) for each in beside):
+        return True
+    given = again.call.kwargs.get("attention_mask") is not None or any(each.unique().numel() == 2 for each in beside)
+    return not given and "attention_mask" in inspect.signature(again.model.forward).parameters
 
 
 def _is_zero(text: Text, padded: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import torch
 from surefoot.checks.evidence import LEAKS, Probe, Sequence
 from surefoot.probes.again import Again, change, moved, redrawn
 from surefoot.probes.lookups import Text
-from surefoot.probes.padding import leak
+from surefoot.probes.padding import hides_text, leak
 from surefoot.probes.tokens import Beside, Reading, best_shift
 from surefoot.witness.losses import Losses
 
@@ -25,6 +25,9 @@ def disturb_text(found: Probe, again: Again, reading: Reading, losses: Losses) -
     found.softmax_over_queries = losses.softmax_over_queries if found.future > LEAKS else ""
     for each in reading.texts:
         found.padding = max(found.padding, leak(again, each))
+        found.hides_text |= hides_text(
+            again, each, next_token=reading.sequence is not None and reading.sequence.shift == 1
+        )
         found.ignores_input |= _ignores(again, each)
     _documents(found, again, text, reading.sequence)
     return turned

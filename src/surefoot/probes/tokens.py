@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from surefoot.probes.again import Again
 from surefoot.probes.lookups import Text, texts_of
 from surefoot.probes.padding import ends_of, known_padding, mask_of
 from surefoot.randomness import kept
-from surefoot.witness.calls import Captured
+from surefoot.witness.captured import Captured
 from surefoot.witness.scene import Scene, tensors
 from surefoot.witness.targets import Target, Targets
 
@@ -62,6 +62,7 @@ def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
         ]
         if found:
             best = max(reversed(found), key=lambda each: (each.shift == 1, each.shift is not None))
+            best = replace(best, shift=None if best.shift is None else best.shift - _cut_in_front(call, best))
             siblings = [each for each in targets.all() if each.loss.where == best.target.loss.where]
             reading.beside = best
             reading.sequence = _compare(scene.name(call.model), call, best, siblings)
@@ -99,10 +100,20 @@ def _beside(text: Text, target: Target) -> Beside | None:
         return None
     if values.shape != text.tokens.shape:
         each, rest = divmod(values.numel(), rows)
-        if rest or each not in (length, length - 1) or each < 4:
+        if rest or each not in (length, length - 1, length - 2) or each < 4:
             return None
         values, valid = values.reshape(rows, each), valid.reshape(rows, each)
     return Beside(text, target, values, valid, *_shift(text.tokens, values, valid))
+
+
+def _cut_in_front(call: Captured, beside: Beside) -> int:
+    """How many scores at the beginning of rows are left out of the loss, where fewer are used than there are tokens."""
+    width = beside.valid.shape[1]
+    for rows in call.graded.values():
+        if rows.shape == beside.text.tokens.shape:
+            cuts = range(rows.shape[1] - width + 1)
+            return next((cut for cut in cuts if rows[:, cut : cut + width].equal(beside.valid)), 0)
+    return 0
 
 
 def best_shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:

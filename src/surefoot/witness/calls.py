@@ -12,6 +12,7 @@ from torch import nn
 from surefoot.checks.evidence import Evaluation, Forward, Inputs, Recomputation
 from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
+from surefoot.witness.captured import Captured
 from surefoot.witness.graph import Graph
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, readable, tensors
 
@@ -23,22 +24,6 @@ _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
 
 class Sentinel:
     """Lives as long as the graph node that holds it."""
-
-
-@dataclass
-class Captured:
-    """A training forward as it was called, to be called again by a probe."""
-
-    model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    outputs: list[int]
-    """The graph number of each floating-point output, 0 where it has none."""
-    autocast: tuple[str, torch.dtype] | None
-    backward: int
-    """How many backwards had been made before."""
-    used: set[int] = field(default_factory=set)
-    """Which of those numbers a backward passed."""
 
 
 @dataclass
@@ -182,6 +167,7 @@ class Calls(Part):
             copied = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
         cast = (device, torch.get_autocast_dtype(device)) if on else None
         self.captured[model] = Captured(model, *copied, numbers, cast, self.scene.backwards)
+        self.captured[model].follow(outputs)
 
     def _note_precision(self, model: nn.Module, forward: Forward) -> None:
         device = next((each.device.type for each in model.parameters()), "cpu")
