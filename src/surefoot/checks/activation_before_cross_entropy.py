@@ -31,7 +31,8 @@ from surefoot.records.finding import Finding
 
 _SQUEEZING = {
     "Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "LeakyRelu": "leaky_relu", "Gelu": "gelu", "Elu": "elu",
-    "Threshold": "relu", "Hardtanh": "relu6",
+    "Threshold": "relu", "Hardtanh": "relu6", "Silu": "silu", "Softplus": "softplus", "Mish": "mish", "Abs": "abs",
+    "Hardswish": "hardswish", "Hardsigmoid": "hardsigmoid", "PreluKernel": "prelu", "Relu6": "relu6",
 }  # fmt: skip
 
 
@@ -39,19 +40,34 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     squeezed = [
         loss
         for loss in evidence.losses
-        if loss.logits_from in _SQUEEZING
+        if (loss.logits_from in _SQUEEZING or loss.cut)
         and (
             (loss.function in ("cross_entropy", "nll_loss") and not loss.probabilities)
             or (loss.function == "binary_cross_entropy_with_logits" and loss.above != "Sigmoid")
         )
     ]
+    by_hand = [
+        aim
+        for aim in evidence.aims
+        if (aim.above in _SQUEEZING or aim.cut)
+        and ((aim.kind == "classes" and aim.values == "numbers") or (aim.kind == "binary" and aim.values != "shares"))
+    ]
     if squeezed:
-        by = _SQUEEZING[squeezed[0].logits_from]
-        yield Finding(
-            check="activation-before-cross-entropy",
-            severity="warning",
-            seen=f"{len(squeezed)} calls of {squeezed[0].function} were given the result of a {by}",
-            where=squeezed[0].where or "the recipe's loss",
-            why="logits that are cut or squeezed cannot express a confident answer",
-            remedy="end the model with the linear layer",
+        by = _SQUEEZING.get(squeezed[0].logits_from, "cut at zero")
+        seen, where = (
+            f"{len(squeezed)} calls of {squeezed[0].function} were given the result of a {by}",
+            squeezed[0].where,
         )
+    elif len(by_hand) >= 3:
+        by = _SQUEEZING.get(by_hand[0].above, "cut at zero")
+        seen, where = f"{len(by_hand)} gradients are those of logits that are the result of a {by}", by_hand[0].model
+    else:
+        return
+    yield Finding(
+        check="activation-before-cross-entropy",
+        severity="warning",
+        seen=seen,
+        where=where or "the recipe's loss",
+        why="logits that are cut or squeezed cannot express a confident answer",
+        remedy="end the model with the linear layer",
+    )

@@ -23,10 +23,11 @@ samples have; a residual, as of a differential equation, that is to be zero.
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence, Loss
+from surefoot.checks.evidence import Aim, Evidence, Loss
 from surefoot.records.finding import Finding
 
 _CLASSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss")
+_AIMED = ("classes", "picked", "binary", "distance")
 _DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "rsub")
 
 
@@ -38,16 +39,20 @@ _CHANCE = 1e-3
 def check(evidence: Evidence) -> Iterator[Finding]:
     if any(each.sorted_labels for each in evidence.samples) or len([o for o in evidence.optimizers if o.updates]) > 1:
         return
-    judged = [loss for loss in evidence.losses if loss.function in _CLASSES or _is_of_outputs(loss)]
+    judged: list[Loss | Aim] = [
+        loss for loss in evidence.losses if loss.function in _CLASSES or _is_of_outputs(loss)
+    ] or [aim for aim in evidence.aims if aim.kind in _AIMED]
     constants = {loss.constant for loss in judged}
     if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
         return
-    if not _by_chance([loss.valid for loss in judged], evidence):
+    counts = [each.valid if isinstance(each, Loss) else each.targets for each in judged]
+    if not _by_chance(counts, evidence):
+        first = judged[0]
         yield Finding(
             check="constant-targets",
             severity="warning",
-            seen=f"all {sum(each.valid for each in judged):,} targets of {len(judged)} losses are {judged[0].constant}",
-            where=judged[0].where or "the recipe's data",
+            seen=f"all {sum(counts):,} targets of {len(judged)} losses are {first.constant}",
+            where=(first.where if isinstance(first, Loss) else first.model) or "the recipe's data",
             why="there is nothing to learn but a constant",
             remedy="look at where the labels are read, cast or sliced",
         )

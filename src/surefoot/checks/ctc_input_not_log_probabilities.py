@@ -28,7 +28,7 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    faulty = [loss for loss in evidence.losses if loss.layout_fault]
+    faulty = [loss for loss in evidence.losses if loss.function == "ctc_loss" and loss.layout_fault]
     if faulty:
         yield Finding(
             check="ctc-input-not-log-probabilities",

@@ -55,6 +55,8 @@ class Leaf:
     backwards: int
     path: str
     """The attribute of a model that holds it; empty where none does."""
+    fixed: bool = False
+    """Its values are what they were in its first backward, and no model is given it as an input."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,8 @@ class Backward:
     """The loss; None where it was not read, or is not one number."""
     scale: float = 1.0
     """By which a gradient scaler had multiplied it."""
+    optimizers: frozenset[int] = frozenset()
+    """The numbers of the optimizers that hold something of what it reaches."""
 
 
 @dataclass(slots=True)
@@ -229,6 +233,8 @@ class Loss:
     broadcast: tuple[int, ...] = ()
     """The shape that input and target were spread to, if it is larger than both."""
     layout_fault: str = ""
+    cut: bool = False
+    """None of the numbers of its input is below zero, and many are zero."""
     turned_target: bool = False
     """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
     site: int = 0
@@ -236,6 +242,27 @@ class Loss:
     """Of a distance: what it is given left a model as it is, or as a view of that."""
     class_numbers: int = 0
     """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
+
+
+@dataclass(slots=True)
+class Aim:
+    """Which way a backward pushed a prediction, beside a target it was compared with; `Signature` says what is what."""
+
+    model: str
+    update: int
+    backward: int
+    kind: str
+    sign: int
+    values: str
+    above: str
+    """The operation that made the prediction, views left out."""
+    cut: bool = False
+    """None of its numbers is below zero, and many are zero."""
+    targets: int = 0
+    constant: float | None = None
+    class_numbers: int = 0
+    even: bool = True
+    excess: float = 0.0
 
 
 @dataclass(slots=True)
@@ -443,8 +470,12 @@ class Layout:
     """Tensors that changed in training and that no state_dict saves."""
     unregistered: tuple[str, ...] = ()
     """Tensors that are neither parameters nor buffers."""
+    faint: int = 0
+    """Layers whose first weights make next to nothing of what they are given."""
     far_off: tuple[str, ...] = ()
     """Layers whose first weights make what they are given many times as large."""
+    stuck: tuple[str, ...] = ()
+    """Matrices that began as one number and that training cannot tell apart: unmoved, or with rows that stay alike."""
     coarse_positions: tuple[str, ...] = ()
     in_a_row: tuple[str, ...] = ()
     """Pairs of linear layers, the second of which is given what the first returns."""
@@ -455,7 +486,7 @@ class Crossing:
     """Dimensions that are taken for others."""
 
     kind: str
-    """view or product"""
+    """view or product; samples or alone, of a softmax"""
     where: str
     seen: str
 
@@ -591,6 +622,7 @@ class Evidence:
     updates: tuple[Update, ...] = ()
     optimizers: tuple[Optimizing, ...] = ()
     losses: tuple[Loss, ...] = ()
+    aims: tuple[Aim, ...] = ()
     terms: tuple[Term, ...] = ()
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()

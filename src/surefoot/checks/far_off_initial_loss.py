@@ -30,11 +30,22 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
 
+_FAR = {"classes": 2.0, "binary": 5.0, "distance": 2.0}
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     large = [name for layout in evidence.layouts for name in layout.far_off]
     if large:
         yield _finding(f"before the first update {large[0]} makes what it is given many times as large", large[0])
+        return
+    tiny = [layout for layout in evidence.layouts if layout.faint * 2 > layout.matrices and layout.faint >= 2]
+    if tiny:
+        yield _finding(f"before the first update {tiny[0].faint} layers return next to nothing", tiny[0].model)
+        return
+    far = [aim for aim in evidence.aims if aim.update == 0 and aim.excess > _FAR.get(aim.kind, math.inf)]
+    if far:
+        seen = f"the first predictions are {far[0].excess:.3g} times as far off as those of a guess, or more"
+        yield _finding(seen, far[0].model)
         return
     first = next((loss for loss in evidence.losses if loss.value is not None), None)
     if first is None or first.function != "cross_entropy" or not first.valid or first.update > 0:

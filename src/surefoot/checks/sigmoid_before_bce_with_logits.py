@@ -26,6 +26,9 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
 
+_LINEAR = ("Addmm", "Mm", "Bmm", "Convolution", "Mv", "Dot")
+"""What ends a model that returns logits; their numbers may happen to lie between 0 and 1."""
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     doubled = [
@@ -33,12 +36,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for loss in evidence.losses
         if loss.function == "binary_cross_entropy_with_logits" and loss.above in ("Sigmoid", "Softmax")
     ]
+    binary = [aim for aim in evidence.aims if aim.kind == "binary"]
+    squeezed = [aim for aim in binary if aim.values == "shares" and aim.above not in _LINEAR]
     if doubled:
-        yield Finding(
-            check="sigmoid-before-bce-with-logits",
-            severity="error",
-            seen=f"{len(doubled)} calls were given the result of a {doubled[0].above.lower()}",
-            where=doubled[0].where or "the recipe's loss",
-            why="the sigmoid is applied twice: predictions stay between 0.5 and 0.73",
-            remedy="give it the raw logits; apply sigmoid only where probabilities are read",
-        )
+        seen = f"{len(doubled)} calls were given the result of a {doubled[0].above.lower()}"
+    elif len(squeezed) >= 3 and squeezed == binary:
+        seen = f"{len(squeezed)} gradients are those of a loss that takes numbers between 0 and 1 for logits"
+    else:
+        return
+    yield Finding(
+        check="sigmoid-before-bce-with-logits",
+        severity="error",
+        seen=seen,
+        where=(doubled[0].where if doubled else squeezed[0].model) or "the recipe's loss",
+        why="the sigmoid is applied twice: predictions stay between 0.5 and 0.73",
+        remedy="give it the raw logits; apply sigmoid only where probabilities are read",
+    )

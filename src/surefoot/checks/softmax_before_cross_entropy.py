@@ -39,7 +39,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     given = [loss for loss in evidence.losses if loss.function == "cross_entropy" and loss.probabilities]
     turned = any(loss.above == "Softmax" and not loss.probabilities for loss in evidence.losses)
     doubled = [backward for backward in evidence.backwards if backward.double_softmax]
-    if not given and (not doubled or turned):
+    by_hand = [aim for aim in evidence.aims if aim.kind == "classes" and aim.values == "probabilities"]
+    if not given and not by_hand and (not doubled or turned):
         return
     if doubled:
         maker, where = doubled[0].double_softmax[0], doubled[0].where or doubled[0].double_softmax[0]
@@ -47,6 +48,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"in {len(doubled)} of {len(evidence.backwards)} backwards, the result of a softmax in {maker} goes "
             "straight into a log-softmax"
         )
+    elif by_hand:
+        where = by_hand[0].model
+        seen = f"{len(by_hand)} gradients are those of a cross-entropy that takes probabilities for logits"
     else:
         where = given[0].where or "the recipe's loss"
         seen = (

@@ -41,6 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     ]
     turned = [loss for loss in evidence.losses if loss.turned_target]
     products = [each for each in evidence.crossings if each.kind == "product"]
+    misdirected = [each for each in evidence.crossings if each.kind in ("samples", "alone")]
     mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > 1e-3]
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
@@ -58,6 +59,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     elif products:
         seen = f"a softmax over {products[0].seen} is followed by a product that adds up over the last"
         where = products[0].where
+    elif misdirected:
+        seen, where = f"a softmax runs over {misdirected[0].seen}", misdirected[0].where
     elif any(probe.softmax_over_queries for probe in evidence.probes):
         where = next(probe.softmax_over_queries for probe in evidence.probes if probe.softmax_over_queries)
         seen = f"the softmax in {where} runs over the queries of a square of scores, and logits see later tokens"

@@ -39,7 +39,8 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
         ]
         sites = [evidence.backwards[n].site for n in numbers]
         chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
-        losses = [each for each in evidence.losses if each.backward in chosen and each.weights]
+        reduced = [each for each in evidence.losses if each.weights and each.reduction != "none"]
+        losses = [each for each in reduced if each.backward in chosen]
         alike = len({(each.function, each.shape[1:], each.site) for each in losses}) == 1
         if len(chosen) >= 2 and alike and sorted(each.backward for each in losses) == chosen:
             yield losses

@@ -1,7 +1,8 @@
 """symmetric-initial-weights
 
 ## What it does
-Reports weight matrices whose rows all start alike, or a model of several layers that are all constant.
+Reports weight matrices whose rows all start alike, a model of several layers that are all constant, and layers in a row
+that start constant and that updates leave so.
 
 ## Why it hurts
 Units that start alike receive the same gradients and stay alike for ever: the layer counts as one unit.
@@ -30,17 +31,20 @@ from surefoot.records.finding import Finding
 def check(evidence: Evidence) -> Iterator[Finding]:
     for layout in evidence.layouts:
         all_constant = layout.matrices >= 2 and layout.constant_matrices == layout.matrices
-        if layout.alike_rows or all_constant:
+        stuck = layout.stuck if len(layout.stuck) >= 2 else ()
+        if layout.alike_rows or all_constant or stuck:
             what = (
                 f"the rows of {len(layout.alike_rows)} weight matrices are all alike, such as {layout.alike_rows[0]}"
                 if layout.alike_rows
                 else f"all {layout.matrices} weight matrices are constant"
+                if all_constant
+                else f"{len(stuck)} weight matrices are constant, such as {stuck[0]}, and updates do not change that"
             )
             yield Finding(
                 check="symmetric-initial-weights",
                 severity="error",
                 seen=f"before the first update {what}",
-                where=layout.alike_rows[0] if layout.alike_rows else layout.model,
+                where=next(iter(layout.alike_rows or stuck), layout.model),
                 why="units that start alike receive the same gradients and stay alike",
                 remedy="draw weights at random: nn.init.kaiming_uniform_, or normal_ with a small standard deviation",
             )

@@ -34,10 +34,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     hidden = [module for module in evidence.hidden_modules if module.reached]
     lost = [leaf for leaf in lost if leaf.path or not hidden]
     if lost:
-        first = next((leaf for leaf in lost if leaf.path), lost[0])
+        first = next((leaf for leaf in lost if leaf.path), next((leaf for leaf in lost if leaf.fixed), lost[0]))
         yield Finding(
             check="unregistered-parameter",
-            severity="error" if first.path else "info",
+            severity="error" if first.path else "warning" if first.fixed else "info",
             seen=f"{len(lost)} tensors, one of shape {first.shape}, collected gradients in {first.backwards} backwards "
             "and belong to no model and no optimizer",
             where=first.path or "the loop",

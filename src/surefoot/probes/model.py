@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.evidence import Probe
 from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
+from surefoot.probes.dropouts import Dropouts
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
 from surefoot.probes.tokens import Reading, tokens_of
@@ -17,8 +16,6 @@ from surefoot.randomness import kept
 from surefoot.witness.captured import Captured
 from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Scene, tensors
-
-_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
 def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool) -> Probe:
@@ -30,7 +27,7 @@ def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool) -> Prob
     with scene.phases.deaf(), kept():
         try:
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
-            with _Dropouts() as dropouts:
+            with Dropouts(again.inputs) as dropouts:
                 again()
             found.random_in_evaluation = dropouts.on
             base = again()
@@ -168,21 +165,3 @@ def _size(shape: tuple[int, ...]) -> int:
     for each in shape:
         size *= each
     return size
-
-
-class _Dropouts(TorchFunctionMode):
-    """Hears of dropout that is on."""
-
-    on = ""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in _DROPOUTS:
-            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-            training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-            self.on = name if training and p > 0 else self.on
-        elif name == "scaled_dot_product_attention":
-            p = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
-            self.on = name if p > 0 else self.on
-        return func(*args, **kwargs)

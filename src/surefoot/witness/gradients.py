@@ -18,7 +18,7 @@ from surefoot.checks.evidence import Backward, Clip, Discard, Leaf, Optimizing, 
 from surefoot.phases import aside, caller, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
-from surefoot.witness.scene import Part, Scene, fingerprint, held, readable
+from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _SNAPSHOTS = 3
 """So many updates of each optimizer are compared with what was before them."""
@@ -74,6 +74,9 @@ class Gradients(Part):
         """Leaves that more than a penalty has reached."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._settled = 0
+        self._leaf_prints: dict[int, int] = {}
+        self._entered_models: set[int] = set()
+        """Tensors with a gradient of their own that were given to a model."""
         self.moved_by_hand = False
 
     def __enter__(self) -> Gradients:
@@ -104,6 +107,9 @@ class Gradients(Part):
             setattr(owner, name, followed)
             self._entered.callback(setattr, owner, name, plain)
 
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._entered_models |= {id(each) for each in tensors(args) if each.requires_grad and each.is_leaf}
+
     def graph_seen(self, graph: Graph) -> None:
         self.scene.penalized = (self.scene.penalized - graph.leaves) | (graph.penalized - self._taught)
         self._taught |= graph.leaves - graph.penalized
@@ -112,6 +118,8 @@ class Gradients(Part):
         for leaf in graph.leaves:
             _, count = self._leaves.get(id(leaf), (None, 0))
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
+            if self.scene.close and not count and readable(leaf):
+                self._leaf_prints[id(leaf)] = fingerprint(leaf, 64)
         roots = [unscaled(root) for root in graph.roots]
         repeated = any(_sentinel_of(root) in self._live() for root in roots)
         for root in roots:
@@ -243,9 +251,11 @@ class Gradients(Part):
     def settle(self) -> None:
         """What can only be said when all optimizers are known."""
         optimized = self.scene.optimized()
+        holding = [set(held(each)) for each in self.scene.optimizers]
         sharded = any(hasattr(each, "placements") for each in optimized)  # their wholes, in a graph, are other tensors
         for leaves, backward in zip(self._reached_by, self.backwards, strict=False):
             backward.reaches_optimized = not leaves.isdisjoint(optimized) or (sharded and bool(leaves))
+            backward.optimizers = frozenset(n for n, each in enumerate(holding) if not leaves.isdisjoint(each))
 
     @property
     def kept_graphs(self) -> int:
@@ -261,7 +271,8 @@ class Gradients(Part):
         for ref, count in self._leaves.values():
             leaf = ref()
             if leaf is not None and leaf not in known and count >= 2 and leaf.grad is not None:
-                yield Leaf(tuple(leaf.shape), count, self._path(leaf))
+                fixed = count >= 3 and self._leaf_prints.get(id(leaf)) == fingerprint(leaf, 64)
+                yield Leaf(tuple(leaf.shape), count, self._path(leaf), fixed and id(leaf) not in self._entered_models)
 
     def _path(self, leaf: torch.Tensor) -> str:
         for model, prefix in self.scene.phases.models.items():

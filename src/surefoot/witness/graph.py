@@ -85,6 +85,13 @@ def through_views(node: Any) -> Any:
     return node
 
 
+def undropped(node: Any) -> Any:
+    """The first node that is no view and no dropout, from this one on upwards."""
+    while operation(node := through_views(node)) in ("NativeDropout", "Dropout"):
+        node = node.next_functions[0][0]
+    return node
+
+
 def linearly_made(node: Any) -> Any:
     """The first node that is no view, no dropout and no product with a number or a parameter, from this one on."""
     while (node := through_views(node)) is not None and operation(node) in ("Mul", "Div", "NativeDropout"):

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
-from surefoot.checks.evidence import HiddenModule, Layout
+from surefoot.checks.evidence import Layout
 from surefoot.phases import aside, number
 from surefoot.witness.calls import is_batch_norm
 from surefoot.witness.graph import linearly_made, through_views
 from surefoot.witness.scene import Part, Scene, fingerprint, readable
 
 _MULTIPLYING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+_ENOUGH = 4
+"""After so many updates, layers that began as zero next to others that did not have moved."""
 _LARGEST_GAIN = 20.0
 """By which a layer may multiply at first; every scheme of torch's stays below 5 at any width."""
+
+_LEAST_GAIN = 5e-3
+"""Below this a layer returns next to nothing; a standard deviation of 0.02 gives 0.08 at a width of 16."""
 
 
 class Layouts(Part):
@@ -32,6 +39,12 @@ class Layouts(Part):
         self._returned: dict[int, nn.Linear] = {}
         """Of the model that runs: the linear layers, by the number of the node that made what they returned."""
         self._in_a_row: dict[str, None] = {}
+        self._running: nn.Module | None = None
+        self._times: Counter[nn.Module] = Counter()
+        """Of the model that runs: how often each layer that multiplies did."""
+        self._twice: set[nn.Module] = set()
+        self._began: dict[nn.Module, list[tuple[str, torch.Tensor, float]]] = {}
+        """Weight matrices that began as one number."""
         self._found_in_update: set[nn.Module] = set()
         """Models that first ran in a closure: when their weights are read, these are trained already."""
 
@@ -42,6 +55,8 @@ class Layouts(Part):
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._returned = {}
+        self._running = model
+        self._times.clear()
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Weights are read once, before the first update."""
@@ -50,23 +65,42 @@ class Layouts(Part):
                 self._layouts[model] = self._built(model)
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if isinstance(module, _MULTIPLYING):
+            self._times[module] += 1
+            if self._times[module] > 1:
+                self._twice.add(module)
         if type(module) is nn.Linear and self.scene.close:
             self._follows(module, args[0] if args else None)
             made = through_views(output.grad_fn)
             if made is not None and not hasattr(made, "variable"):
                 self._returned[number(made)] = module
-        if not is_batch_norm(module) or not module.training or not torch.is_grad_enabled():
+        if not is_batch_norm(module) or not module.training:
             return
         name = self.scene.phases.names.get(module, type(module).__name__)
-        parameters = list(module.parameters())
-        if parameters and not any(each.requires_grad for each in parameters) and module.track_running_stats:
+        if module.track_running_stats and module.momentum is not None and self._is_frozen(module):
             self._frozen_norms[name] = None
+        if not torch.is_grad_enabled():
+            return
         entered = args[0] if args else None
         if isinstance(entered, torch.Tensor) and entered.dim() >= 2 and not self.scene.tiny:
             count = entered.numel() // entered.shape[1]
             fewest, _ = self._fewest.get(module, (count + 1, ""))
             if count < fewest:
                 self._fewest[module] = count, name
+
+    def _is_frozen(self, norm: nn.Module) -> bool:
+        """Are its parameters frozen, or those of the module that holds it?"""
+        model = self._running
+        if model is None:
+            return False
+        if not torch.is_grad_enabled() and not any(each.requires_grad for each in model.parameters()):
+            return False  # a network that is only evaluated
+        parameters = list(norm.parameters())
+        if not parameters:
+            holder = self.scene.phases.names.get(norm, "").removeprefix(self.scene.phases.models.get(model, ""))
+            with suppress(AttributeError):
+                parameters = list(model.get_submodule(holder.rpartition(".")[0]).parameters())
+        return bool(parameters) and not any(each.requires_grad for each in parameters)
 
     def _follows(self, second: nn.Linear, entered: Any) -> None:
         """Two linear layers in a row are one, unless what is between them is narrower than both ends."""
@@ -96,8 +130,19 @@ class Layouts(Part):
             computing = [p for _, p in matrices if p not in looked_up] or [p for _, p in matrices]
             constant = [p for p in computing if p.numel() > 1 and bool((p == p.flatten()[0]).all())]
             layout.matrices, layout.constant_matrices = len(computing), len(constant)
+            self._began[model] = [(n, p, float(p.flatten()[0])) for n, p in matrices if any(p is c for c in constant)]
             layout.alike_rows = tuple(name for name, p in matrices if _alike(p))
+            layout.faint = sum(0 < _size(p) * math.sqrt(p[0].numel()) < _LEAST_GAIN for p in computing)
         return layout
+
+    def _stuck(self, model: nn.Module) -> Iterator[str]:
+        """Matrices that began as one number and have since not moved, or only so that all rows stayed alike."""
+        if self.scene.updates < _ENOUGH:
+            return
+        with aside():
+            for name, p, first in self._began.get(model, ()):
+                if p in self.scene.trained and p in self.scene.reached and (bool((p == first).all()) or _alike(p)):
+                    yield name
 
     def layouts(self) -> Iterator[Layout]:
         for model, layout in self._layouts.items():
@@ -108,30 +153,13 @@ class Layouts(Part):
                 if name in now and readable(now[name]) and _print(now[name]) != (shape, print_)
                 and tuple(now[name].shape) == shape and now[name].is_floating_point()
             )  # fmt: skip
-            kept = (
-                (n, each) for n, each in _unregistered(model) if each.is_floating_point() or each.dtype == torch.bool
-            )
-            layout.unregistered = tuple(name for name, _ in kept)
+            layout.unregistered = (*(name for name, _ in _unregistered(model)), *_in_containers(model))
+            layout.repeated_layers += tuple(name for name, each in _aliases(model) if each in self._twice)
+            layout.stuck = tuple(self._stuck(model))
             layout.running_frozen, layout.in_a_row = tuple(self._frozen_norms), tuple(self._in_a_row)
             if self._fewest:
                 layout.fewest_per_channel, layout.few_in = min(self._fewest.values())
             yield layout
-
-    def hidden_modules(self) -> Iterator[HiddenModule]:
-        optimized = self.scene.optimized()
-        for model, prefix in self.scene.phases.models.items():
-            registered = set(model.modules())
-            for owner, module in model.named_modules():
-                for path, hidden in _contained(module):
-                    trainable = [p for p in hidden.parameters() if p.requires_grad]
-                    if hidden not in registered and trainable:
-                        yield HiddenModule(
-                            path=f"{prefix}{owner}.{path}".lstrip("."),
-                            kind=type(hidden).__name__,
-                            parameters=sum(p.numel() for p in trainable),
-                            reached=any(p in self.scene.reached for p in trainable),
-                            optimized=any(p in optimized for p in trainable),
-                        )
 
 
 def _print(tensor: torch.Tensor) -> tuple[tuple[int, ...], int]:
@@ -142,8 +170,19 @@ def _unregistered(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors that are plain attributes of a module."""
     for owner, module in model.named_modules():
         for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and not value.requires_grad and value.numel() > 1:
+            if isinstance(value, torch.Tensor) and not value.requires_grad and value.dim():
                 yield f"{owner}.{name}".lstrip("."), value
+
+
+def _in_containers(model: nn.Module) -> Iterator[str]:
+    """Plain lists, tuples and dicts of a module that hold such tensors."""
+    for owner, module in model.named_modules():
+        for name, value in vars(module).items():
+            items = list(value.values()) if isinstance(value, dict) else value
+            if not name.startswith("_") and isinstance(items, list | tuple):
+                kept = [each for each in items[:64] if isinstance(each, torch.Tensor) and not each.requires_grad]
+                if any(each.dim() for each in kept):
+                    yield f"{owner}.{name}".lstrip(".")
 
 
 def _unsaved(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -154,12 +193,27 @@ def _unsaved(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _repeated(model: nn.Module) -> Iterator[str]:
-    """Containers that hold one layer with parameters several times."""
+    """Containers that hold one layer with parameters several times, itself or inside of others."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList | nn.Sequential):
-            layers = [each for each in module if next(each.parameters(), None) is not None]
-            if len(set(layers)) < len(layers):
+        if isinstance(module, nn.ModuleList | nn.Sequential) or (isinstance(module, nn.ModuleDict) and len(module) > 2):
+            children = list(module._modules.values())  # `children()` leaves repeated ones out
+            held = [set(_multiplying(each)) for each in children if each is not None]
+            if sum(map(len, held)) > len(set().union(*held)):
                 yield name or type(module).__name__
+
+
+def _multiplying(module: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
+    """The parameters of a module and what kind of module owns them; those of embeddings may be shared."""
+    for each in module.modules():
+        if not isinstance(each, nn.Embedding):
+            yield from ((type(each).__name__, name, p) for name, p in each.named_parameters(recurse=False))
+
+
+def _aliases(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Layers that a module holds under two names."""
+    for name, module in model.named_modules():
+        layers = [each for each in module._modules.values() if isinstance(each, _MULTIPLYING)]
+        yield from ((name or type(module).__name__, each) for each in set(layers) if layers.count(each) > 1)
 
 
 def _far_off(model: nn.Module) -> Iterator[str]:
@@ -170,43 +224,46 @@ def _far_off(model: nn.Module) -> Iterator[str]:
             continue
         inputs = 1 if isinstance(module, nn.Embedding) else weight[0].numel()
         with aside():
-            gain = float(weight.float().square().mean().sqrt()) * math.sqrt(inputs)
+            gain = _size(weight) * math.sqrt(inputs)
         if gain > _LARGEST_GAIN:
             yield f"{name or type(module).__name__} ({gain:.0f} times)"
 
 
+def _size(weight: torch.Tensor) -> float:
+    return float(weight.float().square().mean().sqrt())
+
+
 def _copied_ties(model: nn.Module) -> Iterator[str]:
-    """Output layers that begin with the values of an embedding and do not share them."""
-    embeddings = [(n, m.weight) for n, m in model.named_modules() if isinstance(m, nn.Embedding)]
-    for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear) or not readable(module.weight):
+    """Output weights that begin with the values of an embedding, in whole or in most rows, and do not share them."""
+    embeddings = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    own = {p: n for m_name, m in model.named_modules() for n, p in _raw(m_name, m) if n not in embeddings.values()}
+    linear = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    for looked_up, name in (embeddings | own).items():
+        for weight, other in (linear | own).items():
+            both = readable(weight) and readable(looked_up) and weight.requires_grad and looked_up.requires_grad
+            if weight is not looked_up and both and _copies(weight, looked_up):
+                yield f"{other} and {name}"
+
+
+def _raw(owner: str, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Matrices that a module of one's own holds itself."""
+    if not type(module).__module__.startswith("torch."):
+        yield from ((f"{owner}.{n}".lstrip("."), p) for n, p in module.named_parameters(recurse=False) if p.dim() == 2)
+
+
+def _copies(weight: torch.Tensor, looked_up: torch.Tensor) -> bool:
+    """Does a matrix hold the rows of another, as they are or as columns, in a memory of its own?"""
+    for each in (weight, weight.t()):
+        rows = min(len(each), len(looked_up))
+        if each.shape[1] != looked_up.shape[1] or rows < 4 or each.data_ptr() == looked_up.data_ptr():
             continue
-        for other, weight in embeddings:
-            if (
-                readable(weight) and weight.shape == module.weight.shape
-                and weight.data_ptr() != module.weight.data_ptr() and torch.equal(weight, module.weight)
-                and not bool((weight == weight.flatten()[0]).all())
-            ):  # fmt: skip
-                yield f"{name} and {other}"
+        same = (each[:rows] == looked_up[:rows]).all(1)
+        if bool(same.float().mean() > 0.7) and not bool((looked_up == looked_up.flatten()[0]).all()):
+            return True
+    return False
 
 
 def _alike(matrix: torch.Tensor) -> bool:
     """A matrix whose rows are all the same, and not zero."""
     rows = matrix.flatten(1)
     return rows.shape[0] >= 4 and rows.shape[1] >= 2 and bool((rows == rows[:1]).all()) and bool((rows != 0).any())
-
-
-def _contained(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules in the plain lists, tuples, sets and dicts among a module's own attributes."""
-    for name, value in vars(module).items():
-        if name.startswith("_"):
-            continue
-        if isinstance(value, list | tuple | set):
-            items: Any = enumerate(value)
-        elif isinstance(value, dict):
-            items = value.items()
-        else:
-            continue
-        for key, item in items:
-            if isinstance(item, nn.Module):
-                yield f"{name}[{key!r}]", item

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from surefoot.checks.evidence import Loss, Threshold
+from surefoot.checks.evidence import Crossing, Loss, Threshold
 from surefoot.phases import aside, caller, number, site
 from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
-from surefoot.witness.graph import Graph, made_by, operation, through_views, walk
+from surefoot.witness.graph import Graph, made_by, operation, through_views, undropped, walk
 from surefoot.witness.picks import Picks
 from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.signatures import is_cut
 from surefoot.witness.targets import PICKING, Targets
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
@@ -26,9 +28,22 @@ _BINARY = {
 _DISTANCES = {
     F.mse_loss: "mse_loss", F.l1_loss: "l1_loss", F.smooth_l1_loss: "smooth_l1_loss", F.huber_loss: "huber_loss",
 }  # fmt: skip
-LOSSES: dict[Any, str] = {**_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
-_ARITHMETIC = {"sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__"}
+_OTHERS = {
+    getattr(F, name): name
+    for name in (
+        "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+        "hinge_embedding_loss", "margin_ranking_loss", "gaussian_nll_loss", "poisson_nll_loss", "triplet_margin_loss",
+        "triplet_margin_with_distance_loss", "cosine_embedding_loss",
+    )
+}  # fmt: skip
+"""Of these only the result is looked at."""
+LOSSES: dict[Any, str] = {**_OTHERS, **_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
+_ARITHMETIC = {
+    "sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__", "div",
+    "__truediv__", "__rtruediv__", "true_divide", "maximum", "minimum", "where",
+}  # fmt: skip
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
+_DIVISIONS = {"div", "__truediv__", "true_divide"}
 _SOFTMAXES = {"softmax", "log_softmax"}
 
 
@@ -42,7 +57,9 @@ class Losses(Part):
         self.losses: list[Loss] = []
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
-        self.softmax_over_queries = ""
+        self.softmax_over_queries = self.softmax_of_samples = ""
+        self._alone: dict[str, bool] = {}
+        """By module: whether its softmax only ever ran over one number."""
         self.thresholds: dict[str, Threshold] = {}
         self.targets = Targets(scene)
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
@@ -72,31 +89,35 @@ class Losses(Part):
             self._arithmetic(name, args, out)
         if name in _SOFTMAXES and self.scene.close:
             self._softmax(args, kwargs, out)
+        elif name in _DIVISIONS and self.scene.close and (dim := _divided_by_sum(args)) is not None:
+            self._softmax((args[0], dim), {}, out)
         elif name in _COMPARISONS and not torch.is_grad_enabled() and len(self.thresholds) < 8:
             self._threshold(args)
 
     def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
-        given, target = _argument(args, kwargs, 0, "input"), _argument(args, kwargs, 1, "target")
-        if name == "ctc_loss":
-            given, target = _argument(args, kwargs, 0, "log_probs"), _argument(args, kwargs, 1, "targets")
-        self._picks.target(target)
+        given, target = _compared(name, args, kwargs)
+        if name not in _OTHERS.values():
+            self._picks.target(target)
         reduction = _reduction(args, kwargs)
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
         loss.site = site()
-        made = through_views(given.grad_fn)
-        loss.above = operation(made)
-        loss.logits_from = operation(made_by(made)) if loss.above == "LogSoftmax" else loss.above
+        made = undropped(given.grad_fn)
+        loss.above = loss.logits_from = operation(made)
+        while loss.logits_from in ("LogSoftmax", "Log") or (loss.logits_from == "Softmax" and loss.above == "Log"):
+            made = made_by(made)
+            loss.logits_from = operation(made)
         if name in _CLASSES.values():
             self._classes(loss, given, target, kwargs, out)
-        elif readable(given) and readable(target):
+        elif name not in _OTHERS.values() and readable(given) and readable(target):
             self._numbers(loss, given, target, args, kwargs)
         if out.dim() == 0 and readable(out):
             with aside():
                 loss.value = float(out)
-            out.register_hook(lambda gradient: self._weigh(loss, gradient))
             if self.scene.updates < 3:
                 self.unused.append((loss, walk([out]).leaves))
+        if readable(out):
+            out.register_hook(lambda gradient: self._weigh(loss, gradient))
         self.losses.append(loss)
 
     def _is_output(self, given: torch.Tensor) -> bool:
@@ -109,8 +130,11 @@ class Losses(Part):
         self.outputs = {number(node) for node in nodes if node is not None}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
+        """How much of a loss is back-propagated; of one that is not reduced, where all that counts does so alike."""
         with aside():
-            loss.weights.append(float(gradient))
+            counted = gradient[gradient != 0]
+            if gradient.dim() == 0 or (counted.numel() and bool((counted == counted[0]).all())):
+                loss.weights.append(float(counted[0] if gradient.dim() else gradient))
 
     def _classes(
         self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any], out: torch.Tensor
@@ -121,12 +145,14 @@ class Losses(Part):
             return
         with aside():
             values = given.detach().float()
+            loss.cut = is_cut(values)
             if loss.classes > 1 and bool((values < math.inf).all()):
                 loss.probabilities = _sums_to_one(values, dim)
                 loss.log_probabilities = bool((values.logsumexp(dim).abs() < 1e-2).all())
             if target.is_floating_point():
                 loss.turned_target = _turned(target, dim)
                 loss.targets = loss.valid = target.shape[0]
+                loss.constant = _constant_shares(target, dim)
                 return
             ignored = kwargs.get("ignore_index", -100)
             valid = target[target != ignored]
@@ -148,6 +174,7 @@ class Losses(Part):
                 summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
                 loss.log_probabilities = bool(values.max() <= 1e-3) and bool(summed)
                 loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
+                loss.layout_fault = _kl_fault(given, target, bool(_argument(args, kwargs, 5, "log_target")))
             elif loss.function == "ctc_loss":
                 loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
                 loss.layout_fault = _ctc_fault(loss, values, args, kwargs)
@@ -156,6 +183,7 @@ class Losses(Part):
                 loss.constant = _constant(target)
                 loss.distinct = 2 if loss.constant is None else 1
                 loss.of_outputs = self._is_output(given)
+                loss.cut = loss.function in _BINARY.values() and is_cut(values)
                 if loss.function in _BINARY.values() and _class_numbers(target) in (1, 2):
                     loss.counts = tuple(torch.bincount(target.flatten().long(), minlength=2).tolist())
                 loss.broadcast = _broadcast(given, target)
@@ -167,7 +195,7 @@ class Losses(Part):
             return
         if self.scene.phases.in_model() or not torch.is_grad_enabled() or first.requires_grad == second.requires_grad:
             return
-        if "mul" in name or not self.scene.close:
+        if not self.scene.close:
             return
         graded, other = (first, second) if first.requires_grad else (second, first)
         spread = _broadcast(first, second)
@@ -201,9 +229,22 @@ class Losses(Part):
             and out.shape[-1] == out.shape[-2]
         ):
             self.softmax_over_queries = module
+        if isinstance(dim, int) and out.dim() >= 2 and out.requires_grad:
+            self._alone[module] = out.shape[dim] == 1 and self._alone.get(module, True)
+            outside = not self.scene.phases.in_model() and out.dim() == 2 and out.shape[0] != out.shape[1] > 1
+            if outside and dim % 2 == 0 and self._is_output(given):
+                self.softmax_of_samples = caller() or "the loss"
         with aside():
             if bool(out.isnan().any()) and not bool(given.isnan().any()):
                 self._coarseness.overflowed(given.dtype, float("-inf"))
+
+    def misdirected(self) -> Iterator[Crossing]:
+        """A softmax of a prediction over the samples, and those that only ever ran over one number."""
+        if self.softmax_of_samples:
+            yield Crossing("samples", self.softmax_of_samples, "the first dimension of what a model returned")
+        for module, alone in self._alone.items():
+            if alone:
+                yield Crossing("alone", module, "a dimension of size 1")
 
     def _threshold(self, args: tuple[Any, ...]) -> None:
         """One half is a threshold of probabilities."""
@@ -214,6 +255,27 @@ class Losses(Part):
                 lowest, highest = float(compared[0].min()), float(compared[0].max())
             if lowest < 0 or highest > 1:
                 self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
+
+
+def _divided_by_sum(args: tuple[Any, ...]) -> int | None:
+    """The dimension of a softmax by hand, exp(x) / exp(x).sum(dim); None for any other division."""
+    first, second = (getattr(each, "grad_fn", None) for each in args[:2]) if len(args) > 1 else (None, None)
+    node = through_views(second)
+    if operation(first) != "Exp" or operation(node) != "Sum" or node.next_functions[0][0] is not first:
+        return None
+    dims = getattr(node, "_saved_dim", None)
+    if not dims or len(dims) != 1:
+        return None
+    return int(dims[0]) if dims[0] < 1 << 62 else int(dims[0]) - (1 << 64)  # torch keeps -1 as a number without sign
+
+
+def _compared(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """A prediction and its target."""
+    if name in _OTHERS.values():
+        first, second, *_ = tensors((args, kwargs))
+        return first, second
+    names = ("log_probs", "targets") if name == "ctc_loss" else ("input", "target")
+    return _argument(args, kwargs, 0, names[0]), _argument(args, kwargs, 1, names[1])
 
 
 def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
@@ -243,6 +305,13 @@ def _constant(target: torch.Tensor) -> float | None:
     return float(flat[0]) if flat.numel() and bool((flat == flat[0]).all()) else None
 
 
+def _constant_shares(target: torch.Tensor, dim: int) -> float | None:
+    """The one class that all of a target's probability lies on; None where there are more."""
+    chosen = target.argmax(dim).flatten()
+    whole = bool((target.amax(dim) == 1).all()) and bool((chosen == chosen[0]).all())
+    return float(chosen[0]) if whole else None
+
+
 def _class_numbers(target: torch.Tensor) -> int:
     """How many classes there are, if a target holds one whole number from 0 on for each sample."""
     if target.numel() != target.shape[:1].numel() or target.numel() < 4 or target.numel() > 1 << 16:
@@ -255,6 +324,17 @@ def _turned(target: torch.Tensor, dim: int) -> bool:
     """Do probabilities sum to 1 over another dimension, and not over this one?"""
     others = [other for other in range(target.dim()) if other != dim]
     return not _sums_to_one(target, dim) and any(_sums_to_one(target, other) for other in others)
+
+
+def _kl_fault(given: torch.Tensor, target: torch.Tensor, log_target: bool) -> str:
+    if log_target and bool((target > 1e-3).any()):
+        return "with log_target=True its second argument holds numbers above zero"
+    if not log_target and bool((target < 0).any()):
+        return "its second argument holds numbers below zero, and no probabilities"
+    varies = given.dim() > 1 and bool((given != given[:1]).any())
+    if target.requires_grad and not given.requires_grad and varies:
+        return "the model's prediction is its second argument, and the target its first"
+    return ""
 
 
 def _ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -135,7 +135,7 @@ def readable(tensor: Any) -> bool:
 def digest(tensor: torch.Tensor) -> int:
     """A hash of a tensor's values. They are copied: a storage that numpy has seen can no longer be resized by FSDP."""
     with aside():
-        values = tensor.detach().cpu().flatten().clone().view(torch.uint8)
+        values = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)
         return xxhash.xxh3_64_intdigest(values.numpy())
 
 

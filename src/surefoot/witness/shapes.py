@@ -12,7 +12,7 @@ import torch
 from surefoot.checks.evidence import Crossing
 from surefoot.phases import caller, softmax_dim
 from surefoot.witness.graph import operation
-from surefoot.witness.scene import Part, Scene
+from surefoot.witness.scene import Part, Scene, tensors
 
 _VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}
@@ -38,12 +38,26 @@ class Shapes(Part):
                 self._note("view", f"{_told(before)} as {_told(after)}")
         elif name in _PRODUCTS and len(args) == 2 and out.requires_grad:
             self._product(args[0])
+        elif name == "einsum" and args and isinstance(args[0], str) and out.requires_grad:
+            self._einsum(args[0], list(tensors(args[1:])))
 
     def _product(self, weights: Any) -> None:
         """What a softmax has shared out is added up over the last dimension of a product's first factor."""
         dim = shared_out_over(weights)
         if dim is not None and (dim < weights.dim() - 2 or weights.shape[-1] == weights.shape[-2] > 1):
             self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
+
+    def _einsum(self, equation: str, operands: list[torch.Tensor]) -> None:
+        """Of what a softmax has shared out, the very dimension is added up; others alone are not."""
+        inputs, _, output = equation.replace(" ", "").partition("->")
+        for labels, weights in zip(inputs.split(","), operands, strict=False):
+            node = _straight_above(weights)
+            if operation(node) != "Softmax" or len(labels) != weights.dim() or not output:
+                continue
+            dim = softmax_dim(node) % weights.dim()
+            added = [place for place, label in enumerate(labels) if label not in output]
+            if added and dim not in added:
+                self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
 
     def _note(self, kind: str, seen: str) -> None:
         where = caller() or self.scene.phases.module() or "the model"

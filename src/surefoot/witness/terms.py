@@ -14,8 +14,9 @@ from surefoot.witness.scene import Part, Scene, readable, tensors
 
 _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
 _READS = {"item", "__float__", "tolist", "numpy", "__array__"}
-_KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", *VIEWS}
+_KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", "Stack", "Dot", *VIEWS}
 """Through these operations a number that is added stays one."""
+_MAKES = {"tensor", "as_tensor"}
 _NOTE = "surefoot term"
 
 
@@ -32,12 +33,18 @@ class Terms(Part):
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
-        if not self.scene.close or self.scene.phases.in_model():
+        if not self.scene.close:
             return
         name = getattr(function, "__name__", "")
         if isinstance(out, torch.Tensor) and out.requires_grad:
+            if self.scene.phases.in_model():
+                return
             if name in _SUMS and out.dim() == 0 and len(args) >= 2:
                 self._added(args[0], args[1], out)
+            elif name == "stack" and out.dim() == 1 and args:
+                self._stacked(args[0], out)
+        elif name in _MAKES and self._read and isinstance(args[0] if args else None, float):
+            self._cut[id(out)] = weakref.ref(out)
         elif any(each.requires_grad or self._is_cut(each) for each in tensors(args)):
             self._read |= name in _READS
             self._cut |= {id(each): weakref.ref(each) for each in tensors(out)}
@@ -58,6 +65,13 @@ class Terms(Part):
                 value, beside = float(other), float(out) - float(other)
             if beside and abs(beside) != abs(value):  # else the number is there to take the other's place
                 out.grad_fn.metadata[_NOTE] = caller(), value
+
+    def _stacked(self, parts: Any, out: torch.Tensor) -> None:
+        """Of terms that stand side by side, to be added up, one without a gradient is noted."""
+        for part in parts if isinstance(parts, list | tuple) else ():
+            if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and self._is_cut(part):
+                with aside():
+                    out.grad_fn.metadata[_NOTE] = caller(), float(part)
 
     def graph_seen(self, graph: Graph) -> None:
         if not self.scene.close:

@@ -17,6 +17,7 @@ from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import read
+from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
 from surefoot.witness.calls import Calls
@@ -27,6 +28,7 @@ from surefoot.witness.files import Files
 from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.graph import walk
+from surefoot.witness.hidden import Hidden
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
@@ -56,7 +58,7 @@ class Witness(Listener):
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness = Coarseness(self.scene)
         self.losses = Losses(self.scene, self.picks, self.averages, self.coarseness)
-        self.terms, self.shapes = Terms(self.scene), Shapes(self.scene)
+        self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds = Seeds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
@@ -64,14 +66,14 @@ class Witness(Listener):
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
         self.files = Files(self.scene)
-        self.layouts = Layouts(self.scene)
+        self.layouts, self.hidden = Layouts(self.scene), Hidden(self.scene)
         self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
         self.saved_shards = SavedShards(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.coarseness, self.terms, self.shapes, self.aliases,
+            self.calls, self.gradients, self.losses, self.coarseness, self.aims, self.terms, self.shapes, self.aliases,
             self.custom, self.picks, self.averages, self.rows, self.seeds, self.loaders, self.schedules, self.scaled,
-            self.files, self.layouts, self.between, self.draws, self.resumes, self.saved_shards,
+            self.files, self.layouts, self.hidden, self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._entered = ExitStack()
         phases.listeners.append(self)
@@ -79,7 +81,7 @@ class Witness(Listener):
     def __enter__(self) -> Self:
         for part in self.parts:
             self._entered.enter_context(part)
-        hearing = (self.losses, self.coarseness, self.terms, self.shapes, self.aliases)
+        hearing = (self.losses, self.coarseness, self.aims, self.terms, self.shapes, self.aliases)
         self._entered.enter_context(Functions(self.scene, *hearing))
         return self
 
@@ -97,10 +99,11 @@ class Witness(Listener):
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self.calls.module_called(module, args, output)
         self.layouts.module_called(module, args, output)
+        self.hidden.module_called(module, args, output)
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        for part in (self.losses, self.averages, self.rows, self.between):
+        for part in (self.losses, self.aims, self.averages, self.rows, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -160,7 +163,7 @@ class Witness(Listener):
         self.gradients.settle()
         self.loaders.settle()
         evidence = Evidence(
-            hidden_modules=tuple(self.layouts.hidden_modules()),
+            hidden_modules=tuple(self.hidden.modules()),
             leaves=tuple(self.gradients.leaves()),
             forwards=tuple(self.calls.forwards),
             evaluations=tuple(self.calls.evaluations),
@@ -168,6 +171,7 @@ class Witness(Listener):
             updates=tuple(self.gradients.updates),
             optimizers=tuple(self.gradients.optimizers()),
             losses=tuple(self.losses.losses),
+            aims=tuple(self.aims.aims),
             terms=tuple(self.terms.terms),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.gradients.clips),
@@ -175,7 +179,7 @@ class Witness(Listener):
             loaders=tuple(self.loaders.loaders()),
             inputs=tuple(self.calls.inputs),
             layouts=tuple(self.layouts.layouts()),
-            crossings=tuple(self.shapes.crossings.values()),
+            crossings=(*self.shapes.crossings.values(), *self.losses.misdirected()),
             coarse=tuple(self.coarseness.coarse.values()),
             thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),

@@ -1,0 +1,202 @@
+"""Signatures: which loss a gradient belongs to, told from a prediction, its gradient and a target alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+_ALIKE = 0.98
+"""Gradients whose cosine is above this point the same way."""
+_MOST_ROWS = 4096
+_LARGE = 20.0
+"""Predictions so many times as large as their targets, and so large at all, are far off."""
+
+
+@dataclass
+class Signature:
+    """What a loss does to a prediction.
+
+    kind: `classes`, the gradient of a cross-entropy of logits; `picked`, only the class of the target is pushed;
+    `weighed`, every class by its share of the target; `averaged`, the gradient of an expected probability; `binary`,
+    that of a binary cross-entropy of logits; `distance`, along the difference from the target; `towards`, with the
+    target or against it.
+    """
+
+    kind: str
+    sign: int
+    """1 where the prediction is moved towards the target, -1 where it is moved away, 0 where both happen."""
+    values: str
+    """What the prediction holds: probabilities, log-probabilities, shares (between 0 and 1), or other numbers."""
+    targets: int
+    constant: float | None
+    class_numbers: int = 0
+    even: bool = True
+    """All samples, or all of one class, count alike: nothing like a return or an advantage multiplies them."""
+    excess: float = 0.0
+    """How many times as large as that of a guess the loss is, or as the targets the prediction."""
+
+
+def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
+    """The loss between a prediction and a target, as its gradient shows it; None where they have none that is known."""
+    shares = _class_shares(given, target)
+    if shares is not None:
+        dim, of_target = shares
+        rows = [each.movedim(dim, -1).reshape(-1, given.shape[dim]) for each in (given, gradient)]
+        of_classes = _of_classes(*rows, of_target)
+        if of_classes is not None:
+            return of_classes
+    if given.numel() == target.numel() and _squeezed(given) == _squeezed(target):
+        return _of_numbers(given.flatten(), gradient.flatten(), target.flatten().float())
+    return None
+
+
+def is_cut(given: torch.Tensor) -> bool:
+    """Is no number below zero, and a good part zero?"""
+    return bool((given >= 0).all()) and 0.05 < float((given == 0).float().mean()) < 0.95
+
+
+def _class_shares(given: torch.Tensor, target: torch.Tensor) -> tuple[int, torch.Tensor] | None:
+    """The dimension of the classes, and how a target shares itself out among them, row by row."""
+    for dim in dict.fromkeys((1, given.dim() - 1)):
+        if not 0 < dim < given.dim() or given.shape[dim] < 2:
+            continue
+        classes, rest = given.shape[dim], (*given.shape[:dim], *given.shape[dim + 1 :])
+        if not target.is_floating_point() and _squeezed_sizes(rest) == _squeezed(target) and target.dtype != torch.bool:
+            numbers = target.flatten().long()
+            if bool((numbers < classes).all()) and bool((numbers >= 0).any()):
+                known = torch.nn.functional.one_hot(numbers.clamp(min=0), classes).float()
+                return dim, known * (numbers >= 0).unsqueeze(1)
+        if target.shape == given.shape:
+            shares = target.float().movedim(dim, -1).reshape(-1, classes)
+            if bool((shares >= 0).all()) and bool(((shares.sum(1) - 1).abs() < 1e-3).all()):
+                return dim, shares
+    return None
+
+
+def _of_classes(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
+    rows = (gradient.abs().sum(1) > 0) & (target.sum(1) > 0)
+    given, gradient, target = (each[rows][:_MOST_ROWS] for each in (given, gradient, target))
+    if len(given) < 4:
+        return None
+    values, guessed = _kind_of(given), given.softmax(1)
+    hard = bool((target.max(1).values == 1).all())
+    of_logits = guessed - target
+    pushed = gradient * (target > 0)
+    if hard and bool((gradient - pushed).abs().max() <= 1e-6 * gradient.abs().max()):
+        kind, along = "picked", -target / (given.clamp(min=1e-12) if values == "probabilities" else 1)
+        if values == "probabilities" and not _even(_weights(gradient, along), target)[1]:
+            along, values = -target, "plain probabilities"
+    elif _cosine(gradient, of_logits) > max(_ALIKE, _cosine(gradient, given - target)):
+        kind, along = "classes", of_logits
+    elif not hard and _cosine(gradient, target) > 0.9999:
+        kind, along = "weighed", -target
+    elif not hard and _cosine(gradient, along := guessed * ((guessed * target).sum(1, keepdim=True) - target)) > 0.9999:
+        kind = "averaged"
+    else:
+        return None
+    sign, even = _even(_weights(gradient, along), target)
+    first = target[0].argmax() if bool((target == target[:1]).all()) else None
+    excess = 0.0
+    if kind == "classes" and values == "numbers":
+        surprise = float(-(target * given.log_softmax(1)).sum(1).mean())
+        excess = (surprise - 1) / math.log(given.shape[1])
+    constant = None if first is None else float(first)
+    return Signature(kind, sign, values, len(given), constant, even=even, excess=excess)
+
+
+def _of_numbers(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
+    counted = gradient != 0
+    given, gradient, target = given[counted], gradient[counted], target[counted]
+    if len(given) < 4:
+        return None
+    yes_or_no = bool(((target == 0) | (target == 1)).all())
+    constant = float(target[0]) if bool((target == target[0]).all()) else None
+    apart, off = given - target, given.sigmoid() - target
+    if _spread(gradient / apart.where(apart != 0, torch.ones(()))) < 1e-3 or _is_by_sign(gradient, apart):
+        kind, along = "distance", apart
+    elif yes_or_no and _is_of_logits(given, gradient, target):
+        kind, along = "binary", off
+    elif yes_or_no and constant is None and abs(_correlation(gradient, target)) > 0.5:
+        kind, along = "towards", -(target - target.mean())
+    else:
+        return None
+    values = "shares" if _is_share(given) else "numbers"
+    numbers = 0
+    if kind == "distance" and bool((target == target.round()).all() & (target >= 0).all() & (target < 1000).all()):
+        numbers = int(target.max()) + 1
+    sign = 1 if float((gradient * along).sum()) > 0 else -1
+    excess = 0.0
+    if kind == "binary" and values == "numbers":
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(given, target)
+        excess = (float(losses) - 1) / math.log(2)
+    elif kind == "distance" and float(given.square().mean()) > _LARGE**2:
+        excess = float((given.square().mean() / target.square().mean().clamp(min=1e-12)).sqrt()) / _LARGE * 2
+    return Signature(kind, sign, values, len(given), constant, numbers, excess=excess)
+
+
+def _is_of_logits(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> bool:
+    """Is this the gradient of a binary cross-entropy of logits, and not of shares?"""
+    off = given.sigmoid() - target
+    if _is_share(given):
+        of_shares = (given - target) / (given * (1 - given))
+        spread, other = (
+            max(_spread((gradient / each)[target == side]) for side in target.unique()) for each in (off, of_shares)
+        )
+        return spread < min(2e-2, other)
+    return abs(float(torch.cosine_similarity(gradient, off, dim=0))) > _ALIKE
+
+
+def _is_share(given: torch.Tensor) -> bool:
+    return bool((given > 0).all() & (given < 1).all())
+
+
+def _kind_of(rows: torch.Tensor) -> str:
+    if bool((rows >= -1e-4).all()) and bool(((rows.sum(1) - 1).abs() < 1e-2).all()):
+        return "probabilities"
+    return "log-probabilities" if bool((rows.logsumexp(1).abs() < 1e-2).all()) else "numbers"
+
+
+def _weights(gradient: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
+    """By how much each row of a gradient goes along."""
+    return (gradient * along).sum(1) / (along * along).sum(1).clamp(min=1e-20)
+
+
+def _even(weights: torch.Tensor, target: torch.Tensor) -> tuple[int, bool]:
+    """Which way all rows go, and whether rows of one class count alike."""
+    sign = 1 if bool((weights > 0).all()) else -1 if bool((weights < 0).all()) else 0
+    classes = target.argmax(1)
+    return sign, all(_is_even(weights[classes == each]) for each in classes.unique()[:64])
+
+
+def _is_even(weights: torch.Tensor) -> bool:
+    return _spread(weights) < 2e-2
+
+
+def _spread(weights: torch.Tensor) -> float:
+    """How far numbers are apart, as a share of their size."""
+    return float((weights.max() - weights.min()) / weights.abs().mean().clamp(min=1e-20))
+
+
+def _is_by_sign(gradient: torch.Tensor, apart: torch.Tensor) -> bool:
+    """Is this the gradient of an absolute error, or the negative of one?"""
+    same = gradient.sign() == apart.sign()
+    return _is_even(gradient.abs()) and bool(same.all() | ~same.any()) and bool((apart > 0).any() & (apart < 0).any())
+
+
+def _cosine(first: torch.Tensor, second: torch.Tensor) -> float:
+    """How alike rows point, whichever way; of most of them."""
+    return float(torch.cosine_similarity(first, second, dim=1).abs().quantile(0.1))
+
+
+def _correlation(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float(torch.cosine_similarity(first - first.mean(), second - second.mean(), dim=0))
+
+
+def _squeezed(tensor: torch.Tensor) -> tuple[int, ...]:
+    return _squeezed_sizes(tuple(tensor.shape))
+
+
+def _squeezed_sizes(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in sizes if size != 1)
