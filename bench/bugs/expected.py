@@ -8,7 +8,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "ACC-05": ("scheduler-at-wrong-rate",),
     "ACC-06": ("sync-in-every-micro-batch",),
     "AUTO-01": ("missing-zero-grad",),
-    "AUTO-02": ("detached-layers",),
+    "AUTO-02": ("detached-layers", "loss-term-without-gradient"),
     "AUTO-03": ("overwritten-saved-tensor",),
     "AUTO-04": (
         "update-without-gradients",

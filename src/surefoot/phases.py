@@ -327,7 +327,7 @@ class Phases:
 
     def _mark(self) -> None:
         """From this autograd node on, nodes are made by the module that is innermost now."""
-        self._marks.append((_next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
+        self._marks.append((next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
 
 
 def caller() -> str:
@@ -433,7 +433,8 @@ def _in_graph_task() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _next_node() -> int:
+def next_node() -> int:
+    """The number that the next node of this thread will have."""
     return torch._C._autograd._get_sequence_nr()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,8 +119,7 @@ def watch_call(
             if pace.updates <= BOOKED_STEPS:
                 self.counted = Tally.of(account for meter in beside for account in meter.accounts())
             if pace.updates == CHECKED_STEPS and not check_all:
-                looking.close()
-                books.phases.listeners = [each for each in books.phases.listeners if each is not witness]
+                witness.rest()
                 books.phases.only_models()
             if steps is not None and pace.updates >= steps:
                 raise _EnoughSteps
@@ -131,8 +130,7 @@ def watch_call(
     witness = Witness(books.phases)
     books.beside(*beside)
     kept = WatchedRun(keep, name, books.phases) if keep is not None else None
-    with kept or nullcontext(), ExitStack() as looking, books:
-        looking.enter_context(witness)
+    with kept or nullcontext(), books, witness:
         books.phases.listeners += [pace, *([kept.rows] if kept else []), turns]
         with suppress(_EnoughSteps):
             run()

@@ -1,8 +1,8 @@
 """clipping-without-effect
 
 ## What it does
-Reports gradient clipping that cannot work: after the update, before the backward, or on parameters that no
-optimizer holds.
+Reports gradient clipping that cannot work: after the update, before the last backward, or on parameters that no
+optimizer holds; and clipping of a small part of what every update uses.
 
 ## Why it hurts
 The gradients that an update uses are not limited, although the code says so. The first spike goes through.
@@ -22,35 +22,44 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-Clipping with an infinite limit, which measures the norm.
+Clipping with an infinite limit, which measures the norm. Clipping of parts one by one, and of one optimizer of several.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Clip, Evidence
 from surefoot.records.finding import Finding
+
+_SMALL = 0.2
+"""Of the elements of an update: a smaller share than this does not limit it."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     clips = [clip for clip in evidence.clips if not clip.unlimited]
-    if len(clips) < 2 or not evidence.updates:
+    share = max((update.clipped_share for update in evidence.updates), default=0.0)
+    if len(clips) < 2 or len(evidence.updates) < 2 or share >= _SMALL:
         return
+    yield Finding(
+        check="clipping-without-effect",
+        severity="warning" if share else "error",
+        seen=f"{len(clips)} calls reached {share:.1%} of the elements that an update uses, or less"
+        if share
+        else _fault(clips),
+        where=clips[-1].where,
+        why="the gradients that an update uses are not limited",
+        remedy="clip the optimizer's parameters between backward and step",
+    )
+
+
+def _fault(clips: list[Clip]) -> str:
+    """What most calls have in common."""
     faults = {
-        "on gradients that the last update had already used": [each for each in clips if each.used_already],
-        "on parameters without any gradient": [each for each in clips if not each.with_gradient and each.parameters],
-        "on an empty list of parameters, such as a generator read before": [
-            each for each in clips if not each.parameters
-        ],
-        "on parameters that no optimizer holds": [each for each in clips if each.parameters and not each.optimized],
+        "on an empty list of parameters, such as a generator read before": lambda clip: not clip.parameters,
+        "on parameters that no optimizer holds": lambda clip: not clip.optimized,
+        "on parameters without any gradient": lambda clip: not clip.with_gradient,
+        "on gradients that the last update had already used": lambda clip: clip.used_already,
+        "before the last backward of an update": lambda clip: True,
     }
-    for kind, found in faults.items():
-        if len(found) >= len(clips) - 1:
-            yield Finding(
-                check="clipping-without-effect",
-                severity="error",
-                seen=f"{len(found)} of {len(clips)} calls were {kind}",
-                where=found[0].where,
-                why="the gradients that an update uses are not limited",
-                remedy="clip the optimizer's parameters between backward and step",
-            )
-            return
+    found = {kind: sum(map(fault, clips)) for kind, fault in faults.items()}
+    kind = next(kind for kind, count in found.items() if count >= len(clips) - 1)
+    return f"{found[kind]} of {len(clips)} calls were {kind}"

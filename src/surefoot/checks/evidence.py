@@ -73,7 +73,7 @@ class Forward:
     input_graded: bool = False
     """An input asks for a gradient itself, as for a saliency map."""
     graph_kept: bool = False
-    """Its graph was never back-propagated and still existed two updates later."""
+    """Its graph was never back-propagated and still existed two updates or two evaluated batches later."""
     shapes: tuple[tuple[int, ...], ...] = ()
     batch: int = 0
     """A hash of the inputs; 0 where they were not read."""
@@ -132,6 +132,8 @@ class Backward:
     double_softmax: tuple[str, ...]
     """Modules whose softmax goes straight into a log-softmax."""
     nodes: int = 0
+    old_nodes: int = 0
+    """Those made before the last two updates."""
     repeated: bool = False
     """The same loss had been back-propagated since the last update."""
     shapes: tuple[Any, ...] = ()
@@ -178,6 +180,8 @@ class Update:
     in_autocast: bool = False
     """One autocast region has been open since the update before."""
     anomaly: bool = False
+    clipped_share: float = 0.0
+    """Of the elements of its gradients, the share that was clipped after the last backward."""
     micro_batches: int = 0
 
 
@@ -323,6 +327,10 @@ class Schedule:
     """What is left of the rate after one pass, at the calls seen per update."""
     others_updated: int
     """Updates by other optimizers."""
+    replaced: bool = False
+    """Another optimizer updates what its own one holds."""
+    rates: tuple[float, ...] = ()
+    """The largest learning rate of its optimizer's groups in every update."""
     ended: bool = False
     """The script has run to its end."""
     optimizer: int = -1
@@ -623,6 +631,8 @@ class Evidence:
     optimizers: tuple[Optimizing, ...] = ()
     losses: tuple[Loss, ...] = ()
     aims: tuple[Aim, ...] = ()
+    reductions: tuple[Loss, ...] = ()
+    """Means and sums to one number that losses are made of by hand."""
     terms: tuple[Term, ...] = ()
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()

@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             check="graph-built-in-evaluation",
             severity="warning" if kept >= 2 else "info",
             seen=f"{len(unused)} forwards in evaluation mode built a graph that no backward used"
-            + (f"; {kept} of these graphs still existed two updates later" if kept else ""),
+            + (f"; {kept} of these graphs still existed two batches or two updates later" if kept else ""),
             where=unused[0].model,
             why="activations are stored for a backward that does not come",
             remedy="evaluate under torch.no_grad() or torch.inference_mode()",

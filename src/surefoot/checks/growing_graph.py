@@ -24,7 +24,6 @@ Inputs of varying length; curricula.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
@@ -32,18 +31,37 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     by_line: dict[tuple[str, object], list[int]] = {}
+    old: dict[str, list[int]] = {}
     for backward in evidence.backwards:
         by_line.setdefault((backward.where, backward.shapes), []).append(backward.nodes)
+        old.setdefault(backward.where, []).append(backward.old_nodes)
     for (where, _), nodes in by_line.items():
-        grows = [b > a for a, b in pairwise(nodes)]
-        if len(nodes) >= 4 and all(grows) and nodes[-1] >= 1.5 * nodes[0]:
-            yield Finding(
-                check="growing-graph",
-                severity="error",
-                seen=f"the graph grew from {nodes[0]:,} to {nodes[-1]:,} nodes over {len(nodes)} backwards of inputs "
-                "of one shape",
-                where=where or "the recipe's loss",
-                why="every step is tied to all steps before it: time and memory grow until the run dies",
-                remedy="detach the state that is carried over: hidden = hidden.detach()",
-            )
+        if len(nodes) >= 4 and _longest_growth(nodes) == nodes and nodes[-1] >= 1.5 * nodes[0]:
+            yield _finding(where, nodes, "nodes", "inputs of one shape")
             return
+    for where, nodes in old.items():
+        grown = _longest_growth(nodes)
+        if len(grown) >= 4:
+            yield _finding(where, grown, "nodes of earlier updates", "one line")
+            return
+
+
+def _longest_growth(counts: list[int]) -> list[int]:
+    """The longest stretch in which every count is above the one before."""
+    longest: list[int] = []
+    growth: list[int] = []
+    for count in counts:
+        growth = [*growth, count] if growth and count > growth[-1] else [count]
+        longest = max(longest, growth, key=len)
+    return longest
+
+
+def _finding(where: str, grown: list[int], what: str, of: str) -> Finding:
+    return Finding(
+        check="growing-graph",
+        severity="error",
+        seen=f"the graph grew from {grown[0]:,} to {grown[-1]:,} {what} over {len(grown)} backwards of {of}",
+        where=where or "the recipe's loss",
+        why="every step is tied to all steps before it: time and memory grow until the run dies",
+        remedy="detach the state that is carried over: hidden = hidden.detach()",
+    )

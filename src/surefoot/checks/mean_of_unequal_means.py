@@ -26,10 +26,12 @@ Micro-batches of equal size; a last batch that is somewhat smaller.
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
-from surefoot.checks.summed_micro_batches import own_weight, windows
-from surefoot.records.finding import Finding
+from surefoot.checks.evidence import Evidence, Loss
+from surefoot.checks.summed_micro_batches import counts_of, own_weights, windows
+from surefoot.records.finding import Finding, Severity
 
+_SLIGHT, _FAR = 0.1, 0.25
+"""By which share a target weighs too much or too little: in several updates, or in a single one."""
 _FAR_FEWER = 8
 """A last batch that is so many times smaller is no trifle."""
 
@@ -41,26 +43,49 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and len(ranks.target_counts) > 1
         and max(ranks.target_counts) > 1.25 * min(ranks.target_counts)
     ):
-        yield _finding("ranks", ranks.target_counts, "")
+        yield _finding("ranks", ranks.target_counts, "", "warning")
         return
-    for losses in windows(evidence):
-        weights = [own_weight(loss, evidence.backwards[loss.backward]) for loss in losses]
-        counts = [loss.valid for loss in losses]
-        ragged = any(loss.valid < loss.targets for loss in losses) or len({loss.shape[2:] for loss in losses}) > 1
-        ragged = ragged or max(counts) >= _FAR_FEWER * min(counts)
-        even = max(weights) - min(weights) < 1e-5 * max(map(abs, weights)) and all(w < 1 for w in weights)
-        if not even or not ragged or not sum(counts):
-            continue
-        share = 1 / len(losses)
-        if max(abs(share - n / sum(counts)) / (n / sum(counts)) for n in counts if n) > 0.25:
-            yield _finding("micro-batches", tuple(counts), evidence.backwards[losses[0].backward].where)
-            return
+    cuts = [(losses, counts_of(losses, evidence)) for losses in windows(evidence)]
+    uneven = [
+        each for each in cuts if _count_alike(each[0], evidence) and _misweighed(each[1]) > _least(*each, evidence)
+    ]
+    padded = [each for each in uneven if _is_ragged(*each)]
+    far = [each for each in padded if _misweighed(each[1]) > _FAR]
+    passes = max((loader.passes for loader in evidence.loaders if loader.role == "training"), default=len(cuts))
+    often = uneven if len(uneven) >= 3 + passes and 2 * len(uneven) > len(cuts) else []  # a pass has one last batch
+    for losses, counts in (far or (padded if len(padded) >= 2 else often))[:1]:
+        severity = "error" if _misweighed(counts) > _FAR else "warning"
+        where = evidence.backwards[losses[0].backward].where
+        yield _finding("micro-batches", tuple(map(round, counts)), where, severity)
 
 
-def _finding(what: str, counts: tuple[int, ...], where: str) -> Finding:
+def _count_alike(losses: list[Loss], evidence: Evidence) -> bool:
+    weights = own_weights(losses, evidence)
+    return max(weights) - min(weights) < 1e-4 * max(map(abs, weights)) and all(w < 1 - 1e-4 for w in weights)
+
+
+def _least(losses: list[Loss], counts: list[float], evidence: Evidence) -> float:
+    """A recipe can give a sum and its count, and is seen on few samples; so any difference counts."""
+    is_recipe = not evidence.backwards[losses[0].backward].where
+    return 0.0 if is_recipe and _is_ragged(losses, counts) else _SLIGHT
+
+
+def _misweighed(counts: list[float]) -> float:
+    """By which share a target of the shortest weighs too much or of the longest too little, whichever is more."""
+    right = [count / sum(counts) for count in counts if count]
+    return max((abs(1 / len(counts) - share) / share for share in right), default=0.0)
+
+
+def _is_ragged(losses: list[Loss], counts: list[float]) -> bool:
+    """Do they differ by more than the number of samples, as a last batch may?"""
+    masked = any(loss.valid < loss.targets for loss in losses) or counts[0] not in (losses[0].valid, losses[0].shape[0])
+    return masked or len({loss.shape[2:] for loss in losses}) > 1 or max(counts) >= _FAR_FEWER * min(counts)
+
+
+def _finding(what: str, counts: tuple[int, ...], where: str, severity: Severity) -> Finding:
     return Finding(
         check="mean-of-unequal-means",
-        severity="error" if what == "micro-batches" else "warning",
+        severity=severity,
         seen=f"{what} with {', '.join(map(str, counts))} valid targets count alike, each with its own mean",
         where=where or "the loop",
         why="a target in a short one weighs more than one in a long one, so the update depends on the cut",

@@ -39,7 +39,7 @@ _SPENT = 1e-3
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for schedule in evidence.schedules:
-        fault = _fault(schedule) or _spent(schedule, evidence)
+        fault = _fault(schedule) or _spent(schedule)
         short = "" if fault else _hardly_begun(schedule)
         if fault or short:
             yield Finding(
@@ -62,9 +62,9 @@ def _fault(schedule: Schedule) -> str:
     return by_horizon
 
 
-def _spent(schedule: Schedule, evidence: Evidence) -> str:
+def _spent(schedule: Schedule) -> str:
     """More than a third of all updates made with next to nothing of the rate, after the highest."""
-    rates = [update.rate for update in evidence.updates if update.optimizer == schedule.optimizer]
+    rates = schedule.rates
     if not _per_update(schedule) or len(rates) < 8 or not max(rates):
         return ""
     after = rates[rates.index(max(rates)) :]

@@ -36,6 +36,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for schedule in evidence.schedules:
         if schedule.calls and not schedule.updates and schedule.others_updated >= 2:
             seen = f"its optimizer made no update, another one made {schedule.others_updated}"
+        elif not schedule.calls and not schedule.updates and schedule.replaced and schedule.ended:
+            seen = f"it was never stepped, nor was its optimizer; another one made {schedule.others_updated} updates"
         elif schedule.before_first_update and schedule.updates >= 2 and schedule.calls >= 2:
             seen = "its first step came before the first update"
         elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):

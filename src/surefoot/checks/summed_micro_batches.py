@@ -27,8 +27,11 @@ Different losses on purpose, at lines of their own; sums that are divided by a c
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Backward, Evidence, Loss
+from surefoot.checks.evidence import Evidence, Loss
 from surefoot.records.finding import Finding
+
+_ALIKE = 1e-4
+"""Weights of one loss that differ by no more than this are the same."""
 
 
 def windows(evidence: Evidence) -> Iterator[list[Loss]]:
@@ -39,16 +42,45 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
         ]
         sites = [evidence.backwards[n].site for n in numbers]
         chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
-        reduced = [each for each in evidence.losses if each.weights and each.reduction != "none"]
-        losses = [each for each in reduced if each.backward in chosen]
-        alike = len({(each.function, each.shape[1:], each.site) for each in losses}) == 1
-        if len(chosen) >= 2 and alike and sorted(each.backward for each in losses) == chosen:
-            yield losses
+        if len(chosen) >= 2:
+            yield from _alike(evidence.losses, chosen) or _alike(evidence.reductions, chosen)
 
 
-def own_weight(loss: Loss, backward: Backward) -> float:
-    """With which weight the mean over its own micro-batch counts, be it torch's or a sum that is divided."""
-    return loss.weights[0] / backward.scale * (loss.valid if loss.reduction == "sum" else 1)
+def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
+    """Calls of one line of which there is one in each of these backwards, all of one kind."""
+    by_line: dict[tuple[str, int], list[Loss]] = {}
+    for each in losses:
+        if each.backward in backwards and each.weights and each.reduction != "none":
+            by_line.setdefault((each.function, each.site), []).append(each)
+    whole = [each for each in by_line.values() if sorted(loss.backward for loss in each) == backwards]
+    return [each for each in whole if each[0].function in ("mean", "sum") or len({one.shape[1:] for one in each}) == 1]
+
+
+def own_weights(losses: list[Loss], evidence: Evidence) -> list[float]:
+    """With which weight the mean over each micro-batch counts, be it torch's or a sum that is divided."""
+    each = zip(losses, _weights(losses, evidence), counts_of(losses, evidence), strict=True)
+    return [weight * count if loss.reduction == "sum" else weight for loss, weight, count in each]
+
+
+def _weights(losses: list[Loss], evidence: Evidence) -> list[float]:
+    return [loss.weights[0] / evidence.backwards[loss.backward].scale for loss in losses]
+
+
+def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
+    """How many targets each has; by hand a sum is divided by its elements, its samples or what a mask counts."""
+    weights = _weights(losses, evidence)
+    counts = [float(loss.valid) for loss in losses]
+    if losses[0].function != "sum":
+        return counts
+    samples = [float(loss.shape[0]) if loss.shape else 1.0 for loss in losses]
+    products = [weight * count for weight, count in zip(weights, samples, strict=True)]
+    if any(all(abs(product - whole) < _ALIKE for product in products) for whole in (1, 1 / len(losses))):
+        return samples
+    for parts in (len(losses), 1):
+        masked = [1 / (parts * w) if w else 0.5 for w in weights]
+        if max(masked) > 1.02 * min(masked) and all(n > 1 and abs(n - round(n)) < 1e-3 for n in masked):
+            return masked
+    return counts
 
 
 def _may_be_divided_later(window: list[Loss]) -> bool:
@@ -62,11 +94,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     summed = [
         window
         for window in windows(evidence)
-        if all(abs(own_weight(loss, evidence.backwards[loss.backward]) - 1) < 1e-5 for loss in window)
+        if all(abs(weight - 1) < _ALIKE for weight in own_weights(window, evidence))
         and not _may_be_divided_later(window)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
-    if len(summed) >= 2:
+    if len({window[0].update for window in summed}) >= 2:
         yield Finding(
             check="summed-micro-batches",
             severity="error",

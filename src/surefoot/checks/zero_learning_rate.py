@@ -23,7 +23,7 @@ A warm-up whose first update has a rate of zero; one that goes on while the run 
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence, Update
+from surefoot.checks.evidence import Evidence, Schedule, Update
 from surefoot.records.finding import Finding
 
 _WARM = 0.01
@@ -33,17 +33,17 @@ _WARM = 0.01
 def check(evidence: Evidence) -> Iterator[Finding]:
     for number, optimizer in enumerate(evidence.optimizers):
         updates = [update for update in evidence.updates if update.optimizer == number]
+        schedule = next((each for each in evidence.schedules if each.optimizer == number), None)
         if len(updates) >= 2 and all(update.rate == 0 for update in updates):
             yield _finding(f"the learning rate of {optimizer.kind} is 0 in all {len(updates)} updates", updates)
-        elif any(each.optimizer == number and each.ended for each in evidence.schedules) and _only_warms(updates):
-            highest, planned = max(each.rate for each in updates), updates[-1].planned_rate
-            course = f"rose to {highest:.1e} in {len(updates)} updates, of {planned:g}"
+        elif schedule is not None and updates and _only_warms(schedule, updates[-1].planned_rate):
+            highest, planned = max(schedule.rates), updates[-1].planned_rate
+            course = f"rose to {highest:.1e} in {len(schedule.rates)} updates, of {planned:g}"
             yield _finding(f"the learning rate of {optimizer.kind} {course}", updates)
 
 
-def _only_warms(updates: list[Update]) -> bool:
-    planned = updates[-1].planned_rate if updates else None
-    return bool(planned) and len(updates) >= 8 and max(each.rate for each in updates) < _WARM * planned
+def _only_warms(schedule: Schedule, planned: float | None) -> bool:
+    return bool(planned) and schedule.ended and len(schedule.rates) >= 8 and max(schedule.rates) < _WARM * planned
 
 
 def _finding(seen: str, updates: list[Update]) -> Finding:

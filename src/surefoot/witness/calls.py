@@ -78,11 +78,25 @@ class Calls(Part):
             self._state = random_state()
         if torch.is_grad_enabled():
             switching = tuple(_told(*each) for each in model.named_modules() if mode_dependent(each[1]))
+            self._note_kept(model)
             forward = Forward(self.scene.name(model), model.training, switching, update=self.scene.updates)
             pending = _Pending(weakref.ref(model), forward, model_updates=self._model_updates.get(model, 0))
             self.forwards.append(forward)
             self._pending.append(pending)
             self._unsettled.append(pending)
+
+    def leave_out(self, forwards: int) -> None:
+        """Forgets the forwards after so many: single samples of what is one batch."""
+        extra = {id(each) for each in self.forwards[forwards:]}
+        self.forwards = self.forwards[:forwards]
+        self._pending = [each for each in self._pending if id(each.forward) not in extra]
+        self._unsettled = [each for each in self._unsettled if id(each.forward) not in extra]
+
+    def _note_kept(self, model: nn.Module) -> None:
+        """A graph of an evaluation that outlives the forward after it is kept by something."""
+        last = [each for each in self._pending[-2:] if not each.forward.training and each.model() is model]
+        if len(last) == 2 and not model.training and last[0].sentinel is not None:
+            last[0].forward.graph_kept |= last[0].sentinel() is not None
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if self.scene.phases.recomputing():
@@ -123,7 +137,8 @@ class Calls(Part):
         self._note_precision(model, forward)
         if not model.training and nodes:
             sentinel = Sentinel()
-            nodes[0].metadata["surefoot"] = sentinel
+            for node in nodes:
+                node.metadata["surefoot"] = sentinel
             pending.sentinel = weakref.ref(sentinel)
         if self.scene.close:
             self._look(model, pending, args, kwargs, outputs)

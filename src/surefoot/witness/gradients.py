@@ -1,8 +1,7 @@
-"""Gradients: where they come from, who clears, clips and uses them, and whether an update moved anything."""
+"""Gradients: where they come from, who clears and uses them, and whether an update moved anything."""
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.evidence import Backward, Clip, Discard, Leaf, Optimizing, Update
+from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
 from surefoot.phases import aside, caller, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
@@ -47,7 +46,6 @@ class Gradients(Part):
         super().__init__(scene)
         self.backwards: list[Backward] = []
         self.updates: list[Update] = []
-        self.clips: list[Clip] = []
         self.made: list[Optimizer] = []
         """Kept, so that an optimizer that never made an update is still there when evidence is given."""
         self.before_clearing: list[Callable[[], None]] = []
@@ -83,29 +81,11 @@ class Gradients(Part):
         self.follow(Optimizer, "__init__", after=self._made)
         self.follow(Optimizer, "zero_grad", before=self._clears)
         self.follow(nn.Module, "zero_grad", before=self._clears)
-        for name in ("clip_grad_norm_", "clip_grad_value_"):
-            self._follow_clipping(name)
         return self
 
     def _made(self, _: None, optimizer: Optimizer, *__: Any, **___: Any) -> None:
         self.made.append(optimizer)
         self.scene.look_again()
-
-    def _follow_clipping(self, name: str) -> None:
-        """A generator of parameters must be read only once, so it is handed on as a list."""
-        plain = getattr(nn.utils, name)
-
-        limit_name = "max_norm" if name == "clip_grad_norm_" else "clip_value"
-
-        def followed(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            self._clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
-            return plain(listed, *args, **kwargs)
-
-        followed.__name__ = name
-        for owner in (nn.utils, nn.utils.clip_grad):
-            setattr(owner, name, followed)
-            self._entered.callback(setattr, owner, name, plain)
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._entered_models |= {id(each) for each in tensors(args) if each.requires_grad and each.is_leaf}
@@ -212,29 +192,14 @@ class Gradients(Part):
         for told in self.before_clearing:
             told()
         cleared = held(owner) if isinstance(owner, Optimizer) else owner.parameters()
-        if self.pending and any(p.grad is not None and p not in self._unmarked() for p in cleared):
+        if self.pending and any(p.grad is not None and not self.is_used(p) for p in cleared):
             self._discarded.update(self.pending)
         self.pending = []
 
-    def _unmarked(self) -> set[torch.Tensor]:
-        """Parameters whose gradients are only those that an update has used."""
-        return {p for p, mark in self._marks.items() if mark.stands(p.grad) and not mark.carried}
-
-    def _clipped(self, parameters: list[torch.Tensor], limit: float) -> None:
-        graded = [p for p in parameters if p.grad is not None]
-        used = bool(graded) and all(p in self._marks and self._marks[p].stands(p.grad) for p in graded)
-        unscaled = self.unscaled
-        self.clips.append(
-            Clip(
-                where=caller(),
-                parameters=len(parameters),
-                with_gradient=len(graded),
-                used_already=used and not any(self._marks[p].carried for p in graded),
-                scaled=unscaled is not None and bool(graded) and not unscaled.intersection(graded),
-                optimized=not self.scene.optimized().isdisjoint(parameters),
-                unlimited=math.isinf(float(limit)),
-            )
-        )
+    def is_used(self, parameter: torch.Tensor) -> bool:
+        """Is its gradient the one that the last update has used, and nothing more?"""
+        mark = self._marks.get(parameter)
+        return mark is not None and mark.stands(parameter.grad) and not mark.carried
 
     def _compare_by_hand(self) -> None:
         """Weights that move although no optimizer made an update are moved by hand."""

@@ -52,16 +52,21 @@ class Scene:
         """A new optimizer is made: what follows may be another training, and is looked at as closely."""
         self._close_until = self.updates + LOOKED_AT
 
+    def count(self, optimizer: Optimizer) -> None:
+        """An optimizer has made an update."""
+        self.updates += 1
+        self.stepped[optimizer] = self.stepped.get(optimizer, 0) + 1
+
     def optimized(self) -> set[torch.Tensor]:
         return {each for optimizer in self.optimizers for each in held(optimizer)}
 
     def updates_of(self, optimizer: Optimizer) -> int:
         """The updates an optimizer has made, itself or through one that it wraps or that wraps it."""
-        return max((n for each, n in self.stepped.items() if _is_same(each, optimizer)), default=0)
+        return max((n for each, n in self.stepped.items() if is_same(each, optimizer)), default=0)
 
     def number_of(self, optimizer: Optimizer) -> int:
         """Its place among the optimizers, or that of one that it wraps or that wraps it; -1 if it has none."""
-        return next((place for place, each in enumerate(self.optimizers) if _is_same(each, optimizer)), -1)
+        return next((place for place, each in enumerate(self.optimizers) if is_same(each, optimizer)), -1)
 
     def names(self) -> dict[torch.Tensor, str]:
         """Every parameter of every model that ran, by its name."""
@@ -111,7 +116,7 @@ class Part(Listener):
         self._entered.callback(setattr, owner, name, plain)
 
 
-def _is_same(one: Optimizer, other: Optimizer) -> bool:
+def is_same(one: Optimizer, other: Optimizer) -> bool:
     """Are they one optimizer, or does one wrap the other?"""
     return one is other or getattr(one, "optimizer", None) is other or getattr(other, "optimizer", None) is one
 

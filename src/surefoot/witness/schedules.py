@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.optim import lr_scheduler
+from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from surefoot.checks.evidence import Schedule
 from surefoot.phases import caller, in_scheduler
 from surefoot.witness.loaders import Loaders
-from surefoot.witness.scene import Part, Scene
+from surefoot.witness.scene import Part, Scene, held, is_same
 
 _TURNING = (lr_scheduler.CosineAnnealingLR,)
 _SIMULATED = (lr_scheduler.StepLR, lr_scheduler.MultiStepLR, lr_scheduler.ExponentialLR, lr_scheduler.MultiplicativeLR)
@@ -42,6 +42,9 @@ class Schedules(Part):
         super().__init__(scene)
         self._loaders = loaders
         self.seen: dict[int, _Stepped] = {}
+        self.alone = False
+        """Nothing else counts updates any more."""
+        self._rates: dict[Optimizer, list[float]] = {}
 
     def __enter__(self) -> Schedules:
         for kind in vars(lr_scheduler).values():
@@ -70,6 +73,24 @@ class Schedules(Part):
         seen.calls += 1
         seen.at.append(self.scene.updates_of(scheduler.optimizer))
 
+    def update_begins(self, optimizer: Optimizer) -> None:
+        rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
+        self._rates.setdefault(optimizer, []).append(rate)
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        if self.alone:
+            self.scene.count(optimizer)
+
+    def _rates_of(self, optimizer: Optimizer) -> tuple[float, ...]:
+        return tuple(
+            max((rates for each, rates in self._rates.items() if is_same(each, optimizer)), key=len, default=())
+        )
+
+    def _is_replaced(self, optimizer: Optimizer) -> bool:
+        """Does another optimizer update what this one holds?"""
+        others = [each for each in self.scene.stepped if not is_same(each, optimizer)]
+        return any(not set(held(optimizer)).isdisjoint(held(each)) for each in others)
+
     def schedules(self) -> Iterator[Schedule]:
         for seen in self.seen.values():
             scheduler = seen.scheduler
@@ -90,6 +111,8 @@ class Schedules(Part):
                 passes=self._loaders.training_passes(),
                 share_after_epoch=_share(scheduler, round(seen.calls / own * epoch)) if own and epoch else None,
                 others_updated=self.scene.updates - own,
+                replaced=self._is_replaced(scheduler.optimizer),
+                rates=self._rates_of(scheduler.optimizer),
                 ended=self.scene.ended,
                 optimizer=self.scene.number_of(scheduler.optimizer),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
@@ -12,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Backward, Evidence, Parameter
-from surefoot.phases import Listener, Phases, aside, caller, site
+from surefoot.phases import Listener, Phases, aside, caller, next_node, site
 from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.model import matters, probe
@@ -21,19 +22,21 @@ from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
 from surefoot.witness.calls import Calls
+from surefoot.witness.clipping import Clipping
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.custom import Custom
 from surefoot.witness.draws import Draws
 from surefoot.witness.files import Files
 from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
-from surefoot.witness.graph import walk
+from surefoot.witness.graph import Graph, walk
 from surefoot.witness.hidden import Hidden
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
+from surefoot.witness.reductions import Reductions
 from surefoot.witness.resumes import Resumes
 from surefoot.witness.rows import Rows
 from surefoot.witness.saved_shards import SavedShards
@@ -43,6 +46,7 @@ from surefoot.witness.schedules import Schedules
 from surefoot.witness.seeds import Seeds
 from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
+from surefoot.witness.transforms import Transforms
 
 
 class Witness(Listener):
@@ -55,10 +59,14 @@ class Witness(Listener):
         self.scene = Scene(phases, optimizers)
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
+        self.clipping = Clipping(self.scene, self.gradients)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness = Coarseness(self.scene)
         self.losses = Losses(self.scene, self.picks, self.averages, self.coarseness)
+        self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
+        self.transforms.seen = self._loss_seen
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
+        self.reductions = Reductions(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds = Seeds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
@@ -71,22 +79,35 @@ class Witness(Listener):
         self.saved_shards = SavedShards(self.scene)
         self.between = Between(self.scene, self.losses, self.loaders)
         self.parts: list[Part] = [
-            self.calls, self.gradients, self.losses, self.coarseness, self.aims, self.terms, self.shapes, self.aliases,
-            self.custom, self.picks, self.averages, self.rows, self.seeds, self.loaders, self.schedules, self.scaled,
-            self.files, self.layouts, self.hidden, self.between, self.draws, self.resumes, self.saved_shards,
+            self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
+            self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.seeds,
+            self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.layouts, self.hidden,
+            self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
-        self._entered = ExitStack()
+        self._nodes_at: deque[int] = deque(maxlen=2)
+        """How many nodes had been made when the last updates ended."""
+        self._entered, self._looking = ExitStack(), ExitStack()
         phases.listeners.append(self)
 
     def __enter__(self) -> Self:
+        self._entered.enter_context(self.schedules)
+        self._entered.push(self._looking)
         for part in self.parts:
-            self._entered.enter_context(part)
-        hearing = (self.losses, self.coarseness, self.aims, self.terms, self.shapes, self.aliases)
-        self._entered.enter_context(Functions(self.scene, *hearing))
+            if part is not self.schedules:
+                self._looking.enter_context(part)
+        heard = self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes, self.aliases
+        self._looking.enter_context(Functions(self.scene, *heard))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+
+    def rest(self) -> None:
+        """Looks no longer; only updates and the steps of schedulers are counted from now on."""
+        self._looking.close()
+        listeners = self.scene.phases.listeners
+        self.scene.phases.listeners = [self.schedules if each is self else each for each in listeners]
+        self.schedules.alone = True
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         for part in self.parts:
@@ -107,6 +128,12 @@ class Witness(Listener):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
+        self._loss_seen(losses)
+        for part in self.parts:
+            part.backward_begins(losses)
+
+    def _loss_seen(self, losses: Any) -> None:
+        """The gradient of a loss is asked for."""
         tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
         graph = walk(tensors)
         self.gradients.backwards.append(
@@ -117,6 +144,7 @@ class Witness(Listener):
                 followed_by_update=False,
                 double_softmax=tuple(self.scene.phases.maker(node) or "the loss" for node in graph.softmaxes),
                 nodes=len(graph.numbers),
+                old_nodes=self._older(graph),
                 shapes=tuple(self.calls.shapes),
                 update=self.scene.updates,
                 ascends=graph.ascends,
@@ -128,8 +156,12 @@ class Witness(Listener):
         )
         for part in self.parts:
             part.graph_seen(graph)
-            part.backward_begins(losses)
         self.scene.backwards += 1
+
+    def _older(self, graph: Graph) -> int:
+        """The nodes of a graph that were made before the last two updates."""
+        since = self._nodes_at[-2] if len(self._nodes_at) == 2 else 0
+        return sum(each < since for each in graph.numbers) if min(graph.numbers, default=0) < since else 0
 
     def _value(self, losses: list[torch.Tensor]) -> float | None:
         if not self.scene.close or len(losses) != 1 or losses[0].numel() != 1 or not readable(losses[0]):
@@ -152,8 +184,8 @@ class Witness(Listener):
         self.scene.updating = None
         for part in self.parts:
             part.update_ends(optimizer)
-        self.scene.updates += 1
-        self.scene.stepped[optimizer] = self.scene.stepped.get(optimizer, 0) + 1
+        self._nodes_at.append(next_node())
+        self.scene.count(optimizer)
 
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
@@ -172,9 +204,10 @@ class Witness(Listener):
             optimizers=tuple(self.gradients.optimizers()),
             losses=tuple(self.losses.losses),
             aims=tuple(self.aims.aims),
+            reductions=tuple(self.reductions.reductions),
             terms=tuple(self.terms.terms),
             discards=tuple(self.gradients.discards()),
-            clips=tuple(self.gradients.clips),
+            clips=tuple(self.clipping.clips),
             schedules=tuple(self.schedules.schedules()),
             loaders=tuple(self.loaders.loaders()),
             inputs=tuple(self.calls.inputs),

@@ -1,0 +1,43 @@
+"""Reductions: means and sums that a loss is made of by hand, and how much of each was back-propagated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.checks.evidence import Loss
+from surefoot.phases import aside, caller, site
+from surefoot.witness.graph import Graph
+from surefoot.witness.scene import Part, Scene, readable
+
+
+class Reductions(Part):
+    """Every mean or sum to one number that has a gradient."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.reductions: list[Loss] = []
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        name = getattr(function, "__name__", "")
+        if name not in ("mean", "sum") or not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
+            return
+        if not isinstance(out, torch.Tensor) or out.dim() or not out.requires_grad or not readable(out):
+            return
+        shape = tuple(args[0].shape)
+        made = Loss(name, caller(), name, shape, shape, self.scene.updates, self.scene.phases.in_model(), site=site())
+        made.targets = made.valid = args[0].numel()
+        out.register_hook(lambda gradient: self._weigh(made, gradient))
+        self.reductions.append(made)
+
+    def _weigh(self, made: Loss, gradient: torch.Tensor) -> None:
+        with aside():
+            made.weights.append(float(gradient))
+
+    def graph_seen(self, graph: Graph) -> None:
+        for made in reversed(self.reductions):
+            if made.backward >= 0:
+                break
+            made.backward = self.scene.backwards
