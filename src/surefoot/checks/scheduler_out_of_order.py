@@ -42,6 +42,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             seen = "its first step came before the first update"
         elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):
             seen = f"it was never stepped in {schedule.updates} updates"
+        elif not schedule.calls and not schedule.updates and schedule.others_updated >= 3 and schedule.ended:
+            seen = f"neither it nor its optimizer made a step, another one made {schedule.others_updated}"
         else:
             continue
         yield Finding(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,8 +24,6 @@ class Files(Part):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._files: list[File] = []
-        self._states: list[tuple[weakref.ref[Any], int, str, list[bool]]] = []
-        """A state_dict that was handed out: the update it was made at, where, and whether it was saved at once."""
         self._loaded: list[tuple[str, bool, bool, int]] = []
         self._restored: set[type] = set()
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
@@ -37,26 +34,12 @@ class Files(Part):
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, LRScheduler) and "load_state_dict" in vars(kind):
                 self.follow(kind, "load_state_dict", after=self._restores_scheduler)
-        self.follow(nn.Module, "state_dict", after=self._hands_out)
         self.follow(torch, "save", before=self._saves)
         self.follow(torch, "load", after=self._reads)
         return self
 
-    def _hands_out(self, state: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        if args or ("destination" in kwargs and kwargs["destination"] is not None) or kwargs.get("prefix"):
-            return  # a module inside a module
-        if module in self.scene.phases.models or self.scene.updates:
-            try:
-                self._states.append((weakref.ref(state), self.scene.updates, caller(), [False]))
-            except TypeError:
-                return
-
     def _loads_weights(self, module: nn.Module, state: Any, strict: bool = True, *_: Any, **kwargs: Any) -> None:
         own = dict(module.named_parameters())
-        live = {each.data_ptr() for each in own.values() if each.numel()}
-        for ref, made, where, _saved in self._states:
-            if ref() is not None and made < self.scene.updates and any(self._aliases(ref(), state, live)):
-                self._files.append(File("alias", where, detail="loaded back"))
         if strict or not own:
             return
         names = set(state)
@@ -73,22 +56,10 @@ class Files(Part):
             )
         )
 
-    def _aliases(self, handed: Any, loaded: Any, live: set[int]) -> Iterator[bool]:
-        same = handed is loaded or any(value is handed for value in getattr(loaded, "values", list)())
-        if same:
-            yield from (each.data_ptr() in live for each in handed.values() if isinstance(each, torch.Tensor))
-
     def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
         items = list(saved.values()) if isinstance(saved, dict) else [saved]
         if any(isinstance(each, nn.Module) for each in [saved, *items]):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
-        for ref, made, where, at_once in self._states:
-            state = ref()
-            if state is None or not (state is saved or any(state is each for each in items)):
-                continue
-            at_once[0] |= made == self.scene.updates
-            if made < self.scene.updates and not at_once[0] and self._is_live(state):
-                self._files.append(File("alias", where, detail=f"saved {self.scene.updates - made} updates later"))
         to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
         if to_resume and not any(map(_is_optimizer_state, items)):
             self._files.append(File("without-optimizer", caller()))
@@ -126,21 +97,8 @@ class Files(Part):
             detail = f"{loaded[0][0]:.3g} in the file, {rates[0]:.3g} in the first update"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
 
-    def _is_live(self, state: Any) -> bool:
-        live = {each.data_ptr() for each in self.scene.names() if each.numel()}
-        return any(
-            each.data_ptr() in live for each in state.values() if isinstance(each, torch.Tensor) and each.numel()
-        )
-
     def files(self, *, schedulers: bool) -> Iterator[File]:
         yield from self._files
-        told = {each.where for each in self._files if each.kind == "alias"}
-        for ref, made, where, at_once in self._states:
-            state = ref()
-            kept = state is not None and not at_once[0] and made < self.scene.updates
-            if kept and where not in told and self._is_live(state):
-                told.add(where)
-                yield File("alias", where, detail=f"kept for {self.scene.updates - made} updates")
         for where, optimizer, scheduler, made in self._loaded:
             if self.scene.updates <= made:
                 continue

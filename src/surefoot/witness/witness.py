@@ -31,6 +31,7 @@ from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.graph import Graph, walk
 from surefoot.witness.hidden import Hidden
+from surefoot.witness.kept import Kept
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
@@ -73,7 +74,7 @@ class Witness(Listener):
         self.rows = Rows(self.scene, self.loaders)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
-        self.files = Files(self.scene)
+        self.files, self.kept = Files(self.scene), Kept(self.scene)
         self.layouts, self.hidden = Layouts(self.scene), Hidden(self.scene)
         self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
         self.saved_shards = SavedShards(self.scene)
@@ -81,8 +82,8 @@ class Witness(Listener):
         self.parts: list[Part] = [
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.seeds,
-            self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.layouts, self.hidden,
-            self.between, self.draws, self.resumes, self.saved_shards,
+            self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept, self.layouts,
+            self.hidden, self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -96,7 +97,7 @@ class Witness(Listener):
             if part is not self.schedules:
                 self._looking.enter_context(part)
         heard = self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes, self.aliases
-        self._looking.enter_context(Functions(self.scene, *heard))
+        self._looking.enter_context(Functions(self.scene, *heard, self.kept))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -216,7 +217,7 @@ class Witness(Listener):
             coarse=tuple(self.coarseness.coarse.values()),
             thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
-            files=tuple(self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))),
+            files=(*self.files.files(schedulers=any(s.calls for s in self.schedules.seen.values())), *self.kept.files),
             recomputations=tuple(self.calls.recomputations.values()),
             ranks=self.between.ranks(),
             taken_apart_at=self.picks.apart(),

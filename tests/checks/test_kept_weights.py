@@ -1,0 +1,109 @@
+"""Weights that are kept for later, in every container that people keep them in, beside copies that are fine."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import surefoot
+from tests.checks.twins import X, Y, mlp, sgd
+
+SHARED = {
+    "state": lambda model: model.state_dict(),
+    "shallow copy of a state": lambda model: copy.copy(model.state_dict()),
+    "other dict": lambda model: {"epoch": 1, "weights": dict(model.state_dict().items())},
+    "tensors on their own device": lambda model: {k: v.detach().cpu() for k, v in model.state_dict().items()},
+    "views": lambda model: [p.data for p in model.parameters()],
+    "detached": lambda model: {name: p.detach() for name, p in model.named_parameters()},
+    "shallow copy of the model": copy.copy,
+}
+OWN = {
+    "deep copy of a state": lambda model: copy.deepcopy(model.state_dict()),
+    "clones": lambda model: {k: v.clone() for k, v in model.state_dict().items()},
+    "clones of views": lambda model: [p.data.clone() for p in model.parameters()],
+    "deep copy of the model": copy.deepcopy,
+    "parameters": lambda model: list(model.parameters()),
+    "another dtype": lambda model: {k: v.double() for k, v in model.state_dict().items()},
+}
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    F.cross_entropy(model(X), Y).backward()
+    optimizer.step()
+
+
+def kept(taken, then=lambda model, best: None) -> list[tuple[str, str]]:
+    """What is said of weights that are taken after the first update and held until the third."""
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        step(model, optimizer)
+        best = taken(model)
+        step(model, optimizer)
+        step(model, optimizer)
+        then(model, best)
+    return [(each.check, each.severity) for each in seen.findings.findings]
+
+
+def copy_back(model: nn.Module, best: list[torch.Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), best, strict=True):
+            parameter.copy_(value)
+
+
+@pytest.mark.parametrize("how", SHARED)
+def test_weights_that_share_memory_are_named_however_they_are_kept(how):
+    assert kept(SHARED[how]) == [("best-weights-by-reference", "warning")]
+
+
+@pytest.mark.parametrize("how", OWN)
+def test_copies_may_be_kept(how):
+    assert kept(OWN[how]) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "then"),
+    [
+        (SHARED["state"], lambda model, best: torch.save(best, io.BytesIO())),
+        (lambda model: dict(model.named_parameters()), lambda model, best: model.load_state_dict(best)),
+        (OWN["parameters"], copy_back),
+    ],
+)
+def test_weights_that_are_used_as_if_they_were_a_copy_are_an_error(taken, then):
+    assert kept(taken, then) == [("best-weights-by-reference", "error")]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda state: torch.save(state, io.BytesIO()),
+        lambda state: pickle.dump(state, io.BytesIO()),
+        lambda state: print(sum(float(each.norm()) for each in state.values())),
+    ],
+)
+def test_a_state_that_is_used_at_once_may_still_be_there(use):
+    def taken(model):
+        state = model.state_dict()
+        use(state)
+        return state
+
+    assert kept(taken) == []
+
+
+def test_weights_may_be_swapped_and_put_back():
+    average = mlp()
+
+    def swapped(model):
+        own = [p.data for p in model.parameters()]
+        for parameter, other in zip(model.parameters(), average.parameters(), strict=True):
+            parameter.data = other.data
+        for parameter, value in zip(model.parameters(), own, strict=True):
+            parameter.data = value
+        return own
+
+    assert kept(swapped) == []
