@@ -385,24 +385,24 @@ def in_scheduler() -> bool:
     return False
 
 
-def tell(notes: dict[str, Any], *, topic: str = "") -> None:
-    """Writes a rank's notes where other ranks find them: in the store of the process group."""
+def tell(notes: dict[str, Any], *, at: int | str) -> None:
+    """Writes a rank's notes of a moment where other ranks find them: in the store of the process group."""
     if dist.get_backend() != "fake":
-        dist.distributed_c10d._get_default_store().set(f"surefoot/{topic}{dist.get_rank()}", json.dumps(notes))
+        dist.distributed_c10d._get_default_store().set(f"surefoot/{at}/{dist.get_rank()}", json.dumps(notes))
 
 
-def told(*, wait_seconds: float, topic: str = "") -> list[dict[str, Any]]:
-    """The notes of the other ranks; of none, if one has written nothing in time."""
+def told(*, at: int | str, wait_seconds: float) -> list[dict[str, Any]]:
+    """The notes of the other ranks of that moment; of none, if one has written nothing in time."""
     if dist.get_backend() == "fake":
         return []
     store, others = dist.distributed_c10d._get_default_store(), []
     for rank in range(dist.get_world_size()):
         if rank != dist.get_rank():
             try:
-                store.wait([f"surefoot/{topic}{rank}"], timedelta(seconds=wait_seconds))
+                store.wait([f"surefoot/{at}/{rank}"], timedelta(seconds=wait_seconds))
             except RuntimeError:
                 return []
-            others.append(json.loads(store.get(f"surefoot/{topic}{rank}")))
+            others.append(json.loads(store.get(f"surefoot/{at}/{rank}")))
     return others
 
 

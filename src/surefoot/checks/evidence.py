@@ -244,6 +244,8 @@ class Loss:
     site: int = 0
     of_outputs: bool = False
     """Of a distance: what it is given left a model as it is, or as a view of that."""
+    target_print: int = 0
+    """A hash of the targets; 0 where they were not read."""
     class_numbers: int = 0
     """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
 
@@ -604,6 +606,10 @@ class Ranks:
     count: int
     same_samples: float = 0.0
     """The share of samples that two ranks both saw."""
+    same_answers: bool = False
+    """In every loss the ranks had the same targets, and not the same in all losses."""
+    same_places: float = 0.0
+    """Of one pass over the data, the share of samples that another rank's pass reads, too."""
     diverged: tuple[str, ...] = ()
     bypassed: bool = False
     """The model under the wrapper was called, and not the wrapper."""
@@ -615,6 +621,11 @@ class Ranks:
     target_counts: tuple[int, ...] = ()
     batch_counts: tuple[int, ...] = ()
     reduced_again: str = ""
+    wrapped: bool = False
+    last_unsynced: float = 0.0
+    """The share of updates in which gradients were exchanged, and not in the last micro-batch."""
+    ratios_to_mean: tuple[float, ...] = ()
+    """For some updates, how many times the mean over ranks their gradients were, before clipping."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """gradients-reduced-twice
 
 ## What it does
-Reports gradients that are exchanged by hand after DistributedDataParallel has done so.
+Reports gradients that are exchanged by hand after DistributedDataParallel has done so, and updates that use the
+mean over ranks times or divided by their number.
 
 ## Why it hurts
 The wrapper has already averaged them. A sum by hand makes them as many times too large as there are ranks;
@@ -20,23 +21,55 @@ loss.backward()
 ```
 
 ## What looks like it and is fine
-Exchange by hand without the wrapper; metrics and losses that are reduced for printing.
+Exchange by hand without the wrapper; sums over ranks of losses that were divided by the count of all; metrics
+and losses that are reduced for printing.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Ranks
+from surefoot.checks.summed_micro_batches import own_weight
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     ranks = evidence.ranks
-    if ranks is not None and ranks.reduced_again:
-        yield Finding(
-            check="gradients-reduced-twice",
-            severity="error",
-            seen=f"gradients of a model under DistributedDataParallel were reduced by hand: {ranks.reduced_again}",
-            where=ranks.reduced_again,
-            why=f"the wrapper has averaged them already: a sum makes them {ranks.count} times too large",
-            remedy="leave the exchange to the wrapper",
-        )
+    if ranks is None:
+        return
+    if ranks.reduced_again:
+        seen = f"gradients of a model under DistributedDataParallel were reduced by hand: {ranks.reduced_again}"
+        why = f"the wrapper has averaged them already: a sum makes them {ranks.count} times too large"
+    elif factor := _factor(evidence, ranks):
+        seen = f"updates used {factor:.3g} times the mean of the gradients of {ranks.count} ranks"
+        why = "the size of an update depends on the number of ranks"
+    else:
+        return
+    yield Finding(
+        check="gradients-reduced-twice",
+        severity="error" if ranks.wrapped else "warning",
+        seen=seen,
+        where=ranks.reduced_again or "the exchange of gradients",
+        why=why,
+        remedy="leave the exchange to the wrapper" if ranks.wrapped else "divide once by the number of ranks",
+    )
+
+
+def _factor(evidence: Evidence, ranks: Ranks) -> float | None:
+    """By what the gradients are too large, if it is the number of ranks, or its inverse, in every update."""
+    weight = _weight(evidence, ranks)
+    if len(ranks.ratios_to_mean) < 2 or (weight is None and not (ranks.wrapped and ranks.micro_batches < 1.5)):
+        return None
+    factors = [ratio * (weight or 1.0) for ratio in ranks.ratios_to_mean]
+    for factor in (float(ranks.count), 1 / ranks.count):
+        if all(abs(each / factor - 1) < 0.01 for each in factors) and abs(ranks.ratios_to_mean[0] - 1) > 0.01:
+            return factor
+    return None
+
+
+def _weight(evidence: Evidence, ranks: Ranks) -> float | None:
+    """With which weight the mean loss of all micro-batches of an update counts; None where it is not known."""
+    known = [loss for loss in evidence.losses if loss.weights and loss.backward >= 0]
+    weights = [own_weight(loss, evidence.backwards[loss.backward]) for loss in known]
+    if not weights or len({loss.backward for loss in known}) < len(known) or max(weights) > 1.01 * min(weights):
+        return None
+    return weights[0] * ranks.micro_batches

@@ -1,7 +1,7 @@
 """sync-in-every-micro-batch
 
 ## What it does
-Reports gradients that are exchanged between ranks in every micro-batch, or never.
+Reports gradients that are exchanged between ranks in every micro-batch, in others than the last, or never.
 
 ## Why it hurts
 DistributedDataParallel exchanges gradients in every backward. With eight micro-batches per update, seven
@@ -36,7 +36,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     ranks = evidence.ranks
     if ranks is None:
         return
-    if ranks.never_synced:
+    if ranks.last_unsynced > 0.5:
+        seen = "gradients were exchanged, but not in the last micro-batch of an update"
+        why = "what the last one adds stays on its rank, so that every rank trains a model of its own"
+    elif ranks.never_synced:
         seen, why = "no gradient was exchanged in any update", "every rank trains a model of its own"
     elif ranks.micro_batches >= 1.9 and ranks.syncs_per_update >= ranks.micro_batches - 0.1:
         seen = f"gradients were exchanged {ranks.syncs_per_update:g} times in every update"
@@ -45,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         check="sync-in-every-micro-batch",
-        severity="error" if ranks.never_synced else "warning",
+        severity="error" if ranks.never_synced or ranks.last_unsynced > 0.5 else "warning",
         seen=seen,
         where="DistributedDataParallel",
         why=why,

@@ -157,6 +157,10 @@ class Loaders(Part):
         """How often a training loader was begun."""
         return max((seen.passes for seen in self.seen.values() if seen.role == "training"), default=0)
 
+    def training(self) -> Iterator[DataLoader[Any]]:
+        """The loaders that updates were made from."""
+        yield from (seen.loader for seen in self.seen.values() if seen.role == "training")
+
     def training_batches(self) -> int | None:
         """Batches in one pass over the training loader."""
         lengths = [_length(seen.loader) for seen in self.seen.values() if seen.role == "training"]

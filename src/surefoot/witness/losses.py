@@ -16,7 +16,7 @@ from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.graph import Graph, made_by, operation, through_views, undropped, walk
 from surefoot.witness.picks import Picks
-from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 from surefoot.witness.signatures import is_cut
 from surefoot.witness.targets import PICKING, Targets
 
@@ -102,6 +102,7 @@ class Losses(Part):
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
         loss.site = site()
+        loss.target_print = digest(target) if readable(target) else 0
         made = undropped(given.grad_fn)
         loss.above = loss.logits_from = operation(made)
         while loss.logits_from in ("LogSoftmax", "Log") or (loss.logits_from == "Softmax" and loss.above == "Log"):

@@ -13,69 +13,100 @@ from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Ranks
 from surefoot.phases import caller, tell, told
+from surefoot.probes.shares import share_of
+from surefoot.witness.averaging import Averaging, ratio_to_mean
 from surefoot.witness.calls import random_state
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, readable, several, tensors
 
-LOOKED_AT = 4
-"""Every rank writes its notes down once: when an optimizer has made so many updates."""
+TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+"""Every rank writes its notes down when an optimizer has made so many updates; the last notes hold the others."""
 WAIT = 5.0
 """So many seconds a rank waits for the notes of others; no collective is used, so that nothing can hang."""
+_MANY_TARGETS = 32
+_GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
+_ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
+_NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_"}
+"""Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
 
 
 class Between(Part):
-    """One rank's notes, exchanged with the others once."""
+    """One rank's notes, exchanged with the others."""
 
-    def __init__(self, scene: Scene, losses: Losses, loaders: Loaders) -> None:
+    def __init__(self, scene: Scene, losses: Losses, loaders: Loaders, averaging: Averaging) -> None:
         super().__init__(scene)
-        self._losses, self._loaders = losses, loaders
+        self._losses, self._loaders, self._averaging = losses, loaders, averaging
         self._samples: set[int] = set()
-        self._bypassed = self._wrapped = False
+        self._bypassed = self._wrapped = self._parted = self._joins = False
         self._states: list[tuple[int, bool]] = []
-        self._state = 0
+        self._state, self._drawn = 0, False
         self._norms: list[float] = []
         self._syncing: list[bool] = []
         self._windows: list[list[bool]] = []
         self._reduced_again = ""
-        self._by_hand = False
+        self._by_hand: set[torch.Tensor] = set()
+        """Parameters whose gradients the loop exchanges itself."""
         self._inside: dict[nn.Module, bool] = {}
-        self._told = False
+        self._first: dict[str, int] | None = None
+        self._weights: dict[int, dict[str, int]] = {}
         self._notes: dict[str, Any] | None = None
+        self._told_at: list[int] = []
         self._others: list[dict[str, Any]] = []
         self._count = 1
 
     def __enter__(self) -> Between:
         if dist.is_available():
-            for name in ("all_reduce", "all_gather", "reduce_scatter_tensor"):
+            for name in _GRADIENTS:
                 self.follow(dist, name, before=self._collective)
+            for name in _ACTIVATIONS:
+                self.follow(dist, name, before=self._in_forward)
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.read())
+            self.follow(DistributedDataParallel, "join", before=self._joined)
             self._follow_norms()
         return self
+
+    def _joined(self, *_: Any, **__: Any) -> None:
+        self._joins = True
 
     def _follow_norms(self) -> None:
         plain = nn.utils.clip_grad_norm_
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             norm = plain(*args, **kwargs)
-            if several() and len(self._norms) < LOOKED_AT and not hasattr(norm, "placements"):
+            if several() and len(self._norms) < TOLD_AT[0] and not hasattr(norm, "placements"):
                 self._norms.append(float(norm))
             return norm
 
         nn.utils.clip_grad_norm_ = followed
         self._entered.callback(setattr, nn.utils, "clip_grad_norm_", plain)
 
+    def _in_forward(self, *_: Any, **__: Any) -> None:
+        """Ranks that exchange activations share the work on one sample, unless it is statistics of a batch."""
+        self._parted |= self.scene.phases.in_model() and not any(
+            isinstance(each, nn.SyncBatchNorm) for model in self.scene.phases.models for each in model.modules()
+        )
+
     def _collective(self, given: Any, *_: Any, **__: Any) -> None:
-        """Gradients that are exchanged by hand, of a model whose wrapper exchanges them."""
-        if not isinstance(given, torch.Tensor) or not self._wrapped or (self._by_hand and not self._synced_last()):
+        """Gradients that are exchanged by hand, of a model whose wrapper exchanges them, or that has none."""
+        self._in_forward()
+        if not isinstance(given, torch.Tensor):
             return
-        shared = {p.grad.untyped_storage().data_ptr() for p in self.scene.names() if p.grad is not None}
-        if given.untyped_storage().data_ptr() in shared:
-            self._by_hand = True
-            self._reduced_again = self._reduced_again or (caller() if self._synced_last() else "")
+        address = given.untyped_storage().data_ptr()
+        shared = {
+            p for p in self.scene.names() if p.grad is not None and p.grad.untyped_storage().data_ptr() == address
+        }
+        if shared and self._wrapped and self._synced_last():
+            self._reduced_again = self._reduced_again or caller()
+        self._by_hand |= shared
 
     def _synced_last(self) -> bool:
         return bool(self._syncing) and self._syncing[-1]
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned: noise may have been drawn between two forwards."""
+        if self._state and kwargs.get("generator") is None and getattr(function, "__name__", "") in _NOISE:
+            self._drawn = True
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if not several() or not torch.is_grad_enabled():
@@ -84,15 +115,19 @@ class Between(Part):
         self._wrapped |= wrapper
         if model not in self._inside:
             self._inside[model] = not wrapper and _is_inside_wrapper(model)
+        if self._first is None:
+            self._first = self._prints()
+            self._averaging.look_at(model)
         self._bypassed |= self._inside[model]
         self._count = dist.get_world_size()
         self._syncing.append(wrapper and bool(model.require_backward_grad_sync))
         self._state = random_state()
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * LOOKED_AT:
+        if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * TOLD_AT[0]:
             return
-        self._states.append((self._state, random_state() != self._state))
+        self._states.append((self._state, self._drawn or random_state() != self._state))
+        self._drawn = False
         first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), None)
         if first is not None:
             self._samples |= {digest(row) for row in first}
@@ -102,27 +137,40 @@ class Between(Part):
             return
         self._windows.append(self._syncing)
         self._syncing = []
-        if self.scene.stepped.get(optimizer, 0) + 1 == LOOKED_AT and not self._told:
-            self._told = True
-            self._notes = self._written()
-            tell(self._notes)
+        made = self.scene.stepped.get(optimizer, 0) + 1
+        if made in TOLD_AT and made not in self._told_at:
+            self._told_at.append(made)
+            self._weights[made] = self._prints()
+            self._notes = {**(self._notes or self._written()), "weights": self._weights}
+            tell(self._notes, at=made)
+
+    def _prints(self) -> dict[str, int]:
+        return {name: fingerprint(p) for p, name in self.scene.names().items() if readable(p)}
 
     def _written(self) -> dict[str, Any]:
-        names = self.scene.names()
+        names, losses = self.scene.names(), self._losses.losses
+        parted = self._parted or any(hasattr(p, "placements") for p in names)
+        shares = [share_of(each, self.scene.phases) for each in ([] if parted else self._loaders.training())]
         return {
-            "samples": [] if any(hasattr(p, "placements") for p in names) else sorted(self._samples),
-            "weights": {name: fingerprint(p) for p, name in names.items() if readable(p)},
+            "parted": parted,
+            "samples": sorted(self._samples),
+            "shares": [share.told() if share else None for share in shares],
+            "answers": [each.target_print for each in losses],
+            "first": self._first,
+            "alone": [] if self._wrapped else [name for p, name in names.items() if p not in self._by_hand],
             "states": list(self._states),
             "norms": list(self._norms),
-            "targets": sum(each.valid for each in self._losses.losses),
-            "ragged": any(each.valid < each.targets for each in self._losses.losses),
-            "batches": self._loaders.training_batches(),
+            "gradients": self._averaging.windows,
+            "targets": sum(each.valid for each in losses),
+            "ragged": any(each.valid < each.targets for each in losses),
+            "batches": None if self._joins else self._loaders.training_batches(),
         }
 
     def read(self) -> None:
         """Reads what other ranks have written; those that wrote nothing are left out."""
         if self._notes is not None and not self._others and several():
-            self._others = told(wait_seconds=WAIT)
+            for seconds, made in zip((WAIT, *[0.1] * len(self._told_at)), reversed(self._told_at), strict=False):
+                self._others = self._others or told(at=made, wait_seconds=seconds)
 
     def ranks(self) -> Ranks | None:
         """What differs between ranks, and what of it does not."""
@@ -132,8 +180,10 @@ class Between(Part):
             return None
         synced = [sum(each) for each in windows]
         found = Ranks(count=self._count, bypassed=self._bypassed, reduced_again=self._reduced_again)
+        found.wrapped = self._wrapped
         found.micro_batches = sum(map(len, windows)) / len(windows)
         found.syncs_per_update = sum(synced) / len(windows) if self._wrapped else 0.0
+        found.last_unsynced = sum(any(each) and not each[-1] for each in windows) / len(windows)
         found.never_synced = self._wrapped and not self._bypassed and not self._by_hand and not any(synced)
         if self._notes is not None and self._others:
             _compare(found, self._notes, self._others)
@@ -142,20 +192,53 @@ class Between(Part):
 
 def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -> None:
     everybody = [mine, *others]
-    samples = set(mine["samples"])
-    if samples:
-        found.same_samples = max(len(samples.intersection(each["samples"])) for each in others) / len(samples)
-    found.diverged = tuple(
-        name for name, print_ in mine["weights"].items() if any(each["weights"].get(name) != print_ for each in others)
-    )
-    drew = any(drawn for _, drawn in mine["states"])
-    found.same_randomness = drew and all(list(map(tuple, each["states"])) == mine["states"] for each in others)
+    if not any(each["parted"] for each in everybody):
+        found.same_samples = max(_overlap(set(mine["samples"]), each["samples"]) for each in others)
+        found.same_answers = _informative(mine) and all(each["answers"] == mine["answers"] for each in others)
+        found.same_places = max((_shared(mine, each) for each in others), default=0.0)
+        found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
+        drew = any(drawn for _, drawn in mine["states"])
+        found.same_randomness = drew and all(list(map(tuple, each["states"])) == mine["states"] for each in others)
     norms = [each["norms"][0] for each in everybody if each["norms"]]
     found.local_norms = tuple(norms) if len(norms) == len(everybody) else ()
     if any(each["ragged"] for each in everybody):
         found.target_counts = tuple(each["targets"] for each in everybody)
     counts = [each["batches"] for each in everybody]
     found.batch_counts = tuple(counts) if None not in counts else ()
+    found.ratios_to_mean = _ratios(everybody)
+
+
+def _overlap(mine: set[int], theirs: list[int]) -> float:
+    return len(mine.intersection(theirs)) / max(1, len(mine))
+
+
+def _shared(mine: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """The largest part of a pass that another rank's pass over the same data set reads, too."""
+    pairs = zip(mine["shares"], theirs["shares"], strict=False)
+    same = [(one, other) for one, other in pairs if one and other and one["dataset"] == other["dataset"]]
+    return max((_overlap(set(one["places"]), other["places"]) for one, other in same), default=0.0)
+
+
+def _informative(mine: dict[str, Any]) -> bool:
+    """Do the targets differ from loss to loss, and are they so many that two ranks hardly have the same by chance?"""
+    answers = mine["answers"]
+    return 0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and mine["targets"] >= _MANY_TARGETS
+
+
+def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Do replicas of a parameter differ after an update? One that differed at first and is left alone is none."""
+    alone = name in mine["alone"] and mine["first"][name] != theirs["first"].get(name)
+    after = [
+        (prints.get(name), theirs["weights"].get(str(made), {}).get(name)) for made, prints in mine["weights"].items()
+    ]
+    return not alone and any(one != other for one, other in after if None not in (one, other))
+
+
+def _ratios(everybody: list[dict[str, Any]]) -> tuple[float, ...]:
+    """For each update, how many times the mean over ranks its gradients are; none, if one is something else."""
+    updates = zip(*(each["gradients"] for each in everybody), strict=False)
+    ratios = [ratio_to_mean([given for given, _ in update], update[0][1]) for update in updates]
+    return tuple(each for each in ratios if each is not None) if None not in ratios else ()
 
 
 def _is_inside_wrapper(model: nn.Module) -> bool:

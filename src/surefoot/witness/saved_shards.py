@@ -16,7 +16,7 @@ from surefoot.witness.scene import Part, Scene, several, tensors
 
 WAIT = 5.0
 """So many seconds a rank that has saved something waits for what others say of it."""
-_TOPIC = "saved/"
+_MOMENT = "saved"
 
 
 class SavedShards(Part):
@@ -44,8 +44,8 @@ class SavedShards(Part):
     def files(self) -> list[SharedFile]:
         """Files that several ranks have written, or that hold the share of one rank alone."""
         if self._found is None and several() and dist.get_backend() != "fake":
-            tell({path: shards for path, (shards, _) in self._files.items()}, topic=_TOPIC)
-            others = told(wait_seconds=WAIT, topic=_TOPIC) if self._files else []
+            tell({path: shards for path, (shards, _) in self._files.items()}, at=_MOMENT)
+            others = told(wait_seconds=WAIT, at=_MOMENT) if self._files else []
             self._found = list(self._compared(others))
         return self._found or []
 

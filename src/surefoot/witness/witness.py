@@ -21,6 +21,7 @@ from surefoot.probes.tokens import read
 from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
+from surefoot.witness.averaging import Averaging
 from surefoot.witness.calls import Calls
 from surefoot.witness.clipping import Clipping
 from surefoot.witness.coarse import Coarseness
@@ -77,13 +78,13 @@ class Witness(Listener):
         self.files, self.kept = Files(self.scene), Kept(self.scene)
         self.layouts, self.hidden = Layouts(self.scene), Hidden(self.scene)
         self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
-        self.saved_shards = SavedShards(self.scene)
-        self.between = Between(self.scene, self.losses, self.loaders)
+        self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
+        self.between = Between(self.scene, self.losses, self.loaders, self.averaging)
         self.parts: list[Part] = [
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.seeds,
             self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept, self.layouts,
-            self.hidden, self.between, self.draws, self.resumes, self.saved_shards,
+            self.hidden, self.averaging, self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -97,7 +98,7 @@ class Witness(Listener):
             if part is not self.schedules:
                 self._looking.enter_context(part)
         heard = self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes, self.aliases
-        self._looking.enter_context(Functions(self.scene, *heard, self.kept))
+        self._looking.enter_context(Functions(self.scene, *heard, self.kept, self.between))
         return self
 
     def __exit__(self, *_: object) -> None:
