@@ -52,7 +52,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "DIST-01": ("diverging-replicas",),
     "DIST-02": ("diverging-replicas",),
     "DIST-03": ("same-randomness-on-all-ranks",),
-    "DIST-04": ("clipping-by-local-norm",),
+    "DIST-04": ("clipping-by-local-norm", "metric-of-one-rank"),
     "DIST-05": ("mean-of-unequal-means",),
     "DIST-06": ("gradients-reduced-twice",),
     "DIST-09": ("optimizer-of-other-parameters",),

@@ -21,6 +21,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
+from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -348,14 +349,18 @@ def caller() -> str:
     return nearest
 
 
+def is_user(frame: FrameType) -> bool:
+    """Does this frame run code of the user's, and not of an installed package?"""
+    name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+    return name.split(".")[0] not in _NOT_THE_USER and "site-packages" not in file and not file.startswith("<")
+
+
 def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
     """The lines of user code that are running, as file and number, from the inside."""
     frame, lines = sys._getframe(1), []
     while frame is not None and len(lines) < most:
-        file = frame.f_code.co_filename
-        known = frame.f_globals.get("__name__", "").split(".")[0] in _NOT_THE_USER
-        if not known and "site-packages" not in file and not file.startswith("<"):
-            lines.append((file, frame.f_lineno))
+        if is_user(frame):
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(lines)
 

@@ -1,8 +1,10 @@
 """A small data-parallel program for two ranks, with one bug or none; each rank prints the findings it sees."""
 
+import contextlib
 import copy
 import json
 import sys
+from itertools import islice
 
 import torch
 import torch.distributed as dist
@@ -11,48 +13,108 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 import surefoot
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
+UPDATES = 5
+ACCUMULATING = {"synced every time", "synced too early"}
 
 
-def program(bug: str):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/{bug}", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    drawn = torch.Generator().manual_seed(1)
-    data = TensorDataset(torch.randn(64, 4, generator=drawn), torch.randint(0, 2, (64,), generator=drawn))
+class Points(Dataset):
+    """Points with noise that is drawn anew whenever they are read."""
+
+    def __init__(self, count=160):
+        drawn = torch.Generator().manual_seed(1)
+        self.x = torch.randn(count, 4, generator=drawn)
+        self.y = torch.randint(0, 2, (count,), generator=drawn)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, place):
+        return self.x[place] + 0.1 * torch.randn(4), self.y[place]
+
+
+class HalfOfALayer(nn.Module):
+    """Each rank has half of the rows of a layer, and all ranks the same samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 4), nn.Linear(4, 2, bias=False)
+
+    def forward(self, x):
+        parts = [torch.zeros(len(x), 2) for _ in range(2)]
+        part = self.outer(self.inner(x).relu())
+        dist.all_gather(parts, part.detach())
+        return part + sum(parts) - parts[rank]
+
+
+def loader_of(form: str):
+    data = Points()
+    if form == "same order" or form == "halves of a model":
+        return DataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(3))
+    if form == "unequal shares":
+        return DataLoader(Subset(data, range(70) if rank else range(70, 160)), 4)
+    if form == "shares by hand":
+        return DataLoader(Subset(data, range(rank, 160, 2)), 4, shuffle=True)
+    seed = rank if form == "samplers of their own" else 0
+    return DataLoader(data, 4, sampler=DistributedSampler(data, 2, rank, seed=seed))
+
+
+def context(form: str, model: nn.Module, number: int):
+    """Which micro-batches of two exchange gradients."""
+    alone = form in ("clipped alone", "exchanged by hand") or (form == "synced too early" and number % 2)
+    return model.no_sync() if alone else contextlib.nullcontext()
+
+
+def exchange(form: str, model: nn.Module) -> None:
+    if form == "clipped alone":
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    for parameter in model.parameters():
+        if form in ("clipped alone", "exchanged by hand", "reduced again"):
+            dist.all_reduce(parameter.grad)
+        if form in ("clipped alone", "exchanged by hand", "divided again"):
+            parameter.grad /= dist.get_world_size()
+
+
+def evaluate(form: str, model: nn.Module) -> None:
+    test = Points(16).x[rank::2]
+    model.eval()
+    with torch.no_grad():
+        positive = (model(test).argmax(-1) == 1).sum()
+    if form != "scores kept to oneself":
+        dist.all_reduce(positive)
+    model.train()
+
+
+def program(form: str):
+    name = form.replace(" ", "_")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/{name}", rank=rank, world_size=2)
+    torch.manual_seed(rank if form == "halves of a model" else 0)
     inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
-    model = DistributedDataParallel(inner)
-    torch.manual_seed(0 if bug == "same-randomness-on-all-ranks" else rank)
+    model = HalfOfALayer() if form == "halves of a model" else DistributedDataParallel(inner)
+    torch.manual_seed(0 if form == "same randomness" else 1 + rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    if bug == "unsharded-data":
-        loader = DataLoader(data, 4)
-    elif bug == "unequal-step-counts":
-        loader = DataLoader(Subset(data, range(28) if rank else range(28, 64)), 4)
-    else:
-        loader = DataLoader(data, 4, sampler=DistributedSampler(data, 2, rank))
-    micro_batches = 2 if bug == "sync-in-every-micro-batch" else 1
+    loader, micro_batches = loader_of(form), 2 if form in ACCUMULATING else 1
 
     with surefoot.watch(model, optimizer) as seen:
-        for number, (x, y) in zip(range(5 * micro_batches), loader, strict=False):
-            called = model.module if bug == "diverging-replicas" else model
-            if bug == "clipping-by-local-norm":
-                with model.no_sync():
-                    (F.cross_entropy(called(x), y) / micro_batches).backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-                for parameter in model.parameters():
-                    dist.all_reduce(parameter.grad)
-                    parameter.grad /= 2
-            else:
-                (F.cross_entropy(called(x), y) / micro_batches).backward()
-            if bug == "gradients-reduced-twice":
-                for parameter in model.parameters():
-                    dist.all_reduce(parameter.grad)
+        for number, (x, y) in enumerate(islice(loader, (UPDATES + 4) * micro_batches)):
+            called = model.module if form == "called past the wrapper" else model
+            with context(form, model, number):
+                loss = F.cross_entropy(called(x), y)
+                if form == "loss divided":
+                    loss = loss / dist.get_world_size()
+                (loss / micro_batches).backward()
             if (number + 1) % micro_batches == 0:
+                exchange(form, model)
+                if form == "rates of their own" and number == UPDATES:
+                    optimizer.param_groups[0]["lr"] = 0.1 / (1 + rank)
                 optimizer.step()
                 optimizer.zero_grad()
+        if form != "halves of a model":
+            evaluate(form, model)
     found = [[each.check, each.severity, each.seen] for each in seen.findings.findings]
     dist.destroy_process_group()
     return found
@@ -72,9 +134,9 @@ def saving(bug: str):
             optimizer.zero_grad()
             F.cross_entropy(model(torch.randn(4, 4)), torch.tensor([0, 1, 0, 1])).backward()
             optimizer.step()
-        if bug == "shards-in-files-of-their-own":
+        if bug == "shards in files of their own":
             torch.save(model.state_dict(), f"{folder}/{rank}.pt")
-        elif bug == "shards-in-one-file":
+        elif bug == "shards in one file":
             torch.save(model.state_dict(), f"{folder}/all{rank // 2}.pt")
         elif rank == 0:
             torch.save(model.state_dict(), f"{folder}/first.pt")
@@ -85,4 +147,4 @@ def saving(bug: str):
     return found
 
 
-print(json.dumps({bug: (saving if "shards" in bug else program)(bug) for bug in sys.argv[3:]}))
+print(json.dumps({form: (saving if "shards" in form else program)(form) for form in sys.argv[3:]}))

@@ -29,7 +29,7 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     ranks = evidence.ranks
-    if ranks is not None and ranks.diverged:
+    if ranks is not None and ranks.diverged and ranks.last_unsynced <= 0.5:
         how = "; the model under DistributedDataParallel was called, and not the wrapper" if ranks.bypassed else ""
         yield Finding(
             check="diverging-replicas",

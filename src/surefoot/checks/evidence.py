@@ -546,7 +546,7 @@ class File:
     """A saved or loaded state."""
 
     kind: str
-    """loose-load, alias, module, unrestored-optimizer, unrestored-scheduler or without-optimizer"""
+    """loose-load, alias, module, unrestored-optimizer, unrestored-scheduler, without-optimizer or without-buffers"""
     where: str
     matched: int = 0
     wanted: int = 0
@@ -622,6 +622,12 @@ class Ranks:
     batch_counts: tuple[int, ...] = ()
     reduced_again: str = ""
     wrapped: bool = False
+    scaled_by_count: str = ""
+    """The line in which a loss was multiplied or divided by the number of ranks."""
+    mean_weight: float | None = None
+    """What the mean over all targets of all ranks counts with; None where ranks have as many targets, or it varies."""
+    untold_metrics: bool = False
+    """Each rank evaluated samples of its own, and none was told what others had found."""
     last_unsynced: float = 0.0
     """The share of updates in which gradients were exchanged, and not in the last micro-batch."""
     ratios_to_mean: tuple[float, ...] = ()

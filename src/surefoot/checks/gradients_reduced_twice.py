@@ -56,12 +56,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _factor(evidence: Evidence, ranks: Ranks) -> float | None:
     """By what the gradients are too large, if it is the number of ranks, or its inverse, in every update."""
-    weight = _weight(evidence, ranks)
-    if len(ranks.ratios_to_mean) < 2 or (weight is None and not (ranks.wrapped and ranks.micro_batches < 1.5)):
+    weight, ratios = ranks.mean_weight or _weight(evidence, ranks), ranks.ratios_to_mean
+    if len(ratios) < 2 or (weight is None and not (ranks.wrapped and ranks.micro_batches < 1.5)):
         return None
-    factors = [ratio * (weight or 1.0) for ratio in ranks.ratios_to_mean]
+    chosen = ranks.mean_weight or ranks.scaled_by_count or any(abs(ratio - 1) > 0.01 for ratio in ratios)
     for factor in (float(ranks.count), 1 / ranks.count):
-        if all(abs(each / factor - 1) < 0.01 for each in factors) and abs(ranks.ratios_to_mean[0] - 1) > 0.01:
+        if chosen and all(abs(ratio * (weight or 1.0) / factor - 1) < 0.01 for ratio in ratios):
             return factor
     return None
 

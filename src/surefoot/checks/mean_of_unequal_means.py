@@ -38,11 +38,7 @@ _FAR_FEWER = 8
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     ranks = evidence.ranks
-    if (
-        ranks is not None
-        and len(ranks.target_counts) > 1
-        and max(ranks.target_counts) > 1.25 * min(ranks.target_counts)
-    ):
+    if ranks is not None and ranks.target_counts:
         yield _finding("ranks", ranks.target_counts, "", "warning")
         return
     cuts = [(losses, counts_of(losses, evidence)) for losses in windows(evidence)]

@@ -1,7 +1,8 @@
 """state-lost-on-reload
 
 ## What it does
-Reports tensors of a model that training changes and that its state_dict does not hold.
+Reports tensors of a model that training changes and that its state_dict does not hold, and files with all its
+parameters and none of its buffers.
 
 ## Why it hurts
 After a restart they are what they were in the beginning: running statistics, counters and averages are
@@ -28,6 +29,17 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    for file in evidence.files:
+        if file.kind == "without-buffers":
+            yield Finding(
+                check="state-lost-on-reload",
+                severity="warning",
+                seen=f"a file holds all parameters, and no buffers, though training changed them: {file.detail}",
+                where=file.where or "torch.save",
+                why="a resumed run begins with their initial values",
+                remedy="save model.state_dict(), which holds both",
+            )
+            return
     for layout in evidence.layouts:
         if layout.lost_state:
             yield Finding(

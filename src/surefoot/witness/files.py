@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from surefoot.checks.evidence import File
 from surefoot.phases import caller
-from surefoot.witness.scene import Part, Scene
+from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
 _COUNTERS = ("epoch", "step", "iter", "iteration", "global_step", "iters", "steps", "epochs")
@@ -26,6 +26,10 @@ class Files(Part):
         self._files: list[File] = []
         self._loaded: list[tuple[str, bool, bool, int]] = []
         self._restored: set[type] = set()
+        self._given_state: list[Optimizer] = []
+        self._last_updates: dict[Optimizer, int] = {}
+        self._buffers: dict[nn.Module, dict[str, int]] = {}
+        """Buffers as they were before the first forward."""
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
 
     def __enter__(self) -> Files:
@@ -44,22 +48,31 @@ class Files(Part):
             return
         names = set(state)
         matched = sum(each.numel() for name, each in own.items() if name in names)
-        tensors = [each for each in state.values() if isinstance(each, torch.Tensor)]
+        given = [each for each in state.values() if isinstance(each, torch.Tensor)]
         self._files.append(
             File(
                 "loose-load",
                 caller(),
                 matched=matched,
                 wanted=sum(each.numel() for each in own.values()),
-                found=sum(each.numel() for each in tensors),
+                found=sum(each.numel() for each in given),
                 detail=next(iter(sorted(names - set(own))), ""),
             )
         )
+
+    def model_found(self, model: nn.Module, prefix: str) -> None:
+        self._buffers[model] = {name: fingerprint(each) for name, each in _saved_buffers(model)}
 
     def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
         items = list(saved.values()) if isinstance(saved, dict) else [saved]
         if any(isinstance(each, nn.Module) for each in [saved, *items]):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
+        prints = {fingerprint(each) for each in tensors(saved) if readable(each)}
+        for model, first in self._buffers.items():
+            moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
+            whole = all(fingerprint(p) in prints for p in model.parameters() if readable(p))
+            if moved and whole and prints.isdisjoint(moved.values()):
+                self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
         to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
         if to_resume and not any(map(_is_optimizer_state, items)):
             self._files.append(File("without-optimizer", caller()))
@@ -74,12 +87,13 @@ class Files(Part):
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
         items = list(loaded.values()) if isinstance(loaded, dict) else []
-        optimizer, scheduler = any(map(_is_optimizer_state, items)), any(map(_is_scheduler_state, items))
+        optimizer = any(_is_optimizer_state(each) and each["state"] for each in items)
+        scheduler = any(map(_is_scheduler_state, items))
         if optimizer or scheduler:
             self._loaded.append((caller(), optimizer, scheduler, self.scene.updates))
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
-        self._restored.add(Optimizer)
+        self._given_state.append(optimizer)
         if any(holds_optimizer for _, holds_optimizer, *_ in self._loaded):  # some wrappers load a state of their own
             self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
 
@@ -88,6 +102,7 @@ class Files(Part):
 
     def update_begins(self, optimizer: Optimizer) -> None:
         """A rate that jumps between the restored optimizer and its first update was set by a new scheduler."""
+        self._last_updates[optimizer] = self.scene.updates
         loaded = self._rates.pop(optimizer, None)
         if loaded is None or LRScheduler in self._restored:
             return
@@ -102,7 +117,8 @@ class Files(Part):
         for where, optimizer, scheduler, made in self._loaded:
             if self.scene.updates <= made:
                 continue
-            if optimizer and Optimizer not in self._restored:
+            going_on = [each for each, last in self._last_updates.items() if last >= made]
+            if optimizer and not any(is_same(each, other) for each in going_on for other in self._given_state):
                 yield File("unrestored-optimizer", where)
             elif scheduler and schedulers and LRScheduler not in self._restored:
                 yield File("unrestored-scheduler", where, detail="the file holds its state")
@@ -114,6 +130,12 @@ def _is_optimizer_state(value: Any) -> bool:
 
 def _is_scheduler_state(value: Any) -> bool:
     return isinstance(value, dict) and "last_epoch" in value
+
+
+def _saved_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The buffers of floating-point numbers that a state_dict holds."""
+    saved = model.state_dict(keep_vars=True)
+    yield from ((n, b) for n, b in model.named_buffers() if n in saved and b.is_floating_point() and readable(b))
 
 
 def _is_weights(value: Any) -> bool:

@@ -18,6 +18,7 @@ _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}
 """Functions that may return what they are given."""
 _TELLS = {"__get__", "size", "dim", "numel", "is_floating_point", "is_complex", "element_size", "__hash__"}
 """Functions that read no value."""
+_MIXES = {"copy_": "copied back", "lerp_": "averaged with themselves"}
 _LOOKED_AT = 256
 """So many values of a tensor are compared."""
 
@@ -109,8 +110,8 @@ class Kept(Part):
         name = getattr(function, "__name__", "")
         if isinstance(args[0], nn.Parameter) and (name == "detach" or function == torch.Tensor.data.__get__):
             self._viewed(out)
-        elif name == "copy_" and len(args) > 1 and _share_memory(*args[:2]):
-            self._copied_back(args[0])
+        elif name in _MIXES and len(args) > 1 and _share_memory(*args[:2]):
+            self._mixed(name, args[0])
         elif self._states and name not in _TELLS:
             for state in self._holding(args):
                 if name in _HANDS_ON and isinstance(out, torch.Tensor):
@@ -147,9 +148,9 @@ class Kept(Part):
     def _loaded(self, *_: Any, **__: Any) -> None:
         self._depth -= 1
 
-    def _copied_back(self, given: torch.Tensor) -> None:
+    def _mixed(self, name: str, given: torch.Tensor) -> None:
         if any(_share_memory(given, p) for p in self.scene.reached):
-            self.files.append(File("alias", caller(), detail="copied back"))
+            self.files.append(File("alias", caller(), detail=_MIXES[name]))
 
     def _holding(self, found: Any) -> list[_State]:
         return [state for state in self._states if any(map(state.holds, tensors(found)))]

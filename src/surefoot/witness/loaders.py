@@ -161,6 +161,10 @@ class Loaders(Part):
         """The loaders that updates were made from."""
         yield from (seen.loader for seen in self.seen.values() if seen.role == "training")
 
+    def trained_batches(self) -> int:
+        """The batches that training loaders have handed out."""
+        return sum(seen.batches for seen in self.seen.values() if seen.role == "training")
+
     def training_batches(self) -> int | None:
         """Batches in one pass over the training loader."""
         lengths = [_length(seen.loader) for seen in self.seen.values() if seen.role == "training"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 import torch
@@ -11,22 +12,26 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from surefoot.checks.evidence import Ranks
-from surefoot.phases import caller, tell, told
+from surefoot.checks.evidence import Loss, Ranks
+from surefoot.phases import caller, is_user, tell, told
 from surefoot.probes.shares import share_of
-from surefoot.witness.averaging import Averaging, ratio_to_mean
+from surefoot.witness.averaging import Averaging, RankCount, ratio_to_mean
 from surefoot.witness.calls import random_state
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, readable, several, tensors
+from surefoot.witness.told_metrics import ToldMetrics
 
 TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """Every rank writes its notes down when an optimizer has made so many updates; the last notes hold the others."""
 WAIT = 5.0
 """So many seconds a rank waits for the notes of others; no collective is used, so that nothing can hang."""
+_END = 0
 _MANY_TARGETS = 32
+_MANY_EVALUATED = 4
 _GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
 _ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
+_SCALES = {"__truediv__", "__itruediv__", "div", "div_", "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
 _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_"}
 """Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
 
@@ -34,9 +39,11 @@ _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "unif
 class Between(Part):
     """One rank's notes, exchanged with the others."""
 
-    def __init__(self, scene: Scene, losses: Losses, loaders: Loaders, averaging: Averaging) -> None:
+    def __init__(
+        self, scene: Scene, losses: Losses, loaders: Loaders, averaging: Averaging, metrics: ToldMetrics
+    ) -> None:
         super().__init__(scene)
-        self._losses, self._loaders, self._averaging = losses, loaders, averaging
+        self._losses, self._loaders, self._averaging, self._metrics = losses, loaders, averaging, metrics
         self._samples: set[int] = set()
         self._bypassed = self._wrapped = self._parted = self._joins = False
         self._states: list[tuple[int, bool]] = []
@@ -44,11 +51,11 @@ class Between(Part):
         self._norms: list[float] = []
         self._syncing: list[bool] = []
         self._windows: list[list[bool]] = []
-        self._reduced_again = ""
+        self._reduced_again = self._by_count = ""
         self._by_hand: set[torch.Tensor] = set()
         """Parameters whose gradients the loop exchanges itself."""
         self._inside: dict[nn.Module, bool] = {}
-        self._first: dict[str, int] | None = None
+        self._first: dict[str, int] = {}
         self._weights: dict[int, dict[str, int]] = {}
         self._notes: dict[str, Any] | None = None
         self._told_at: list[int] = []
@@ -64,7 +71,18 @@ class Between(Part):
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.read())
             self.follow(DistributedDataParallel, "join", before=self._joined)
             self._follow_norms()
+            self._follow_count()
         return self
+
+    def _follow_count(self) -> None:
+        plain = dist.get_world_size
+
+        def followed(*args: Any, **kwargs: Any) -> int:
+            count = plain(*args, **kwargs)
+            return RankCount(count) if is_user(sys._getframe(1)) else count
+
+        dist.get_world_size = followed
+        self._entered.callback(setattr, dist, "get_world_size", plain)
 
     def _joined(self, *_: Any, **__: Any) -> None:
         self._joins = True
@@ -104,9 +122,12 @@ class Between(Part):
         return bool(self._syncing) and self._syncing[-1]
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """A function of torch's has returned: noise may have been drawn between two forwards."""
-        if self._state and kwargs.get("generator") is None and getattr(function, "__name__", "") in _NOISE:
+        """A function of torch's has returned: noise between two forwards, a loss scaled by the number of ranks."""
+        name = getattr(function, "__name__", "")
+        if self._state and kwargs.get("generator") is None and name in _NOISE:
             self._drawn = True
+        elif name in _SCALES and isinstance(args[-1], RankCount) and args[0].requires_grad and args[0].numel() == 1:
+            self._by_count = self._by_count or caller()
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if not several() or not torch.is_grad_enabled():
@@ -115,7 +136,7 @@ class Between(Part):
         self._wrapped |= wrapper
         if model not in self._inside:
             self._inside[model] = not wrapper and _is_inside_wrapper(model)
-        if self._first is None:
+        if not self._first:
             self._first = self._prints()
             self._averaging.look_at(model)
         self._bypassed |= self._inside[model]
@@ -161,16 +182,18 @@ class Between(Part):
             "states": list(self._states),
             "norms": list(self._norms),
             "gradients": self._averaging.windows,
-            "targets": sum(each.valid for each in losses),
-            "ragged": any(each.valid < each.targets for each in losses),
+            "targets": _targets(losses),
             "batches": None if self._joins else self._loaders.training_batches(),
         }
 
     def read(self) -> None:
-        """Reads what other ranks have written; those that wrote nothing are left out."""
-        if self._notes is not None and not self._others and several():
-            for seconds, made in zip((WAIT, *[0.1] * len(self._told_at)), reversed(self._told_at), strict=False):
-                self._others = self._others or told(at=made, wait_seconds=seconds)
+        """Reads the last that all other ranks have written: at the end, or before."""
+        if self._notes is None or self._others or not several():
+            return
+        self._notes |= {"evaluated": sorted(self._metrics.rows), "told": self._metrics.told}
+        tell(self._notes, at=_END)
+        for made in (_END, *reversed(self._told_at)):
+            self._others = self._others or told(at=made, wait_seconds=WAIT if made == _END else 0.1)
 
     def ranks(self) -> Ranks | None:
         """What differs between ranks, and what of it does not."""
@@ -180,7 +203,7 @@ class Between(Part):
             return None
         synced = [sum(each) for each in windows]
         found = Ranks(count=self._count, bypassed=self._bypassed, reduced_again=self._reduced_again)
-        found.wrapped = self._wrapped
+        found.wrapped, found.scaled_by_count = self._wrapped, self._by_count
         found.micro_batches = sum(map(len, windows)) / len(windows)
         found.syncs_per_update = sum(synced) / len(windows) if self._wrapped else 0.0
         found.last_unsynced = sum(any(each) and not each[-1] for each in windows) / len(windows)
@@ -201,8 +224,10 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
         found.same_randomness = drew and all(list(map(tuple, each["states"])) == mine["states"] for each in others)
     norms = [each["norms"][0] for each in everybody if each["norms"]]
     found.local_norms = tuple(norms) if len(norms) == len(everybody) else ()
-    if any(each["ragged"] for each in everybody):
-        found.target_counts = tuple(each["targets"] for each in everybody)
+    _weigh(found, [each["targets"] for each in everybody])
+    if all(len(each.get("evaluated", ())) >= _MANY_EVALUATED for each in everybody):
+        apart = max(_overlap(set(mine["evaluated"]), each["evaluated"]) for each in others) < 0.1
+        found.untold_metrics = apart and not any(each["told"] for each in everybody)
     counts = [each["batches"] for each in everybody]
     found.batch_counts = tuple(counts) if None not in counts else ()
     found.ratios_to_mean = _ratios(everybody)
@@ -222,7 +247,9 @@ def _shared(mine: dict[str, Any], theirs: dict[str, Any]) -> float:
 def _informative(mine: dict[str, Any]) -> bool:
     """Do the targets differ from loss to loss, and are they so many that two ranks hardly have the same by chance?"""
     answers = mine["answers"]
-    return 0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and mine["targets"] >= _MANY_TARGETS
+    return (
+        0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and sum(n for n, _ in mine["targets"]) >= _MANY_TARGETS
+    )
 
 
 def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
@@ -232,6 +259,31 @@ def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
         (prints.get(name), theirs["weights"].get(str(made), {}).get(name)) for made, prints in mine["weights"].items()
     ]
     return not alone and any(one != other for one, other in after if None not in (one, other))
+
+
+def _targets(losses: list[Loss]) -> list[tuple[int, float]]:
+    """For each update with losses of one kind alone: its valid targets, and the weight of one of them."""
+    found = []
+    for update in range(TOLD_AT[0]):
+        own = [each for each in losses if each.update == update and each.weights and each.valid]
+        count = sum(each.valid for each in own)
+        alike = len({(each.function, each.site) for each in own}) == 1
+        total = sum(each.weights[0] * (each.valid if each.reduction == "sum" else 1) for each in own)
+        found.append((count, total / count if alike else 0.0))
+    return found
+
+
+def _weigh(found: Ranks, everybody: list[list[tuple[int, float]]]) -> None:
+    """Does a target weigh the same on all ranks, and do all targets together weigh as much as a mean does?"""
+    updates = [update for update in zip(*everybody, strict=False) if all(weight for _, weight in update)]
+    weights = [[weight for _, weight in update] for update in updates]
+    counts = [[count for count, _ in update] for update in updates]
+    uneven = [n for n, each in zip(counts, weights, strict=True) if max(each) > 1.1 * min(each)]
+    if len(updates) >= 2 and 2 * len(uneven) >= len(updates):
+        found.target_counts = tuple(uneven[0])
+    totals = [sum(n * w for n, w in update) / found.count for update in updates]
+    if not uneven and any(max(each) > 1.01 * min(each) for each in counts):
+        found.mean_weight = totals[0] if max(totals) < 1.001 * min(totals) else None
 
 
 def _ratios(everybody: list[dict[str, Any]]) -> tuple[float, ...]:

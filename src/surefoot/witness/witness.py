@@ -48,6 +48,7 @@ from surefoot.witness.schedules import Schedules
 from surefoot.witness.seeds import Seeds
 from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
+from surefoot.witness.told_metrics import ToldMetrics
 from surefoot.witness.transforms import Transforms
 
 
@@ -79,12 +80,13 @@ class Witness(Listener):
         self.layouts, self.hidden = Layouts(self.scene), Hidden(self.scene)
         self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
-        self.between = Between(self.scene, self.losses, self.loaders, self.averaging)
+        self.told_metrics = ToldMetrics(self.scene, self.loaders)
+        self.between = Between(self.scene, self.losses, self.loaders, self.averaging, self.told_metrics)
         self.parts: list[Part] = [
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.seeds,
             self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept, self.layouts,
-            self.hidden, self.averaging, self.between, self.draws, self.resumes, self.saved_shards,
+            self.hidden, self.averaging, self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -126,7 +128,7 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        for part in (self.losses, self.aims, self.averages, self.rows, self.between):
+        for part in (self.losses, self.aims, self.averages, self.rows, self.told_metrics, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
