@@ -28,7 +28,7 @@ and losses that are reduced for printing.
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence, Ranks
-from surefoot.checks.summed_micro_batches import own_weight
+from surefoot.checks.summed_micro_batches import own_weights
 from surefoot.records.finding import Finding
 
 
@@ -68,8 +68,8 @@ def _factor(evidence: Evidence, ranks: Ranks) -> float | None:
 
 def _weight(evidence: Evidence, ranks: Ranks) -> float | None:
     """With which weight the mean loss of all micro-batches of an update counts; None where it is not known."""
-    known = [loss for loss in evidence.losses if loss.weights and loss.backward >= 0]
-    weights = [own_weight(loss, evidence.backwards[loss.backward]) for loss in known]
+    known = [loss for loss in evidence.losses if loss.weights and loss.backward >= 0 and loss.reduction != "none"]
+    weights = own_weights(known, evidence) if known else []
     if not weights or len({loss.backward for loss in known}) < len(known) or max(weights) > 1.01 * min(weights):
         return None
     return weights[0] * ranks.micro_batches
