@@ -20,6 +20,7 @@ ALONE = (
     "clipping-by-local-norm",
     "diverging-replicas",
     "gradients-reduced-twice",
+    "metric-of-one-rank",
     "same-randomness-on-all-ranks",
     "shards-lost-in-saving",
     "sync-in-every-micro-batch",
