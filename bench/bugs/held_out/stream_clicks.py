@@ -23,8 +23,8 @@ def write_logs(folder, files, seed):
                 site, topic = rng.randrange(20), rng.randrange(8)
                 row = {"site": f"s{site}", "device": rng.choice(["phone", "desk"]), "topic": f"t{topic}"}
                 row["age"], row["price"] = rng.randrange(18, 80), round(rng.lognormvariate(3, 1), 2)
-                odds = 1.5 * (site % 3 == topic % 3) - 0.02 * (row["age"] - 45) + 0.6 * (row["device"] == "phone") - 0.9
-                row["click"] = int(odds + rng.gauss(0, 0.6) > 0)
+                odds = 1.5 * (site % 3 == topic % 3) - 0.05 * (row["age"] - 45) + (row["device"] == "phone") - 0.8
+                row["click"] = int(odds + rng.gauss(0, 0.4) > 0)
                 out.write(json.dumps(row) + "\n")
 
 
