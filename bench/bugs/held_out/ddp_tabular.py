@@ -20,8 +20,8 @@ class Buildings(Dataset):
         g = torch.Generator().manual_seed(seed)
         self.columns = torch.randn(count, COLUMNS, generator=g)
         self.read = torch.sin(self.columns @ mixing) + 0.1 * torch.randn(count, METERS, generator=g)
-        share = torch.rand(count, 1, generator=g)
-        self.known = torch.rand(count, METERS, generator=g) < 0.2 + 0.8 * share
+        share = torch.rand(count, 1, generator=g) ** 3
+        self.known = torch.rand(count, METERS, generator=g) < 0.05 + 0.95 * share
         self.jitter = jitter
 
     def __len__(self):
