@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 CODE = {"E": ".", "T": "-", "A": ".-", "N": "-.", "M": "--"}
 LETTERS = " " + "".join(CODE)  # number 0 is the blank
 BLANK, PADDING = 0, 0
-EPOCHS, BATCH, MESSAGES = 6, 8, 240
+EPOCHS, BATCH, MESSAGES = 5, 8, 240
 
 
 def key(text):

@@ -69,6 +69,7 @@ class Round(nn.Module):
         self.source = nn.Linear(width, width)
         self.score = nn.Linear(2 * width, heads)
         self.keep = nn.Linear(width, width)
+        self.volume = nn.Parameter(torch.ones(heads, 1))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, h, streets):
@@ -76,7 +77,7 @@ class Round(nn.Module):
         score = F.leaky_relu(self.score(torch.cat([h[source], h[target]], dim=1)), 0.2)
         share = share_at(target, score, len(h))
         message = self.source(h)[source].view(len(source), self.heads, -1)
-        message = (share[:, :, None] * message).flatten(1)
+        message = (share[:, :, None] * message * self.volume).flatten(1)
         inbox = torch.zeros_like(h).index_add(0, target, message)
         return F.relu(self.norm(self.keep(h) + inbox))
 
