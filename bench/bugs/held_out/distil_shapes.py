@@ -78,7 +78,6 @@ def train_teacher(loader, test, path):
             F.cross_entropy(net(x), y).backward()
             optimizer.step()
     torch.save({"model": net.state_dict(), "score": score(net, test)}, path)
-    return optimizer
 
 
 def load_teacher(path):
@@ -110,7 +109,7 @@ def main(epochs=4, path=Path("teacher.pt")):
     torch.manual_seed(99)
     train_set, test_set = draw(400, seed=1), draw(90, seed=2)
     train, test = DataLoader(train_set, batch_size=20, shuffle=True), DataLoader(test_set, batch_size=30)
-    teacher_optimizer = train_teacher(train, test, path)
+    train_teacher(train, test, path)
     teacher, reached = load_teacher(path)
     print(f"teacher {reached:.3f}")
 
