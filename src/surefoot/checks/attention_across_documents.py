@@ -1,7 +1,7 @@
 """attention-across-documents
 
 ## What it does
-Reports packed documents that see each other although positions start again at each.
+Reports packed documents that see each other although positions start again at each, or they are numbered.
 
 ## Why it hurts
 Positions say that a new document begins, and attention still looks into the one before: the model is

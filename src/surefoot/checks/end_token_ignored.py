@@ -1,7 +1,8 @@
 """end-token-ignored
 
 ## What it does
-Reports an end token that inputs hold and that no valid target ever is.
+Reports an end token that inputs hold and that no valid target ever is. It is known by the model's config, or by
+being the padding too: batches are padded to their longest text, and even that is followed by one more.
 
 ## Why it hurts
 Where the padding token is the end token, ignoring padding ignores the end too. The model never learns to
@@ -18,7 +19,7 @@ labels[attention_mask == 0] = -100
 ```
 
 ## What looks like it and is fine
-Streams without end tokens.
+Streams without end tokens; texts that end with a token of their own; padding to a fixed length.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """future-tokens-in-logits
 
 ## What it does
-Reports a model trained on the next token whose logits change when only later tokens are changed.
+Reports a model trained on the next token whose logits change when only later tokens are changed. Of several
+texts that enter a model, it is the one that the targets continue: the decoder's.
 
 ## Why it hurts
 The answer is in the input. The loss falls far below what is possible, and the model is useless when it has

@@ -1,11 +1,11 @@
 """interleaved-zero-tokens
 
 ## What it does
-Reports tokens of which every second is zero.
+Reports tokens of which only every second, fourth or eighth is not zero.
 
 ## Why it hurts
-A file of 32-bit tokens that is read as 16-bit gives the token and then a zero, over and over. The model
-learns to predict zeros, and the loss is half of what it should be.
+A file of 32-bit tokens that is read as 16-bit gives the token and then a zero, over and over; one of 64-bit
+tokens gives three. The model learns to predict zeros, and the loss is a fraction of what it should be.
 
 ## Buggy
 ```python
@@ -33,9 +33,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="interleaved-zero-tokens",
                 severity="error",
-                seen=f"every second token of {inputs.shape} that enters {inputs.layer} is 0, and hardly any other",
+                seen=f"of the tokens {inputs.shape} that enter {inputs.layer}, at most every second is not 0",
                 where=inputs.layer,
-                why="a file of 32-bit tokens is read as 16-bit: the model learns to predict zeros",
+                why="a file of wide tokens is read as narrow ones: the model learns to predict zeros",
                 remedy="read tokens with the dtype they were written with",
             )
             return

@@ -1,8 +1,8 @@
 """low-precision-positions
 
 ## What it does
-Reports positions counted in bfloat16 or float16 beyond what these can tell apart, and rotary frequencies
-that were cast to them.
+Reports positions that are counted in bfloat16 or float16, cast to them or multiplied in them beyond what these
+can tell apart, angles too large for them, and rotary frequencies that were cast to them.
 
 ## Why it hurts
 bfloat16 counts to 256 and float16 to 2,048. Beyond that, neighbouring positions become the same number, and

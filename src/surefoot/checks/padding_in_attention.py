@@ -1,7 +1,9 @@
 """padding-in-attention
 
 ## What it does
-Reports outputs at real positions that change when only masked positions are changed.
+Reports outputs at real positions that change when only padded positions are changed, in models that are given a
+mask or make one, and masks that leave out text in place of padding. Padding is known by the mask, by lengths,
+by the table's `padding_idx`, or by a token that only stands at the ends of rows.
 
 ## Why it hurts
 Padding takes part in attention: the mask is inverted, too weak (-1e4 beside large scores) or not passed on.
@@ -18,7 +20,8 @@ attention(x, key_padding_mask=~mask)
 ```
 
 ## What looks like it and is fine
-Recurrent models, which read padding and are asked only at real positions before it.
+Recurrent and convolutional layers, which read padding beside text; sums over embeddings of zeros; models without
+any mask.
 """
 
 from collections.abc import Iterator

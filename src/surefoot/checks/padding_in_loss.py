@@ -1,7 +1,7 @@
 """padding-in-loss
 
 ## What it does
-Reports targets at padded positions that the loss counts.
+Reports targets at padded positions that the loss counts, torch's own or one that is written by hand.
 
 ## Why it hurts
 The model is trained to predict padding. The loss looks low, for padding is easy, and the gradient of short
@@ -18,7 +18,7 @@ loss = F.cross_entropy(logits.flatten(0, 1), padded.flatten(), ignore_index=pad)
 ```
 
 ## What looks like it and is fine
-Padding that is ignored; a loss without reduction that a mask is applied to; rows that merely end alike.
+Padding that is ignored, weighed by zero or masked after the loss; rows that merely end alike.
 """
 
 from collections.abc import Iterator

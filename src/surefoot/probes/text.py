@@ -89,13 +89,13 @@ def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *,
 
 
 def _ignores(again: Again, text: Text) -> bool:
-    """Is it all the same what stands in a text that is looked up?"""
-    if text.place is not None:
+    """Is it all the same what stands in a text that was given, whole or but for one end, and is looked up?"""
+    tokens, length = text.tokens, text.tokens.shape[1]
+    given = [each for each in again.inputs if each.dim() == 2 and each.shape[1] - length in (0, 1)]
+    if not any(tokens.equal(cut) for each in given for cut in (each[:, :length], each[:, -length:])):
         return False
-    pairs = zip(
-        text.swapped(again, text.tokens), text.swapped(again, redrawn(text.tokens, text.tokens, 11)), strict=True
-    )
-    return all(change(a, b) < 1e-6 for a, b in pairs)
+    before, after = (text.swapped(again, each) for each in (tokens, redrawn(tokens, tokens, 11)))
+    return all(change(a, b) < 1e-6 for a, b in zip(before, after, strict=True))
 
 
 def _begins(row: torch.Tensor) -> torch.Tensor | None:
