@@ -150,6 +150,43 @@ class Encoder(nn.Module):
         return self.end(self.layer(self.embed(tokens), src_key_padding_mask=hidden)[:, 0])
 
 
+class TimeFirst(nn.Module):
+    """torch's whole transformer, which is given time in its first dimension."""
+
+    def __init__(self, *, sees_padding=False, sees_future=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.sees_padding, self.sees_future = sees_padding, sees_future
+        self.embed, self.out = nn.Embedding(32, 16), nn.Linear(16, 32)
+        self.body = nn.Transformer(16, 2, 1, 1, 16, batch_first=False)
+
+    def forward(self, source, target):
+        length = target.shape[0]
+        hidden = (source == PAD).t()
+        future = torch.ones(length, length, dtype=torch.bool).triu(1 + length * self.sees_future)
+        seen = {} if self.sees_padding else {"memory_key_padding_mask": hidden}
+        x = self.embed(source), self.embed(target)
+        return self.out(self.body(*x, tgt_mask=future, src_key_padding_mask=hidden, **seen))
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ({}, []),
+        ({"sees_padding": True}, ["padding-in-attention"]),
+        ({"sees_future": True}, ["future-tokens-in-logits"]),
+    ],
+)
+def test_both_texts_with_time_first(faults, expected):
+    model, source, target = TimeFirst(**faults), texts([3, 5, 7, 8]).t(), texts([4, 5, 6, 7], seed=9).t()
+
+    def step(_):
+        return F.cross_entropy(model(source, target[:-1]).flatten(0, 1), target[1:].flatten(), ignore_index=PAD)
+
+    assert trained(model, step) == expected
+
+
 @pytest.mark.parametrize("form", GIVEN)
 def test_a_mask_that_is_given(form):
     model = Encoder()
@@ -251,6 +288,8 @@ POSITIONS = {
     "met": (lambda t: t[:, None] * torch.ones(2, dtype=torch.bfloat16), ["low-precision-positions"]),
     "summed": (lambda t: torch.ones(len(t), dtype=torch.bfloat16).cumsum(0), ["low-precision-positions"]),
     "waves": (lambda t: (0.3 * t.float()).to(torch.bfloat16).sin(), ["low-precision-positions"]),
+    "in any order": (lambda t: (t.flip(0)[::3].bfloat16()[:, None] * 0.01).float().cos(), ["low-precision-positions"]),
+    "no angles": (lambda t: t.flip(0)[::3].bfloat16(), []),
     "table": (lambda t: (0.3 * t.float()).sin().to(torch.bfloat16), []),
     "few": (lambda t: t[:200].to(torch.bfloat16), []),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -33,8 +33,17 @@ class Text:
     marks: list[torch.Tensor] = field(default_factory=list)
     """Booleans and whole numbers, one for each token, that were at hand in the forward."""
 
+    turned: bool = False
+    """Rows are what the model takes for columns."""
+
+    def turn(self) -> Text:
+        """The same text with its first dimension for its second."""
+        marks = [each.t() for each in self.marks]
+        return replace(self, tokens=self.tokens.t(), marks=marks, turned=not self.turned)
+
     def swapped(self, again: Again, tokens: torch.Tensor, *, training: bool = False) -> list[torch.Tensor]:
         """The outputs for other tokens."""
+        tokens = tokens.t() if self.turned else tokens
         if self.place is not None:
             return again({self.place: tokens}, training=training)
         columns = tokens.unbind(1) if self.step_by_step else [tokens] * len(self.numbers)

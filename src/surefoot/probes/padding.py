@@ -88,11 +88,11 @@ def _marked(text: Text) -> torch.Tensor | None:
 
 def leak(again: Again, text: Text) -> float:
     """How much outputs at real positions change with what stands at padded ones, in a model that knows of a mask."""
-    padded, _ = known_padding(again.call, text)
-    padded = _marked(text) if padded is None else padded
+    padded, text = _padding(again, text)
     if padded is None or text.tokens[~padded].unique().numel() < 2:
         return 0.0
-    if not (_is_masked(again, text.marks, padded) or (text.padding is not None and _lost_mask(again, padded))):
+    declared = bool((text.tokens[padded] == text.padding).all()) if text.padding is not None else False
+    if not _is_masked(again, text.marks, padded) and not (declared and _lost_mask(again, padded)):
         return 0.0
     if any(isinstance(each, _MIXING) for each in again.model.modules()):
         return _behind_mixing(again, padded)
@@ -102,6 +102,13 @@ def leak(again: Again, text: Text) -> float:
     if _is_zero(text, padded):
         return min(change, _by_length(again, padded))  # a sum over rows of zeros needs no mask
     return change
+
+
+def _padding(again: Again, text: Text) -> tuple[torch.Tensor | None, Text]:
+    """The padding of a text, and the text with its samples in rows, whichever way it entered."""
+    ways = (text, text.turn())
+    found = [(known_padding(again.call, each)[0], each) for each in ways] + [(_marked(each), each) for each in ways]
+    return next((each for each in found if each[0] is not None and bool((~each[0]).any(1).all())), (None, text))
 
 
 def leak_of_numbers(again: Again, place: int) -> float:
@@ -169,7 +176,7 @@ def _is_zero(text: Text, padded: torch.Tensor) -> bool:
 
 
 def _at_real(before: list[torch.Tensor], after: list[torch.Tensor], padded: torch.Tensor) -> float:
-    """The largest change of an output that belongs to a real position, or to a whole sample."""
+    """The largest change of an output that belongs to a real position, or to no position of this text."""
     (rows, length), largest = padded.shape, 0.0
     for a, b in zip(before, after, strict=True):
         if a.shape != b.shape or a.dim() == 0:
@@ -180,7 +187,7 @@ def _at_real(before: list[torch.Tensor], after: list[torch.Tensor], padded: torc
             a, b = a.transpose(0, 1), b.transpose(0, 1)
         if a.shape[:2] == (rows, length):
             change = moved(a, b)[~padded]
-        elif len(a) == rows and length not in a.shape[1:]:
+        elif length not in a.shape:
             change = moved(a, b)
         else:
             continue

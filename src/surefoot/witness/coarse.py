@@ -15,13 +15,14 @@ from surefoot.witness.scene import Part, Scene, readable, tensors
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
 _FILLING = {"mul", "__mul__", "__rmul__", "where", "full", "full_like", "tensor", "add", "__add__", "__radd__"}
 _COUNTING = {"arange", "range", "linspace", "cumsum"}
-_CASTS = {"to", "type", "type_as", "half", "bfloat16"}
+_CASTS = {"to", "type", "type_as", "half", "bfloat16", "float"}
 _PRODUCTS = {
     "mul", "__mul__", "__rmul__", "div", "__truediv__", "outer", "ger", "einsum", "matmul", "__matmul__", "mm", "bmm",
 }  # fmt: skip
 _WAVES = {"sin", "cos"}
 _HALVES = (torch.float16, torch.bfloat16)
 _LARGEST = 1 << 20
+_MOST = 16
 _BLURRED = 0.1
 """Angles that are rounded by more than this, in radians, are no longer told apart."""
 
@@ -32,6 +33,8 @@ class Coarseness(Part):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.coarse: dict[tuple[str, str], Coarse] = {}
+        self._blurred: dict[int, torch.Tensor] = {}
+        """Whole numbers that half precision has rounded, and what they were multiplied with, by their storage."""
         self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._forwards = 0
 
@@ -40,9 +43,11 @@ class Coarseness(Part):
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
+        name = getattr(function, "__name__", "")
+        if self._blurred and (name in _PRODUCTS or name in _WAVES or name in _CASTS):
+            self._blur(name, args, out)
         if not isinstance(out, torch.Tensor) or out.dtype not in _HALVES:
             return
-        name = getattr(function, "__name__", "")
         if name in _SUMS:
             self._sum(args, out)
         if not self.scene.close or not readable(out):
@@ -72,10 +77,25 @@ class Coarseness(Part):
         if not readable(given) or given.numel() > _LARGEST or given.dtype == torch.bool or given.numel() < 2:
             return
         with aside():
-            if _counts(given) and not bool((given == out.to(torch.float64)).all()):
+            exact = out.to(torch.float64)
+            if _counts(given) and not bool((given == exact).all()):
                 self._note("positions", out.dtype, float(given.max()))
-            elif bool(out.isinf().any()) and given[out.isinf()].unique().numel() == 1 and not bool(given.isinf().any()):
-                self._note("mask", out.dtype, float(given[out.isinf()][0]))
+            elif bool(out.isinf().any()):
+                filled = given[out.isinf()]
+                if filled.unique().numel() == 1 and not bool(filled.isinf().any()):
+                    self._note("mask", out.dtype, float(filled[0]))
+            elif len(self._blurred) < _MOST and bool((given != exact).any() & (given == given.round()).all()):
+                self._blurred[out.untyped_storage().data_ptr()] = out
+
+    def _blur(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+        """Whole numbers that were rounded become angles."""
+        entered = (self._blurred.get(each.untyped_storage().data_ptr()) for each in tensors(args) if readable(each))
+        rounded = next((each for each in entered if each is not None), None)
+        if rounded is not None and name in _WAVES:
+            with aside():
+                self._note("positions", rounded.dtype, float(rounded.max()))
+        elif rounded is not None and readable(out) and not out.requires_grad and len(self._blurred) < _MOST:
+            self._blurred[out.untyped_storage().data_ptr()] = out
 
     def _counted(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
         """Whole numbers in a row that half precision cannot tell apart."""
