@@ -357,3 +357,38 @@ def test_a_decoder_that_reads_one_column_at_a_time(shift):
     model, text = Speller(), 3 + whole(29, 4, 12)
     found = trained(model, lambda _: per_token(model(torch.zeros(4, 8), text[:, :10]), text[:, shift : shift + 10]))
     assert found == ([] if shift == 1 else ["targets-shifted-twice"])
+
+
+class Cell(nn.Module):
+    """One step of a decoder."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.cell, self.out = nn.Embedding(32, 8), nn.GRUCell(8, 8), nn.Linear(8, 32)
+
+    def forward(self, column, state):
+        state = self.cell(self.embed(column), state)
+        return self.out(state), state
+
+
+@pytest.mark.parametrize(
+    ("shift", "ignored", "expected"),
+    [
+        (1, PAD, []),
+        (0, PAD, ["targets-equal-inputs"]),
+        (2, PAD, ["targets-shifted-twice"]),
+        (1, -100, ["padding-in-loss"]),
+    ],
+)
+def test_a_loop_that_calls_a_decoder_for_every_column(shift, ignored, expected):
+    model, text = Cell(), texts([4, 5, 6, 8])
+
+    def step(_):
+        state, loss = torch.zeros(4, 8), 0.0
+        for column in range(text.shape[1] - shift):
+            scores, state = model(text[:, column], state)
+            loss = loss + F.cross_entropy(scores, text[:, column + shift], ignore_index=ignored)
+        return loss
+
+    assert trained(model, step) == expected

@@ -49,6 +49,8 @@ def _disturb(
     found.constant_input = _constant(again)
     found.padding = leak_of_numbers(again, place)
     turned = disturb_text(found, again, reading, losses)
+    if reading.beside is None and reading.sequence is not None:
+        found.past = 1.0  # one token at a time, and what came before in its state
     if turned:
         found.other_samples, _ = _mixing(again, place, base, 1)
     if found.ignores_input or turned or inputs.shape[0] < 2:

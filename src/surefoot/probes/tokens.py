@@ -66,7 +66,21 @@ def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
             siblings = [each for each in targets.all() if each.loss.where == best.target.loss.where]
             reading.beside = best
             reading.sequence = _compare(scene.name(call.model), call, best, siblings)
+        elif call.columns and (steps := _steps(call, targets)) is not None:
+            reading.sequence = _compare(scene.name(call.model), call, steps, [])
     return reading
+
+
+def _steps(call: Captured, targets: Targets) -> Beside | None:
+    """The calls of a model that is given one token of every sample at a time, as a text, and their losses' targets."""
+    asked = [each for each in targets.of(call.backward) if each.values.shape == call.columns[-1].shape]
+    count = min(len(asked), len(call.columns))
+    if count < 4 or len({len(each) for each in call.columns}) > 1:
+        return None
+    values, valid = (torch.stack([getattr(each, name) for each in asked[:count]], 1) for name in ("values", "valid"))
+    target = Target(asked[0].loss, values, valid, asked[0].ignored)
+    beside = _beside(Text(torch.stack(call.columns[:count], 1)), target)
+    return beside if beside is not None and beside.shift is not None else None
 
 
 def _again(scene: Scene, call: Captured) -> Reading:

@@ -181,8 +181,10 @@ class Calls(Part):
         with aside():
             copied = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
         cast = (device, torch.get_autocast_dtype(device)) if on else None
-        self.captured[model] = Captured(model, *copied, numbers, cast, self.scene.backwards)
-        self.captured[model].follow(outputs)
+        captured = Captured(model, *copied, numbers, cast, self.scene.backwards)
+        captured.goes_on(self.captured.get(model))
+        captured.follow(outputs)
+        self.captured[model] = captured
 
     def _note_precision(self, model: nn.Module, forward: Forward) -> None:
         device = next((each.device.type for each in model.parameters()), "cpu")

@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 from surefoot.phases import aside
+from surefoot.witness.scene import tensors
+
+_MOST = 256
 
 
 @dataclass
@@ -29,6 +32,16 @@ class Captured:
     graded: dict[int, torch.Tensor] = field(default_factory=dict)
     """Of outputs in rows of rows: which of these a backward gave a gradient."""
 
+    columns: list[torch.Tensor] = field(default_factory=list)
+    """The tokens of this call and of those before it, where each is given one of every sample: a loop of steps."""
+
+    def goes_on(self, before: Captured | None) -> None:
+        """Takes over the columns of the call before it, if that was made for the same backward."""
+        column = next((each for each in tensors((self.args, self.kwargs)) if _is_column(each)), None)
+        if column is not None:
+            earlier = before.columns if before is not None and before.backward == self.backward else []
+            self.columns = [*earlier[-_MOST:], column.flatten()]
+
     def follow(self, outputs: list[torch.Tensor]) -> None:
         """Takes note of the rows of its outputs that a loss is made from."""
         for place, each in enumerate(outputs):
@@ -39,3 +52,8 @@ class Captured:
         with aside():
             rows = (gradient != 0).any(-1)
             self.graded[place] = rows | self.graded.get(place, rows)
+
+
+def _is_column(tensor: torch.Tensor) -> bool:
+    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return whole and tensor.dim() in (1, 2) and tensor.numel() == len(tensor) > 1

@@ -11,7 +11,7 @@ from surefoot.checks.evidence import Loss
 from surefoot.phases import aside, caller
 from surefoot.witness.scene import Scene, readable
 
-_MOST = 8
+_MOST = 64
 PICKING = {"gather", "take_along_dim", "__getitem__"}
 
 
