@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from surefoot.phases import aside
-from surefoot.witness.scene import tensors
+from surefoot.witness.scene import readable, tensors
 
 _MOST = 256
 
@@ -45,7 +45,7 @@ class Captured:
     def follow(self, outputs: list[torch.Tensor]) -> None:
         """Takes note of the rows of its outputs that a loss is made from."""
         for place, each in enumerate(outputs):
-            if each.requires_grad and each.dim() == 3:
+            if each.requires_grad and each.dim() == 3 and readable(each):
                 each.register_hook(functools.partial(self._grade, place))
 
     def _grade(self, place: int, gradient: torch.Tensor) -> None:

@@ -77,15 +77,21 @@ class Coarseness(Part):
         if not readable(given) or given.numel() > _LARGEST or given.dtype == torch.bool or given.numel() < 2:
             return
         with aside():
-            exact = out.to(torch.float64)
-            if _counts(given) and not bool((given == exact).all()):
-                self._note("positions", out.dtype, float(given.max()))
-            elif bool(out.isinf().any()):
-                filled = given[out.isinf()]
+            overflows = out.isinf()
+            if bool(overflows.any()):
+                filled = given[overflows]
                 if filled.unique().numel() == 1 and not bool(filled.isinf().any()):
                     self._note("mask", out.dtype, float(filled[0]))
-            elif len(self._blurred) < _MOST and bool((given != exact).any() & (given == given.round()).all()):
-                self._blurred[out.untyped_storage().data_ptr()] = out
+            elif not given.requires_grad:
+                self._round(given, out)
+
+    def _round(self, given: torch.Tensor, out: torch.Tensor) -> None:
+        """Whole numbers that half precision rounds: positions, if they count, and what may become an angle."""
+        rounded = bool((given != out.to(torch.float64)).any())
+        if rounded and _counts(given):
+            self._note("positions", out.dtype, float(given.max()))
+        elif rounded and len(self._blurred) < _MOST and bool((given == given.round()).all()):
+            self._blurred[out.untyped_storage().data_ptr()] = out
 
     def _blur(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         """Whole numbers that were rounded become angles."""

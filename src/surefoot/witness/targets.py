@@ -43,12 +43,12 @@ class Targets:
         if isinstance(weight, torch.Tensor):
             target.valid &= (weight != 0)[values.clamp(0, len(weight) - 1)]
         self.given.append(target)
-        if out.shape == values.shape:
+        if out.shape == values.shape and readable(out):
             _count(target, out)
 
     def taken(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Scores may have been taken at the numbers of classes, as a loss that is written by hand does."""
-        if len(self.picked) >= _MOST or not isinstance(out, torch.Tensor) or not out.requires_grad:
+        if len(self.picked) >= _MOST or not readable(out) or not out.requires_grad:
             return
         index = _index(name, args, kwargs)
         if not readable(index) or index.dtype != torch.long or index.numel() < 8 or index.numel() != out.numel():
