@@ -200,6 +200,14 @@ def test_a_mask_that_is_given(form):
     assert trained(model, step) == expected
 
 
+def test_rows_that_merely_end_alike_may_have_a_mask_of_ones():
+    tokens = texts([3, 5, 7, 8])
+    tokens = torch.where(tokens == PAD, 31, tokens)  # not what the table calls padding
+    model = Encoder()
+    mask = torch.ones_like(tokens)
+    assert trained(model, lambda _: F.cross_entropy(model(tokens, mask), torch.tensor([0, 1, 0, 1]))) == []
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_turned_mask_of_a_model_that_reads_from_left_to_right(turned):
     tokens = texts([3, 5, 7, 8])
