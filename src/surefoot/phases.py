@@ -50,6 +50,7 @@ class Listener:
     def model_found(self, model: torch.nn.Module, prefix: str) -> None: ...
     def forward_begins(self, model: torch.nn.Module) -> None: ...
     def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None: ...
+    def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None: ...
     def module_called(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
     def model_returned(self, model: torch.nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None: ...
     def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
@@ -116,6 +117,10 @@ class Phases:
         node = torch._C._current_autograd_node()
         return "" if node is None else self.maker(node)
 
+    def running(self) -> list[torch.nn.Module]:
+        """The modules at work, from the outermost on."""
+        return [module for module, _ in self._calls]
+
     def in_model(self) -> bool:
         """Is the forward of a model running?"""
         return self._forwards > 0
@@ -159,6 +164,8 @@ class Phases:
             self._forward_begins(module)
             for listener in self.listeners:
                 listener.model_called(module, args)
+        for listener in self.listeners:
+            listener.module_begins(module, args)
         self._mark()
 
     def _call_ends(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:

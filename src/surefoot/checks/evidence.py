@@ -446,6 +446,8 @@ class Probe:
     hides_text: bool = False
     """A mask leaves out text in place of padding."""
     other_samples: float = 0.0
+    time_over_samples: str = ""
+    """A recurrent or attention layer that takes the samples of a batch for its time."""
     relational: bool = False
     """Inputs relate samples to each other, as a graph's edges do."""
     documents: float = 0.0
@@ -651,6 +653,8 @@ class Evidence:
     reductions: tuple[Loss, ...] = ()
     """Means and sums to one number that losses are made of by hand."""
     terms: tuple[Term, ...] = ()
+    flat_lines: tuple[str, ...] = ()
+    """Lines of the loss that round, or take the sign of, what is back-propagated."""
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()
     schedules: tuple[Schedule, ...] = ()

@@ -33,7 +33,7 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if probe.ignores_input or probe.constant_input:
+        if (probe.ignores_input and not probe.time_over_samples) or probe.constant_input:
             yield Finding(
                 check="input-ignored",
                 severity="error",

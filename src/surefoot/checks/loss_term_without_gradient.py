@@ -2,7 +2,7 @@
 
 ## What it does
 Reports a loss that is computed from trainable parameters which no back-propagated loss reaches, and a number that
-was made from parameters and is added to what is back-propagated without a graph of its own.
+was made from parameters and is added to what is back-propagated without a graph of its own or rounded.
 
 ## Why it hurts
 A term added as a number (`.item()`, `.detach()`, `float()`, a comparison, `argmax`) shows in the printed loss and
@@ -36,6 +36,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if lost and len(evidence.updates) >= 2:
         seen = f"a loss is computed from {len(lost)} parameters, such as {lost[0].name}, that no backward reaches"
         yield _finding("error", seen, lost[0].only_in)
+        return
+    for where in evidence.flat_lines:
+        seen = "what is back-propagated is rounded, or only its sign is taken, and no gradient passes that"
+        yield _finding("warning", seen, where or "the recipe's loss")
         return
     for where, least, largest in _numbers(evidence):
         seen = (

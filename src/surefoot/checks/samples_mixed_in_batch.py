@@ -31,13 +31,21 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if probe.other_samples > 1e-3 and not probe.relational and not probe.softmax_over_batch:
-            yield Finding(
-                check="samples-mixed-in-batch",
-                severity="warning",
-                seen=f"outputs of other samples change by {probe.other_samples:.2g} standard deviations when one "
-                "sample is changed",
-                where=probe.model,
-                why="what a sample gives depends on which others it is with",
-                remedy="look for view or reshape in place of transpose, for batch_first, and for sums over dim 0",
+        mixed = probe.other_samples > 1e-3 and not probe.relational and not probe.softmax_over_batch
+        if probe.time_over_samples:
+            seen = f"{probe.time_over_samples} takes the samples of a batch for its time"
+        elif mixed:
+            seen = (
+                f"outputs of other samples change by {probe.other_samples:.2g} standard deviations when one "
+                "sample is changed"
             )
+        else:
+            continue
+        yield Finding(
+            check="samples-mixed-in-batch",
+            severity="warning",
+            seen=seen,
+            where=probe.time_over_samples or probe.model,
+            why="what a sample gives depends on which others it is with",
+            remedy="look for view or reshape in place of transpose, for batch_first, and for sums over dim 0",
+        )

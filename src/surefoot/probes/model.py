@@ -8,6 +8,7 @@ import torch
 
 from surefoot.checks.evidence import Probe
 from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
+from surefoot.probes.batch_dimension import over_samples
 from surefoot.probes.dropouts import Dropouts
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
@@ -46,6 +47,10 @@ def _disturb(
 ) -> None:
     inputs = again.inputs[place]
     found.ignores_input = _ignores(again, place, base)
+    targets = [each.loss.target_shape for each in losses.targets.given if each.loss.backward == again.call.backward]
+    if inputs.dim() >= 2 and (inputs.shape[0],) in targets and inputs.shape[0] > 2:
+        with suppress(RuntimeError, ValueError, IndexError):
+            found.time_over_samples = over_samples(again, inputs.shape[0])
     found.constant_input = _constant(again)
     found.padding = leak_of_numbers(again, place)
     turned = disturb_text(found, again, reading, losses)
@@ -66,9 +71,8 @@ def _disturb(
     )
     mixed, _ = _mixing(again, place, base, 0)
     sequence = reading.sequence
-    untold = (sequence is None or sequence.shift is None) and inputs.dim() >= 2
+    untold = (sequence is None or sequence.shift is None) and inputs.dim() in (2, 3) and inputs.shape[1] > 1
     if mixed > CHANGED and untold and not _rows_are_samples(again, place):
-        targets = [each.loss.target_shape for each in losses.targets.given if each.loss.backward == again.call.backward]
         per_step = not targets or any(_size(each) == inputs.shape[0] * inputs.shape[1] for each in targets)
         if per_step or all(each[:1] != inputs.shape[:1] for each in targets):
             across, own = _mixing(again, place, base, 1)

@@ -30,7 +30,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         step = Step(small, world)
         phases = Phases(step.model)
         witness = Witness(phases, step.optimizer)
-        witness.scene.tiny = True
+        witness.scene.tiny, witness.scene.cut_from = True, recipe.micro_batch_size / small.micro_batch_size
         with phases, witness:
             try:
                 for _ in range(STEPS):

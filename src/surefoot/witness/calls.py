@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from surefoot.checks.evidence import Evaluation, Forward, Inputs, Recomputation
+from surefoot.checks.evidence import Evaluation, Forward, Inputs
 from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
 from surefoot.witness.captured import Captured
@@ -20,6 +21,12 @@ _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
+
+_RETURNS_ITSELF = {
+    "contiguous", "to", "float", "double", "half", "bfloat16", "long", "int", "type", "cpu", "cuda", "type_as",
+    "requires_grad_", "retain_grad", "expand_as", "view_as", "squeeze", "flatten", "dropout", "__get__", "bool",
+}  # fmt: skip
+"""Functions that may return the tensor they were given, and leave it as it is."""
 
 
 class Sentinel:
@@ -46,7 +53,6 @@ class Calls(Part):
         self.forwards: list[Forward] = []
         self.evaluations: list[Evaluation] = []
         self.inputs: list[Inputs] = []
-        self.recomputations: dict[str, Recomputation] = {}
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
         self.feeding: set[nn.Module] = set()
@@ -63,15 +69,26 @@ class Calls(Part):
         self._versions: list[tuple[torch.Tensor, int]] = []
         self._states: dict[tuple[int, int], tuple[int, int]] = {}
         self._running: set[nn.Module] = set()
-        self._prints: dict[tuple[nn.Module, int], float] = {}
-        self._ordinals: dict[nn.Module, int] = {}
-        self._recomputed: dict[nn.Module, int] = {}
+        self._written: dict[nn.Module, list[torch.Tensor]] = {}
+        """What was written to in place while a module ran."""
+        self._wrote_argument = False
         self._first_layers: set[bool] = set()
         """Whether tokens have entered a first layer in this forward, and whether numbers have."""
         self._state = 0
 
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned; in place, if it returns what it was given or sets an item of it."""
+        name = getattr(function, "__name__", "")
+        written = kwargs.get("out", args[0] if args else None)
+        if name != "__setitem__" and (out is not written or name in _RETURNS_ITSELF):
+            return
+        if self._graded and isinstance(written, torch.Tensor) and self.scene.close:
+            for module in self.scene.phases.running():
+                self._written.setdefault(module, []).append(written)
+
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._running = set()
+        self._written = {}
         self._graded = torch.is_grad_enabled()
         self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
         if self.scene.close or (model.training and not torch.is_grad_enabled()):
@@ -100,17 +117,13 @@ class Calls(Part):
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if self.scene.phases.recomputing():
-            self._compare(module, output)
             return
         if self._graded:
             self._running.add(module)
         if not self.scene.close:
             return
-        if self._graded and isinstance(output, torch.Tensor) and output.is_floating_point() and readable(output):
-            key = module, self._ordinals.get(module, 0)
-            self._ordinals[module] = key[1] + 1
-            with aside():
-                self._prints[key] = _size_of(output)
+        if not type(module).__module__.startswith("torch.") or isinstance(module, nn.Sequential):
+            self._wrote_argument |= _among(args, self._written.get(module, ()))
         of_tokens = isinstance(module, nn.Embedding)
         if isinstance(module, _FIRST_LAYERS) and of_tokens not in self._first_layers and args and readable(args[0]):
             self._first_layers.add(of_tokens)
@@ -127,6 +140,8 @@ class Calls(Part):
         forward = pending.forward
         forward.shapes = shapes
         forward.wrote_input = any(writes(each) != before for each, before in self._versions)
+        forward.wrote_input |= self._wrote_argument or _among((args, kwargs), self._written.get(model, ()))
+        self._wrote_argument, self._written = False, {}
         self._versions = []
         outputs = [each for each in tensors(output) if each.is_floating_point()]
         nodes = [each.grad_fn for each in outputs if each.grad_fn is not None]
@@ -223,20 +238,6 @@ class Calls(Part):
         self.evaluations.append(seen)
         self._evaluated.append((weakref.ref(model), seen, batch))
 
-    def _compare(self, module: nn.Module, output: Any) -> None:
-        """A forward that is run again in backward must give what it gave."""
-        ordinal = self._recomputed.get(module, 0)
-        self._recomputed[module] = ordinal + 1
-        before = self._prints.get((module, ordinal))
-        if before is None or not self.scene.close or not isinstance(output, torch.Tensor) or not readable(output):
-            return
-        with aside():
-            now = _size_of(output)
-        difference = abs(now - before) / (abs(before) + 1e-12)
-        if difference > 1e-4:
-            name = self.scene.phases.names.get(module, type(module).__name__)
-            self.recomputations.setdefault(name, Recomputation(name, difference))
-
     def graph_seen(self, graph: Graph) -> None:
         for captured in self.captured.values():
             captured.used |= graph.numbers.intersection(captured.outputs)
@@ -255,9 +256,6 @@ class Calls(Part):
             )
             pending.prints = {}
         self.shapes = []
-
-    def backward_ends(self) -> None:
-        self._prints, self._ordinals, self._recomputed = {}, {}, {}
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = set(held(optimizer))
@@ -285,6 +283,10 @@ class Calls(Part):
         for model, evaluation, _ in self._evaluated:
             alive = model()
             evaluation.trained = alive is not None and not optimized.isdisjoint(alive.parameters())
+
+
+def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:
+    return any(each is other for each in tensors(tree) for other in written)
 
 
 def random_state() -> int:
@@ -316,11 +318,6 @@ def _is_active(module: nn.Module) -> bool:
 def _drops(module: nn.Module) -> bool:
     """Does a module that is no Dropout keep a rate of one, as attention does?"""
     return any("dropout" in name and isinstance(rate, float) and rate > 0 for name, rate in vars(module).items())
-
-
-def _size_of(output: torch.Tensor) -> float:
-    """One number that tells outputs apart, in one pass over them."""
-    return float(torch.linalg.vector_norm(output.detach(), dtype=torch.float64))
 
 
 def _largest_size(values: torch.Tensor, dim: int) -> float:

@@ -14,6 +14,7 @@ VIEWS = (
     "Clone", "ToCopy", "Slice", "Select", "Alias", "Contiguous", "Index", "AsStrided", "Unbind", "Split",
 )  # fmt: skip
 _SUMS_OF_POWERS = ("Add", "Mul", "Div", "Sum", "Mean", "Pow", "Abs", "LinalgVectorNorm", "Norm", "Sqrt")
+_FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Sgn", "Heaviside")
 _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
 
 
@@ -27,6 +28,8 @@ class Graph:
     softmaxes: list[Any] = field(default_factory=list)
     """Softmax nodes that go straight into a log-softmax."""
     ascends: bool = False
+    flat: list[Any] = field(default_factory=list)
+    """Nodes whose gradient is zero everywhere."""
     penalized: set[torch.Tensor] = field(default_factory=set)
     """Leaves that only a penalty on their own values reaches."""
 
@@ -45,6 +48,8 @@ def walk(losses: list[torch.Tensor]) -> Graph:
             found.leaves.add(node.variable)
         else:
             found.numbers.add(number(node))
+        if operation(node) in _FLAT:
+            found.flat.append(node)
         if node.name() == "LogSoftmaxBackward0" and operation(above := made_by(node)) == "Softmax":
             found.softmaxes.append(above)
         for following, _ in node.next_functions:

@@ -16,6 +16,7 @@ from surefoot.phases import aside, number
 from surefoot.witness.calls import is_batch_norm
 from surefoot.witness.graph import linearly_made, through_views
 from surefoot.witness.scene import Part, Scene, fingerprint, readable
+from surefoot.witness.ties import Ties, copied_ties, undone_ties
 
 _MULTIPLYING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _ENOUGH = 4
@@ -30,8 +31,9 @@ _LEAST_GAIN = 5e-3
 class Layouts(Part):
     """The modules and tensors of every model that ran."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, ties: Ties) -> None:
         super().__init__(scene)
+        self.ties = ties
         self._layouts: dict[nn.Module, Layout] = {}
         self._unsaved: dict[nn.Module, dict[str, tuple[tuple[int, ...], int]]] = {}
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
@@ -82,8 +84,8 @@ class Layouts(Part):
         if not torch.is_grad_enabled():
             return
         entered = args[0] if args else None
-        if isinstance(entered, torch.Tensor) and entered.dim() >= 2 and not self.scene.tiny:
-            count = entered.numel() // entered.shape[1]
+        if isinstance(entered, torch.Tensor) and entered.dim() >= 2:
+            count = int(entered.numel() // entered.shape[1] * self.scene.cut_from)
             fewest, _ = self._fewest.get(module, (count + 1, ""))
             if count < fewest:
                 self._fewest[module] = count, name
@@ -126,7 +128,7 @@ class Layouts(Part):
         looked_up = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
         matrices = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
         with aside():
-            layout.copied_ties = tuple(_copied_ties(model))
+            layout.copied_ties = (*copied_ties(model), *undone_ties(model))
             computing = [p for _, p in matrices if p not in looked_up] or [p for _, p in matrices]
             constant = [p for p in computing if p.numel() > 1 and bool((p == p.flatten()[0]).all())]
             layout.matrices, layout.constant_matrices = len(computing), len(constant)
@@ -156,6 +158,7 @@ class Layouts(Part):
             layout.unregistered = (*(name for name, _ in _unregistered(model)), *_in_containers(model))
             layout.repeated_layers += tuple(name for name, each in _aliases(model) if each in self._twice)
             layout.stuck = tuple(self._stuck(model))
+            layout.copied_ties += tuple(name for name in self.ties.undone(model) if name not in layout.copied_ties)
             layout.running_frozen, layout.in_a_row = tuple(self._frozen_norms), tuple(self._in_a_row)
             if self._fewest:
                 layout.fewest_per_channel, layout.few_in = min(self._fewest.values())
@@ -231,36 +234,6 @@ def _far_off(model: nn.Module) -> Iterator[str]:
 
 def _size(weight: torch.Tensor) -> float:
     return float(weight.float().square().mean().sqrt())
-
-
-def _copied_ties(model: nn.Module) -> Iterator[str]:
-    """Output weights that begin with the values of an embedding, in whole or in most rows, and do not share them."""
-    embeddings = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
-    own = {p: n for m_name, m in model.named_modules() for n, p in _raw(m_name, m) if n not in embeddings.values()}
-    linear = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    for looked_up, name in (embeddings | own).items():
-        for weight, other in (linear | own).items():
-            both = readable(weight) and readable(looked_up) and weight.requires_grad and looked_up.requires_grad
-            if weight is not looked_up and both and _copies(weight, looked_up):
-                yield f"{other} and {name}"
-
-
-def _raw(owner: str, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Matrices that a module of one's own holds itself."""
-    if not type(module).__module__.startswith("torch."):
-        yield from ((f"{owner}.{n}".lstrip("."), p) for n, p in module.named_parameters(recurse=False) if p.dim() == 2)
-
-
-def _copies(weight: torch.Tensor, looked_up: torch.Tensor) -> bool:
-    """Does a matrix hold the rows of another, as they are or as columns, in a memory of its own?"""
-    for each in (weight, weight.t()):
-        rows = min(len(each), len(looked_up))
-        if each.shape[1] != looked_up.shape[1] or rows < 4 or each.data_ptr() == looked_up.data_ptr():
-            continue
-        same = (each[:rows] == looked_up[:rows]).all(1)
-        if bool(same.float().mean() > 0.7) and not bool((looked_up == looked_up.flatten()[0]).all()):
-            return True
-    return False
 
 
 def _alike(matrix: torch.Tensor) -> bool:

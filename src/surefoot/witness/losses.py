@@ -131,10 +131,11 @@ class Losses(Part):
         self.outputs = {number(node) for node in nodes if node is not None}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
-        """How much of a loss is back-propagated; of one that is not reduced, where all that counts does so alike."""
+        """How much of a loss is back-propagated; of one that is not reduced, where all counts alike or is added."""
         with aside():
             counted = gradient[gradient != 0]
-            if gradient.dim() == 0 or (counted.numel() and bool((counted == counted[0]).all())):
+            alike = bool(counted.numel()) and bool((counted == counted[0]).all() | (counted > 0).all())
+            if gradient.dim() == 0 or alike:
                 loss.weights.append(float(counted[0] if gradient.dim() else gradient))
 
     def _classes(

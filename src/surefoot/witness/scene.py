@@ -42,6 +42,8 @@ class Scene:
         self._close_until = LOOKED_AT
         self.tiny = False
         """Steps were cut to a few samples, so that the number of samples says nothing."""
+        self.cut_from = 1.0
+        """How many times as many samples a micro-batch would have had."""
 
     @property
     def close(self) -> bool:

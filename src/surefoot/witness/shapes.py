@@ -44,7 +44,7 @@ class Shapes(Part):
     def _product(self, weights: Any) -> None:
         """What a softmax has shared out is added up over the last dimension of a product's first factor."""
         dim = shared_out_over(weights)
-        if dim is not None and (dim < weights.dim() - 2 or weights.shape[-1] == weights.shape[-2] > 1):
+        if dim is not None and min(weights.shape[-1], weights.shape[dim]) > 1:
             self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
 
     def _einsum(self, equation: str, operands: list[torch.Tensor]) -> None:

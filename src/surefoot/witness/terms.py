@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub
 _READS = {"item", "__float__", "tolist", "numpy", "__array__"}
 _KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", "Stack", "Dot", *VIEWS}
 """Through these operations a number that is added stays one."""
+_FLAT = {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_", "floor_", "ceil_", "sign_"}
+"""What these return has a graph, and no gradient but zero passes it."""
+_FLAT_NOTE = "surefoot flat"
 _MAKES = {"tensor", "as_tensor"}
 _NOTE = "surefoot term"
 
@@ -28,6 +32,8 @@ class Terms(Part):
         self.terms: list[Term] = []
         self._cut: dict[int, weakref.ref[torch.Tensor]] = {}
         """Tensors without a gradient that were made from tensors with one."""
+        self.flat: Counter[str] = Counter()
+        """Lines of the loss that round what is back-propagated, and in how many backwards."""
         self._read = False
         """A number was read from a tensor with a gradient, or from one that was cut off."""
 
@@ -39,6 +45,8 @@ class Terms(Part):
         if isinstance(out, torch.Tensor) and out.requires_grad:
             if self.scene.phases.in_model():
                 return
+            if name in _FLAT and out.grad_fn is not None:
+                out.grad_fn.metadata[_FLAT_NOTE] = caller()
             if name in _SUMS and out.dim() == 0 and len(args) >= 2:
                 self._added(args[0], args[1], out)
             elif name == "stack" and out.dim() == 1 and args:
@@ -76,6 +84,7 @@ class Terms(Part):
     def graph_seen(self, graph: Graph) -> None:
         if not self.scene.close:
             return
+        self.flat.update({node.metadata[_FLAT_NOTE] for node in graph.flat if _FLAT_NOTE in node.metadata})
         waiting, seen = list(graph.roots), set(graph.roots)
         while waiting:
             node = waiting.pop()

@@ -38,6 +38,7 @@ from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
+from surefoot.witness.recomputed import Recomputed
 from surefoot.witness.reductions import Reductions
 from surefoot.witness.resumes import Resumes
 from surefoot.witness.rows import Rows
@@ -48,6 +49,7 @@ from surefoot.witness.schedules import Schedules
 from surefoot.witness.seeds import Seeds
 from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
+from surefoot.witness.ties import Ties
 from surefoot.witness.told_metrics import ToldMetrics
 from surefoot.witness.transforms import Transforms
 
@@ -77,7 +79,8 @@ class Witness(Listener):
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
         self.files, self.kept = Files(self.scene), Kept(self.scene)
-        self.layouts, self.hidden = Layouts(self.scene), Hidden(self.scene)
+        self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
+        self.layouts = Layouts(self.scene, self.ties)
         self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
         self.told_metrics = ToldMetrics(self.scene, self.loaders)
@@ -85,8 +88,9 @@ class Witness(Listener):
         self.parts: list[Part] = [
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.seeds,
-            self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept, self.layouts,
-            self.hidden, self.averaging, self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards,
+            self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept, self.ties, self.layouts,
+            self.hidden, self.recomputed, self.averaging, self.told_metrics, self.between, self.draws, self.resumes,
+            self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -99,8 +103,11 @@ class Witness(Listener):
         for part in self.parts:
             if part is not self.schedules:
                 self._looking.enter_context(part)
-        heard = self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes, self.aliases
-        self._looking.enter_context(Functions(self.scene, *heard, self.kept, self.between))
+        heard = (
+            self.calls, self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes,
+            self.aliases, self.kept, self.between,
+        )  # fmt: skip
+        self._looking.enter_context(Functions(self.scene, *heard))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -121,10 +128,14 @@ class Witness(Listener):
         for part in self.parts:
             part.model_called(model, args)
 
+    def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.recomputed.module_begins(module, args)
+
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self.calls.module_called(module, args, output)
         self.layouts.module_called(module, args, output)
         self.hidden.module_called(module, args, output)
+        self.recomputed.module_called(module, args, output)
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
@@ -210,6 +221,7 @@ class Witness(Listener):
             aims=tuple(self.aims.aims),
             reductions=tuple(self.reductions.reductions),
             terms=tuple(self.terms.terms),
+            flat_lines=tuple(line for line, count in self.terms.flat.items() if count >= 3),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.clipping.clips),
             schedules=tuple(self.schedules.schedules()),
@@ -221,7 +233,7 @@ class Witness(Listener):
             thresholds=tuple(self.losses.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
             files=(*self.files.files(schedulers=any(s.calls for s in self.schedules.seen.values())), *self.kept.files),
-            recomputations=tuple(self.calls.recomputations.values()),
+            recomputations=tuple(self.recomputed.differing.values()),
             ranks=self.between.ranks(),
             taken_apart_at=self.picks.apart(),
             shown=tuple(self.rows.seen()),

@@ -1,0 +1,67 @@
+"""Recomputed: modules that run again in a backward, beside what entered and left them in the forward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.evidence import Recomputation
+from surefoot.phases import aside
+from surefoot.witness.scene import Part, Scene, readable
+
+_ALIKE = 1e-4
+
+
+class Recomputed(Part):
+    """What recomputation does otherwise than the forward did.
+
+    It ends as soon as it has all that backward needs, which may be in the middle of a module: so what enters is
+    compared, too, from the first recomputation on.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.differing: dict[str, Recomputation] = {}
+        self._happens = self._graded = False
+        self._sizes: dict[tuple[nn.Module, str, int], float] = {}
+        self._forward: Counter[tuple[nn.Module, str]] = Counter()
+        self._again: Counter[tuple[nn.Module, str]] = Counter()
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._graded = torch.is_grad_enabled()
+
+    def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._happens and args:
+            self._note(module, "input", args[0])
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self._note(module, "output", output)
+
+    def backward_ends(self) -> None:
+        self._sizes = {}
+        self._forward.clear()
+        self._again.clear()
+
+    def _note(self, module: nn.Module, side: str, value: Any) -> None:
+        again = self.scene.phases.recomputing()
+        self._happens |= again
+        if not self.scene.close or not (again or self._graded) or not isinstance(value, torch.Tensor):
+            return
+        if not value.is_floating_point() or not readable(value):
+            return
+        counts = self._again if again else self._forward
+        ordinal = counts[module, side]
+        counts[module, side] += 1
+        before = self._sizes.get((module, side, ordinal))
+        if again and before is None:
+            return
+        with aside():
+            size = float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64))
+        if not again:
+            self._sizes[module, side, ordinal] = size
+        elif before is not None and (difference := abs(size - before) / (abs(before) + 1e-12)) > _ALIKE:
+            name = self.scene.phases.names.get(module, type(module).__name__)
+            self.differing.setdefault(name, Recomputation(name, difference))
