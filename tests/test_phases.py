@@ -230,6 +230,7 @@ def test_listeners_hear_the_events_in_order():
         (torch._C._autograd, "_get_sequence_nr"),
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch.Tensor, "_version"),
+        (torch.autograd, "_profiler_enabled"),
     ],
 )
 def test_the_private_parts_of_torch_that_phases_needs_are_there(owner, name):

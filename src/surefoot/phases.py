@@ -445,6 +445,11 @@ def _in_graph_task() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+def is_profiling() -> bool:
+    """Is torch's profiler on?"""
+    return torch.autograd._profiler_enabled()
+
+
 def next_node() -> int:
     """The number that the next node of this thread will have."""
     return torch._C._autograd._get_sequence_nr()

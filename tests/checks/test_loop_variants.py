@@ -229,3 +229,98 @@ def test_updates_are_counted_to_the_end_of_a_long_script(tmp_path):
         encoding="utf-8",
     )
     assert named(watch_script(str(script)).findings) == []
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_outputs_that_are_kept_keep_their_graphs(kept):
+    outputs = []
+
+    def body(model, optimizer):
+        optimizer.zero_grad()
+        output = model(X)
+        F.cross_entropy(output, Y).backward()
+        optimizer.step()
+        outputs.append(output if kept else output.detach())
+
+    assert looped(body, steps=8) == (["kept-losses"] if kept else [])
+
+
+@pytest.mark.parametrize(("left", "found"), [("leaks", True), ("cleared", True), ("used", False)])
+def test_what_is_left_of_a_pass_is_found_without_a_loader(left, found):
+    def body(model, optimizer):
+        for number, rows in enumerate(torch.arange(8).repeat(9, 1)):
+            (F.cross_entropy(model(X[rows]), Y[rows]) / 2).backward()
+            if number % 2 or (left == "used" and number == 8):
+                optimizer.step()
+                optimizer.zero_grad()
+        if left == "cleared":
+            optimizer.zero_grad()
+
+    assert ("leftover-micro-batches" in looped(body, steps=3)) is found
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_noise_drawn_in_a_fork_of_the_random_state_is_the_same_in_every_step(forked):
+    def body(model, optimizer):
+        with torch.random.fork_rng(enabled=forked):
+            x = X + 0.1 * torch.randn_like(X)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), Y).backward()
+        optimizer.step()
+
+    assert looped(body) == (["reseeded-steps"] if forked else [])
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_an_optimizer_of_a_module_whose_values_are_given_as_a_dict(given):
+    model = mlp()
+    values = {name: each.detach().clone().requires_grad_() for name, each in model.named_parameters()}
+    optimizer = torch.optim.SGD(values.values() if given else model.parameters(), lr=0.1)
+
+    def body(model, optimizer):
+        for each in values.values():
+            each.grad = None
+        F.cross_entropy(torch.func.functional_call(model, values, (X,)), Y).backward()
+        optimizer.step()
+
+    found = looped(body, model=model, optimizer=optimizer)
+    assert ("optimizer-of-other-parameters" in found) is not given
+
+
+@pytest.mark.parametrize(("most", "found"), [(40, True), (4, False)])
+def test_a_warm_up_that_the_run_never_leaves(most, found):
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / most))
+        for _ in range(9):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            schedule.step()
+    assert named(seen.findings) == (["zero-learning-rate"] if found else [])
+
+
+@pytest.mark.parametrize("interval", [1, 2000])
+def test_a_scale_that_grows_with_every_update_leaves_updates_out(interval):
+    model = mlp()
+    optimizer = sgd(model, lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=interval)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(24):
+            optimizer.zero_grad()
+            scaler.scale(100 * F.cross_entropy(model(X), Y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert named(seen.findings) == (["scaler-skips-updates"] if interval == 1 else [])
+
+
+def test_a_profiler_that_is_never_closed_is_mentioned():
+    def body(model, optimizer):
+        optimizer.zero_grad()
+        F.cross_entropy(model(X), Y).backward()
+        optimizer.step()
+
+    with torch.profiler.profile():
+        assert looped(body, steps=14) == ["anomaly-mode-in-training"]
+    assert looped(body, steps=14) == []

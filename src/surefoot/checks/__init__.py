@@ -40,7 +40,9 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "overwritten-saved-tensor": ("detached-layers",),
     "missing-zero-grad": ("summed-micro-batches",),
     "growing-graph": ("kept-losses",),
-    "scaler-skips-updates": ("missing-update",),
+    "scaler-skips-updates": (
+        "missing-update", "zero-grad-between-micro-batches", "leftover-micro-batches", "scheduler-out-of-order",
+    ),
     "softmax-over-wrong-dimension": (
         "samples-mixed-in-batch", "logits-in-nll-loss", "future-tokens-in-logits", "ctc-input-not-log-probabilities",
     ),

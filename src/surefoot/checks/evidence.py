@@ -180,6 +180,7 @@ class Update:
     in_autocast: bool = False
     """One autocast region has been open since the update before."""
     anomaly: bool = False
+    profiled: bool = False
     clipped_share: float = 0.0
     """Of the elements of its gradients, the share that was clipped after the last backward."""
     micro_batches: int = 0
@@ -541,6 +542,8 @@ class Scaling:
     attempts: int
     skipped: int
     with_bfloat16: bool
+    skipped_late: int = 0
+    """Of those, the ones after the first update that was made."""
 
 
 @dataclass(slots=True)
@@ -683,7 +686,7 @@ class Evidence:
     part_of: int = 0
     """The rows of an array of which one batch is used over and over; 0 where none is."""
     reseeded_updates: int = 0
-    """Updates that drew the same random numbers before their forward as the one before, after the same seed."""
+    """Updates that drew the same random numbers as the one before."""
     unseeded_generators: tuple[str, ...] = ()
     """Global generators that the loop draws from and never seeds, while it seeds torch's."""
     benchmarks_kernels: bool = False

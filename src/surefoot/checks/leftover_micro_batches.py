@@ -29,14 +29,37 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for loader in evidence.loaders:
-        if loader.leftover:
-            yield Finding(
-                check="leftover-micro-batches",
-                severity="warning",
-                seen=f"a pass over {loader.batches} batches ended with the gradients of {loader.leftover} of "
-                f"{loader.window} micro-batches unused",
-                where=f"the loader of {loader.kind}",
-                why="they are dropped, or leak into the first update of the next epoch",
-                remedy="make an update at the end of a pass, too, or let the number of micro-batches divide its length",
-            )
+    left = [loader for loader in evidence.loaders if loader.leftover]
+    for loader in left:
+        seen = f"{loader.leftover} of {loader.window} micro-batches unused"
+        yield _finding(
+            f"a pass over {loader.batches} batches ended with the gradients of {seen}", f"the loader of {loader.kind}"
+        )
+    if not left and (seen := _by_updates(evidence)):
+        yield _finding(seen, evidence.updates[0].where or "the loop")
+
+
+def _by_updates(evidence: Evidence) -> str:
+    """Updates that use more backwards than nearly all others, or backwards that are cleared now and then."""
+    sizes = [update.micro_batches for update in evidence.updates if update.micro_batches]
+    usual = max(set(sizes), key=sizes.count, default=1)
+    larger = [size for size in sizes if usual < size < 2 * usual]
+    cleared = [each for each in evidence.discards if 2 <= each.discarded < 0.75 * each.used]
+    if usual < 2 or len(sizes) < 8 or sizes.count(usual) + len(larger) < len(sizes) - 1 or 4 * len(larger) > len(sizes):
+        return ""
+    if larger:
+        return f"{len(larger)} updates used the gradients of {larger[0]} backwards, nearly all others of {usual}"
+    return (
+        f"the gradients of {cleared[0].discarded} backwards were cleared before any update used them" if cleared else ""
+    )
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="leftover-micro-batches",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="they are dropped, or leak into the first update of the next epoch",
+        remedy="make an update at the end of a pass, too, or let the number of micro-batches divide its length",
+    )

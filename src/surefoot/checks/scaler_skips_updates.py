@@ -27,15 +27,20 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
 
+_MOST_SKIPPED = 0.2
+"""Once it has found its scale, a scaler leaves out far less than this share."""
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     scaling = evidence.scaling
-    if scaling is not None and scaling.attempts >= 4 and scaling.skipped > 0.75 * scaling.attempts:
+    if scaling is None or scaling.attempts < 4:
+        return
+    if scaling.skipped > 0.75 * scaling.attempts or scaling.skipped_late > max(3, _MOST_SKIPPED * scaling.attempts):
         yield Finding(
             check="scaler-skips-updates",
             severity="warning",
             seen=f"the scaler left out {scaling.skipped} of {scaling.attempts} updates",
             where="the gradient scaler",
-            why="every step has an infinite gradient, so hardly any update is made",
-            remedy="look for overflow in the forward, or begin with a smaller init_scale",
+            why="step after step has an infinite gradient, so updates are left out",
+            remedy="look for overflow in the forward, or begin with a smaller init_scale and let it grow less often",
         )

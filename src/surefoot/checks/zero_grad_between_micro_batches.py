@@ -33,7 +33,7 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    lost = [each for each in evidence.discards if each.discarded >= 2 and each.used >= 2]
+    lost = [each for each in evidence.discards if each.used >= 2 and each.discarded >= max(2, 0.75 * each.used)]
     if lost:
         yield Finding(
             check="zero-grad-between-micro-batches",

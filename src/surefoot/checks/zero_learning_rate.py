@@ -22,12 +22,14 @@ A warm-up whose first update has a rate of zero; one that goes on while the run 
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from surefoot.checks.evidence import Evidence, Schedule, Update
 from surefoot.records.finding import Finding
 
-_WARM = 0.01
-"""A run that has ended and never reached this share of the rate it was given has only warmed up."""
+_RISING, _WARM = 0.3, 0.01
+"""A run that has ended and never reached this share of the rate it was given has only warmed up: a rate that never
+falls, and any."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -43,7 +45,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _only_warms(schedule: Schedule, planned: float | None) -> bool:
-    return bool(planned) and schedule.ended and len(schedule.rates) >= 8 and max(schedule.rates) < _WARM * planned
+    if not planned or not schedule.ended or len(schedule.rates) < 8:
+        return False
+    rises = all(a <= b for a, b in pairwise(schedule.rates))
+    return max(schedule.rates) < (_RISING if rises else _WARM) * planned
 
 
 def _finding(seen: str, updates: list[Update]) -> Finding:

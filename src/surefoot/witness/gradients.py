@@ -14,8 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
-from surefoot.phases import aside, caller, writes
-from surefoot.witness.calls import Sentinel
+from surefoot.phases import aside, caller, is_profiling, writes
+from surefoot.witness.calls import Calls, Sentinel
 from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
@@ -42,8 +42,9 @@ class _Mark:
 class Gradients(Part):
     """From backward to update."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, calls: Calls) -> None:
         super().__init__(scene)
+        self._calls = calls
         self.backwards: list[Backward] = []
         self.updates: list[Update] = []
         self.made: list[Optimizer] = []
@@ -142,7 +143,7 @@ class Gradients(Part):
         update.planned_rate = max(
             (float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group), default=None
         )
-        update.anomaly = torch.is_anomaly_enabled()
+        update.anomaly, update.profiled = torch.is_anomaly_enabled(), is_profiling()
         update.micro_batches = len(self.pending)
         self.updates.append(update)
         self._before = []
@@ -165,9 +166,13 @@ class Gradients(Part):
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
         self.pending = []
-        old = [each() for number, each in self._sentinels if number <= self.scene.updates - _OLD]
-        self._most_kept = max(self._most_kept, sum(each is not None for each in old))
+        self._most_kept = max(self._most_kept, self._old(self._sentinels), self._old(self._calls.outputs))
         self._before = []
+
+    def _old(self, sentinels: list[tuple[int, weakref.ref[Sentinel]]]) -> int:
+        """How many graphs outlive the updates after them; those that are gone are forgotten."""
+        sentinels[:] = [each for each in sentinels if each[1]() is not None]
+        return sum(number <= self.scene.updates - _OLD for number, _ in sentinels)
 
     def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
         with aside():
@@ -232,12 +237,17 @@ class Gradients(Part):
 
     def leaves(self) -> Iterator[Leaf]:
         """Tensors outside all models and optimizers that collect gradients again and again."""
+        for leaf in self._loose():
+            count = self._leaves[id(leaf)][1]
+            fixed = count >= 3 and self._leaf_prints.get(id(leaf)) == fingerprint(leaf, 64)
+            yield Leaf(tuple(leaf.shape), count, self._path(leaf), fixed and id(leaf) not in self._entered_models)
+
+    def _loose(self) -> Iterator[torch.Tensor]:
         known = self.scene.optimized() | set(self.scene.names())
         for ref, count in self._leaves.values():
             leaf = ref()
             if leaf is not None and leaf not in known and count >= 2 and leaf.grad is not None:
-                fixed = count >= 3 and self._leaf_prints.get(id(leaf)) == fingerprint(leaf, 64)
-                yield Leaf(tuple(leaf.shape), count, self._path(leaf), fixed and id(leaf) not in self._entered_models)
+                yield leaf
 
     def _path(self, leaf: torch.Tensor) -> str:
         for model, prefix in self.scene.phases.models.items():
@@ -250,10 +260,12 @@ class Gradients(Part):
 
     def optimizers(self) -> Iterator[Optimizing]:
         names, models = self.scene.names(), self.scene.phases.models
+        loose = {leaf.shape for leaf in self._loose()}
         for optimizer in self.scene.optimizers:
             parameters = list(held(optimizer))
             trainable = [p for p in parameters if p.requires_grad]
-            foreign = [p for p in trainable if p not in self.scene.reached and p not in names]
+            unreached = [p for p in trainable if p not in self.scene.reached]
+            foreign = [p for p in unreached if p not in names or p.shape in loose]
             yield Optimizing(
                 kind=type(optimizer).__name__,
                 updates=self.scene.stepped.get(optimizer, 0),

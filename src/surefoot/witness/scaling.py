@@ -17,7 +17,7 @@ class Scaled(Part):
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
         self._gradients = gradients
-        self._attempts = self._exits = self._skipped = 0
+        self._attempts = self._exits = self._skipped = self._skipped_late = 0
         self._updates_before = 0
         self._exits_at: dict[int, int] = {}
         self._depth = 0
@@ -57,6 +57,7 @@ class Scaled(Part):
     def _stepped(self, _: Any, scaler: Any, *__: Any, **___: Any) -> None:
         if scaler.is_enabled() and self.scene.updates == self._updates_before:
             self._skipped += 1
+            self._skipped_late += self._skipped < self._attempts
 
     def _ends(self, *_: Any, **__: Any) -> None:
         self._gradients.unscaled = None
@@ -80,4 +81,4 @@ class Scaled(Part):
         self._exits_at[id(optimizer)] = self._exits
 
     def scaling(self, *, bfloat16: bool) -> Scaling | None:
-        return Scaling(self._attempts, self._skipped, bfloat16) if self.used else None
+        return Scaling(self._attempts, self._skipped, bfloat16, self._skipped_late) if self.used else None

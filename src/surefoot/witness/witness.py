@@ -63,7 +63,7 @@ class Witness(Listener):
     def __init__(self, phases: Phases, *optimizers: Optimizer) -> None:
         self.scene = Scene(phases, optimizers)
         self.calls = Calls(self.scene)
-        self.gradients = Gradients(self.scene)
+        self.gradients = Gradients(self.scene, self.calls)
         self.clipping = Clipping(self.scene, self.gradients)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness = Coarseness(self.scene)
@@ -105,7 +105,7 @@ class Witness(Listener):
                 self._looking.enter_context(part)
         heard = (
             self.calls, self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes,
-            self.aliases, self.kept, self.between,
+            self.aliases, self.seeds, self.kept, self.between,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
