@@ -697,3 +697,5 @@ class Evidence:
     shared_files: tuple[SharedFile, ...] = ()
     weights_by_hand: bool = False
     """Parameters changed although no optimizer made an update."""
+    ended: bool = False
+    """The script has run to its end."""

@@ -1,8 +1,8 @@
 """repeated-batch
 
 ## What it does
-Reports a loop that gives its model the same inputs in four updates in a row although a loader has more, or
-although the arrays they were taken from do.
+Reports a loop that gives its model the same inputs in four updates in a row, or in all three of a run, although
+a loader has more, or although the arrays they were taken from do.
 
 ## Why it hurts
 The loss falls beautifully: one batch is learned by heart. It happens when `next(iter(loader))` is left
@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for model in {name for name, _ in by_update}:
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
         longest = max(len(list(run)) for _, run in groupby(batches))
-        if longest >= 4:
+        if longest >= 4 or (longest == len(batches) == 3 and loaders and evidence.ended):
             yield _finding(f"{model} saw the same inputs in {longest} updates in a row; {more}", model)
             return
 

@@ -198,7 +198,7 @@ class _Followed:
     """An iterator of a loader's, handed on as it is."""
 
     def __init__(self, plain: Any, loaders: Loaders, seen: Seen) -> None:
-        self._plain, self._loaders, self._seen, self._first = plain, loaders, seen, True
+        self._plain, self._loaders, self._seen, self._read = plain, loaders, seen, 0
 
     def __iter__(self) -> Self:
         return self
@@ -215,8 +215,10 @@ class _Followed:
         except StopIteration:
             self._loaders.ended(self._seen)
             raise
-        self._loaders.yielded(self._seen, batch, first=self._first)
-        self._first = False
+        self._loaders.yielded(self._seen, batch, first=self._read == 0)
+        self._read += 1
+        if self._read == _length(self._seen.loader):  # some loops count, and do not ask for one more
+            self._loaders.ended(self._seen)
         return batch
 
 

@@ -247,6 +247,7 @@ class Witness(Listener):
             kept_graphs=self.gradients.kept_graphs,
             written_through_data=tuple(self.aliases.lines),
             weights_by_hand=self.gradients.moved_by_hand,
+            ended=self.scene.ended,
         )
         evidence.parameters = tuple(self._parameters(probes=probes))
         if probes:
