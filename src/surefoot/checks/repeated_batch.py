@@ -47,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     by_update: dict[tuple[str, int], list[int]] = {}
     for forward in evidence.forwards:
-        if forward.trained and forward.batch:
+        if (forward.trained or forward.backpropagated) and forward.batch:
             by_update.setdefault((forward.model, forward.update), []).append(forward.batch)
     for model in {name for name, _ in by_update}:
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from surefoot.checks.evidence import File
-from surefoot.phases import caller
+from surefoot.phases import caller, is_user
 from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
@@ -74,7 +75,7 @@ class Files(Part):
             if moved and whole and prints.isdisjoint(moved.values()):
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
         to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
-        if to_resume and not any(map(_is_optimizer_state, items)):
+        if to_resume and not any(map(_is_optimizer_state, _inside(saved))):
             self._files.append(File("without-optimizer", caller()))
 
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
@@ -87,6 +88,8 @@ class Files(Part):
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
         items = list(loaded.values()) if isinstance(loaded, dict) else []
+        if is_user(sys._getframe(2)):  # a framework that reads a file of its own puts back what is asked for
+            items = list(_inside(loaded))
         optimizer = any(_is_optimizer_state(each) and each["state"] for each in items)
         scheduler = any(map(_is_scheduler_state, items))
         if optimizer or scheduler:
@@ -122,6 +125,15 @@ class Files(Part):
                 yield File("unrestored-optimizer", where)
             elif scheduler and schedulers and LRScheduler not in self._restored:
                 yield File("unrestored-scheduler", where, detail="the file holds its state")
+
+
+def _inside(saved: Any) -> Iterator[Any]:
+    """What a file holds, and what stands in its lists and tables."""
+    items = saved.values() if isinstance(saved, dict) else saved if isinstance(saved, list | tuple) else ()
+    for each in items:
+        yield each
+        if isinstance(each, list | tuple) or (isinstance(each, dict) and not _is_weights(each)):
+            yield from _inside(each)
 
 
 def _is_optimizer_state(value: Any) -> bool:
