@@ -95,6 +95,34 @@ def test_a_state_that_is_used_at_once_may_still_be_there(use):
     assert kept(taken) == []
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_best_model_by_another_name_is_named(copied):
+    model = mlp()
+    optimizer, best, best_model = sgd(model), 0.0, None
+    with surefoot.watch(model, optimizer) as seen:
+        for score in (0.5, 0.7, 0.6):
+            step(model, optimizer)
+            own = copy.deepcopy(model) if copied else model
+            if score > best:
+                best, best_model = score, own
+    assert best_model is not None
+    assert [each.check for each in seen.findings.findings] == ([] if copied else ["best-weights-by-reference"])
+
+
+def test_the_best_of_several_models_may_be_kept():
+    best, champion = 0.0, None
+    with surefoot.watch() as seen:
+        for score in (0.5, 0.7):
+            model = mlp()
+            optimizer = sgd(model)
+            for _ in range(3):
+                step(model, optimizer)
+            if score > best:
+                best, champion = score, model
+    assert champion is not None
+    assert [each.check for each in seen.findings.findings] == []
+
+
 def test_weights_may_be_swapped_and_put_back():
     average = mlp()
 

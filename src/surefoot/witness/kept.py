@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.evidence import File
-from surefoot.phases import aside, caller
-from surefoot.witness.scene import Part, Scene, fingerprint, readable, tensors
+from surefoot.phases import aside, caller, is_user
+from surefoot.probes.records_kept import records_kept
+from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}
 """Functions that may return what they are given."""
@@ -68,6 +70,7 @@ class Kept(Part):
         self._views: dict[str, _State] = {}
         """By their lines: views of parameters that were taken one by one since the last update."""
         self._depth = 0
+        self._records: set[str] = set()
 
     def __enter__(self) -> Kept:
         self.follow(nn.Module, "state_dict", before=self._hands_out, after=self._handed_out)
@@ -170,6 +173,21 @@ class Kept(Part):
                 state.told = True
                 late = self.scene.updates + 1 - state.made
                 self.files.append(File("alias", state.where, detail=f"kept for {late} updates"))
+        self._see_records(set(held(optimizer)))
+
+    def _see_records(self, updated: set[torch.Tensor]) -> None:
+        """The best model so far may be another name of the one that is trained on."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None:
+            frame = frame.f_back
+            for where, kept in records_kept(frame) if is_user(frame) else ():
+                if (
+                    isinstance(kept, nn.Module)
+                    and where not in self._records
+                    and not updated.isdisjoint(kept.parameters())
+                ):
+                    self._records.add(where)
+                    self.files.append(File("alias", where, detail="kept by another name"))
 
 
 def _weights(kept: Any) -> list[torch.Tensor]:

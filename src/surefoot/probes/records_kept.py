@@ -1,0 +1,50 @@
+"""Records kept: names that a script gives to the best so far, where that is the very model that is trained on."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import cache
+from types import FrameType
+from typing import Any
+
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """The lines of a frame's file that keep something with a new record, and what it is that is kept."""
+    for line, path in _kept_with_records(frame.f_code.co_filename):
+        owner, _, name = path.rpartition(".")
+        holder = frame.f_locals.get(owner) if owner else None
+        kept = frame.f_locals.get(name) if not owner else getattr(holder, "__dict__", {}).get(name)
+        if kept is not None:
+            yield f"{frame.f_code.co_filename}:{line}", kept
+
+
+@cache
+def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
+    """Lines such as `best = model`, without a copy, under an `if` that compares a record and sets it anew."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], _ORDERS):
+            compared = {ast.unparse(each) for each in (node.test.left, *node.test.comparators)}
+            pairs = [pair for each in node.body if isinstance(each, ast.Assign) for pair in _pairs(each)]
+            if any(ast.unparse(target) in compared for target, _ in pairs):
+                found += [(t.lineno, ast.unparse(t)) for t, value in pairs if _is_path(t) and _is_path(value)]
+    return tuple((line, path) for line, path in found if path.count(".") <= 1)
+
+
+def _pairs(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    target, value = assign.targets[0], assign.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=False))
+    return [(target, value)]
+
+
+def _is_path(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
