@@ -27,6 +27,7 @@ TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 WAIT = 5.0
 """So many seconds a rank waits for the notes of others; no collective is used, so that nothing can hang."""
 _END = 0
+_FORWARDS = 64
 _MANY_TARGETS = 32
 _MANY_EVALUATED = 4
 _GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
@@ -57,6 +58,8 @@ class Between(Part):
         self._inside: dict[nn.Module, bool] = {}
         self._first: dict[str, int] = {}
         self._weights: dict[int, dict[str, int]] = {}
+        self._course: list[int] = []
+        """The last parameter at the beginning of every forward."""
         self._notes: dict[str, Any] | None = None
         self._told_at: list[int] = []
         self._others: list[dict[str, Any]] = []
@@ -139,10 +142,16 @@ class Between(Part):
         if not self._first:
             self._first = self._prints()
             self._averaging.look_at(model)
+        self._follow_course(model)
         self._bypassed |= self._inside[model]
         self._count = dist.get_world_size()
         self._syncing.append(wrapper and bool(model.require_backward_grad_sync))
         self._state = random_state()
+
+    def _follow_course(self, model: nn.Module) -> None:
+        if len(self._course) < _FORWARDS:
+            last = [p for p in model.parameters() if p.requires_grad and readable(p)][-1:]
+            self._course += map(fingerprint, last)
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * TOLD_AT[0]:
@@ -174,6 +183,7 @@ class Between(Part):
         shares = [share_of(each, self.scene.phases) for each in ([] if parted else self._loaders.training())]
         return {
             "parted": parted,
+            "course": list(self._course),
             "samples": sorted(self._samples),
             "shares": [share.told() if share else None for share in shares],
             "answers": [each.target_print for each in losses],
@@ -190,7 +200,7 @@ class Between(Part):
         """Reads the last that all other ranks have written: at the end, or before."""
         if self._notes is None or self._others or not several():
             return
-        self._notes |= {"evaluated": sorted(self._metrics.rows), "told": self._metrics.told}
+        self._notes |= {"course": self._course, "evaluated": sorted(self._metrics.rows), "told": self._metrics.told}
         tell(self._notes, at=_END)
         for made in (_END, *reversed(self._told_at)):
             self._others = self._others or told(at=made, wait_seconds=WAIT if made == _END else 0.1)
@@ -219,7 +229,8 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
         found.same_samples = max(_overlap(set(mine["samples"]), each["samples"]) for each in others)
         found.same_answers = _informative(mine) and all(each["answers"] == mine["answers"] for each in others)
         found.same_places = max((_shared(mine, each) for each in others), default=0.0)
-        found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
+        if not all(_meet_again(mine["course"], each["course"]) for each in others):
+            found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
         drew = any(drawn for _, drawn in mine["states"])
         found.same_randomness = drew and all(list(map(tuple, each["states"])) == mine["states"] for each in others)
     norms = [each["norms"][0] for each in everybody if each["norms"]]
@@ -250,6 +261,12 @@ def _informative(mine: dict[str, Any]) -> bool:
     return (
         0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and sum(n for n, _ in mine["targets"]) >= _MANY_TARGETS
     )
+
+
+def _meet_again(mine: list[int], theirs: list[int]) -> bool:
+    """Do replicas differ in some forward and not in a later one, as those do that are averaged now and then?"""
+    same = [one == other for one, other in zip(mine, theirs, strict=False)]
+    return False in same and True in same[same.index(False) :]
 
 
 def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
