@@ -388,6 +388,8 @@ class Samples:
     """Joined into a batch, values of samples stand beside those of others."""
     label_shift: int = 0
     """Labels depend on the inputs so many samples away, and not on their own."""
+    labels_in_order: bool = False
+    """Labels depend on their place among the samples, and inputs depend neither on theirs nor on labels."""
     unlike_evaluation: bool = False
     """Labels depend on the inputs in evaluation, and not in training."""
     shared_with_evaluation: float = 0.0
@@ -396,6 +398,14 @@ class Samples:
     """The share of the label that most samples have; None where samples have no labels."""
     sorted_labels: int = 0
     """The number of classes in a data set that is read in the order of its labels."""
+
+
+@dataclass(slots=True)
+class Parted:
+    """Samples that were trained with targets of others, in step after step."""
+
+    where: str
+    seen: str
 
 
 @dataclass(slots=True)
@@ -680,8 +690,7 @@ class Evidence:
     written_through_data: tuple[str, ...] = ()
     """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
     derivatives: tuple[Derivative, ...] = ()
-    taken_apart_at: str = ""
-    """The line that takes targets by another index than inputs, in step after step."""
+    parted: tuple[Parted, ...] = ()
     shown: tuple[Shown, ...] = ()
     part_of: int = 0
     """The rows of an array of which one batch is used over and over; 0 where none is."""

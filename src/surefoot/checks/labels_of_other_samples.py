@@ -2,9 +2,10 @@
 
 ## What it does
 Reports samples that do not keep their own labels: a label that is drawn anew with every reading, a collate
-function that orders inputs and labels differently, labels that belong to the sample before or after, training
-labels that have nothing to do with the inputs while those of evaluation do, and batches whose inputs and
-targets are taken by different indices.
+function that orders inputs and labels differently, labels that belong to the sample before or after, labels that
+stand in an order while inputs do not, training labels that have nothing to do with the inputs while those of
+evaluation do; batches whose inputs and targets are of different rows, of a loader's batch or of the loop's arrays;
+samples that come again with another sample's target; and noise as a target that no input was made from.
 
 ## Why it hurts
 There is nothing to learn. The loss falls to that of guessing and stays there, or the training set is learned
@@ -36,8 +37,9 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    told = ((_told(samples), samples.where) for samples in evidence.samples)
-    seen, where = next((each for each in told if each[0]), (_by_index(evidence), evidence.taken_apart_at))
+    told = [(_told(samples), samples.where) for samples in evidence.samples]
+    told += [(each.seen, each.where) for each in evidence.parted]
+    seen, where = next((each for each in told if each[0]), ("", ""))
     if seen:
         yield Finding(
             check="labels-of-other-samples",
@@ -56,12 +58,8 @@ def _told(samples: Samples) -> str:
         return "joined into a batch, samples stand in one order and their labels in another"
     if samples.label_shift:
         return f"labels depend on the sample {'before' if samples.label_shift > 0 else 'after'} their own"
+    if samples.labels_in_order:
+        return "labels stand in an order, inputs in none, and neither tells anything of the other"
     if samples.unlike_evaluation:
         return "labels depend on the inputs in evaluation, and not at all in training"
-    return ""
-
-
-def _by_index(evidence: Evidence) -> str:
-    if evidence.taken_apart_at:
-        return "in every step inputs and targets were taken from arrays of one length by different indices"
     return ""

@@ -1,8 +1,9 @@
 """repeated-batch
 
 ## What it does
-Reports a loop that gives its model the same inputs in four updates in a row, or in all three of a run, although
-a loader has more, or although the arrays they were taken from do.
+Reports a loop that gives its model the same inputs in four updates in a row although a loader has more, in
+three if each of them begins the loader anew or if the run has no more; and one that makes all its updates from one
+and the same part of an array, as it is or changed anew in every step.
 
 ## Why it hurts
 The loss falls beautifully: one batch is learned by heart. It happens when `next(iter(loader))` is left
@@ -36,14 +37,15 @@ _MANY = 8
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     loaders = [each for each in evidence.loaders if each.role != "evaluation" and (each.batches or 2) > 1]
-    more = (
-        f"the loader has {loaders[0].batches or 'more'} batches" if loaders else f"there are {evidence.part_of} samples"
-    )
+    if evidence.part_of and not any(each.role == "training" for each in loaders):
+        yield _finding(f"all updates use one batch of the {evidence.part_of} samples there are", "the training loop")
+        return
+    if not loaders:
+        return
+    more = f"the loader has {loaders[0].batches or 'more'} batches"
     stale = max((each.updates_of_a_batch for each in loaders), default=0)
     if stale >= _MANY:
         yield _finding(f"one batch of the loader's was used in {stale} updates in a row; {more}", loaders[0].kind)
-        return
-    if not loaders and not evidence.part_of:
         return
     by_update: dict[tuple[str, int], list[int]] = {}
     for forward in evidence.forwards:
@@ -52,7 +54,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for model in {name for name, _ in by_update}:
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
         longest = max(len(list(run)) for _, run in groupby(batches))
-        if longest >= 4 or (longest == len(batches) == 3 and loaders and evidence.ended):
+        in_all = len(batches) == 3 and evidence.ended
+        if longest >= 4 or (longest == 3 and (loaders[0].passes >= 3 or in_all)):
             yield _finding(f"{model} saw the same inputs in {longest} updates in a row; {more}", model)
             return
 

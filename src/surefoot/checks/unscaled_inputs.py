@@ -2,7 +2,7 @@
 
 ## What it does
 Reports inputs that enter the first layer as bytes from 0 to 255, scaled down twice, or in units in which they
-are hundreds and thousands.
+are tens, hundreds or thousands.
 
 ## Why it hurts
 Layers are initialised for inputs near one. Inputs a hundred times as large saturate them, and one step moves
@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence, Inputs
 from surefoot.records.finding import Finding
 
-_LARGE = 300.0
-"""Raw bytes have a root mean square below 255, and are told by their values."""
+_LARGE = 20.0
+"""Of a feature's root mean square; what is standardised has one near 1."""
 _BRIGHT, _SMALL = 10.0, 1e-3
 """No picture is scaled to such numbers, and no features are to such small ones."""
 

@@ -110,14 +110,46 @@ def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _stream(found: Samples, loader: DataLoader[Any]) -> None:
-    """The first samples of two workers must differ, and so must what they draw from generators of their own."""
+    """The first samples of two workers must differ, and so must what they draw, from each other and by epoch."""
     if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
         return
-    read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, loader.dataset), 8)]
-    found.whole_stream = len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+    once, again = _prints_of_first(loader.dataset, seed=0), _prints_of_first(loader.dataset, seed=1)
+    found.whole_stream = _is_whole(loader, samples_stay=once[0] == again[0] != [] or once[1] == again[1] != [])
     if not found.whole_stream and generators_of(loader.dataset):
         states = list(itertools.islice(_two_workers(loader, _Drawn(loader.dataset)), 8))
         found.alike_workers = len(states) == 8 and states[::2] == states[1::2] and len(set(states)) == 4
+    if once[0] != again[0] and not found.alike_workers and not loader.persistent_workers:
+        epochs = [[print_of(each) for each in itertools.islice(_two_workers(loader, loader.dataset), 8)] for _ in "12"]
+        found.alike_epochs = epochs[0] == epochs[1]
+
+
+def _is_whole(loader: DataLoader[Any], *, samples_stay: bool) -> bool:
+    """Do two workers yield the same samples, apart from noise that is drawn anew?"""
+    seeded = _Seeded(loader.dataset) if samples_stay else loader.dataset
+    read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, seeded), 8)]
+    return len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+
+
+def _prints_of_first(stream: Any, *, seed: int) -> tuple[list[int], list[int]]:
+    """Hashes of a stream's first samples, and of their last values, if not all are alike; none without a worker."""
+    seed_all(seed)
+    try:
+        samples = list(itertools.islice(copied(stream), 16))
+    except Exception:
+        samples = []
+    last = [print_of(list(parts(sample))[-1]) for sample in samples]
+    return [print_of(sample) for sample in samples], last if len(set(last)) > 1 else []
+
+
+class _Seeded(IterableDataset[Any]):
+    """A stream that draws the same random numbers in every worker."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        seed_all(0)
+        return iter(self.stream)
 
 
 def _two_workers(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:

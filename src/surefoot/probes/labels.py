@@ -22,6 +22,7 @@ MOST_SECONDS = 1.0
 _STRONG, _NONE = 8.0, 2.5
 """Dependence beyond doubt, and none that could be told from chance."""
 _JOINED = 16
+_MOST_STREAMED = 8 * MOST_SAMPLES
 
 
 def parts(sample: Any) -> Iterator[np.ndarray]:
@@ -34,11 +35,13 @@ def parts(sample: Any) -> Iterator[np.ndarray]:
 def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
     """All that is to be seen of the labels of a data set with places, read from a copy of it."""
     if isinstance(reader, IterableDataset):
+        found.sorted_labels = _kinds_in_a_row(_labels_of(itertools.islice(reader, _MOST_STREAMED)), loader)
         return
     _order(found, loader, reader)
     found.redrawn_labels = redrawn(reader)
     found.collated_apart = _collated_apart(reader, loader)
     found.label_shift = _shift(reader)
+    found.labels_in_order = _in_order(reader)
 
 
 def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
@@ -46,25 +49,31 @@ def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
     labels = _labels(reader)
     if len(labels) < 32:
         return
-    kinds = len(set(labels))
     found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
-    if not isinstance(loader.sampler, SequentialSampler):
-        return
+    if isinstance(loader.sampler, SequentialSampler):
+        found.sorted_labels = _kinds_in_a_row(labels, loader)
+
+
+def _kinds_in_a_row(labels: list[float], loader: DataLoader[Any]) -> int:
+    """How many kinds of labels there are, where each comes in one run or two; 0 where they are mixed."""
+    kinds, batch = len(set(labels)), loader.batch_size or 1
     runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
-    batch = loader.batch_size or 1
-    if 2 <= kinds <= len(labels) // 8 and runs <= 2 * kinds and len(labels) / kinds >= min(batch, 8):
-        found.sorted_labels = kinds
+    many = len(labels) >= 32 and 2 <= kinds <= len(labels) // 8 and len(labels) / kinds >= min(batch, 8)
+    return kinds if many and runs <= 2 * kinds else 0
 
 
 def _labels(reader: Any) -> list[float]:
-    """The labels of up to 512 samples in a row, spread over all of it: one number that comes last in a sample."""
+    """The labels of up to 512 samples in a row, spread over all of it."""
     step = max(1, len(reader) // MOST_SAMPLES)
     if isinstance(reader, TensorDataset):
         last = reader.tensors[-1]
         return [] if last.dim() != 1 else last[::step].tolist()
-    labels = [
-        list(parts(sample))[-1] for sample in as_many_as_time_allows(reader[n] for n in range(0, len(reader), step))
-    ]
+    return _labels_of(reader[n] for n in range(0, len(reader), step))
+
+
+def _labels_of(samples: Iterable[Any]) -> list[float]:
+    """One number that comes last in each sample; none where something else does."""
+    labels = [list(parts(sample))[-1] for sample in as_many_as_time_allows(samples)]
     return [] if any(each.size != 1 or each.dtype.kind not in "iufb" for each in labels) else [e.item() for e in labels]
 
 
@@ -171,9 +180,19 @@ def _begins_with(row: np.ndarray, one: np.ndarray) -> bool:
 # ------------------------------------------------------------------------------------------- told from the inputs
 
 
+def look_at_arrays(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
+    """What is to be seen of the labels of two arrays of which a loop takes the same rows."""
+    found, pair = Samples("the arrays of the loop"), TensorDataset(inputs, targets)
+    found.label_shift, found.labels_in_order = _shift(pair), _in_order(pair)
+    return found
+
+
 def _shift(reader: Any) -> int:
     """How far from its sample the label stands that depends on it, where its own does not; 0 for a sound data set."""
-    inputs, targets = arrays(reader)
+    return next((shift for columns in _columns(reader) if (shift := _shift_of(*columns))), 0)
+
+
+def _shift_of(inputs: np.ndarray, targets: np.ndarray) -> int:
     if len(inputs) < 64 or abs(dependence(inputs, targets)) > _NONE:
         return 0
     found = {
@@ -184,6 +203,18 @@ def _shift(reader: Any) -> int:
     return shift if found[shift] > _STRONG else 0
 
 
+def _in_order(reader: Any) -> bool:
+    """Do labels depend on their place, while no input depends on its own, nor on its label?"""
+    columns = list(_columns(reader))
+    if not columns or len(columns[0][1]) < 64:
+        return False
+    targets = columns[0][1]
+    places = np.arange(len(targets), dtype=np.float64)[:, None]
+    if dependence(places, targets) < _STRONG:
+        return False
+    return all(abs(dependence(x, places)) < _NONE and abs(dependence(x, targets)) < _NONE for x, _ in columns)
+
+
 def independent_beside(training: Any, evaluation: Any) -> bool:
     """Do labels depend on inputs in evaluation, beyond doubt, and not at all in training?"""
     ours, theirs = arrays(training), arrays(evaluation)
@@ -192,15 +223,20 @@ def independent_beside(training: Any, evaluation: Any) -> bool:
     return dependence(*theirs) > _STRONG and 0 != abs(dependence(*ours)) < _NONE
 
 
-def arrays(reader: Any, most: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    """The largest input and the last value of samples in a row, where all have one shape; empty otherwise."""
+def arrays(reader: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The largest input and the last value of samples, where all have one shape; empty otherwise."""
     nothing = np.zeros(0), np.zeros(0)
-    read = as_many_as_time_allows(reader[place] for place in range(min(most, len(reader))))
+    return max(_columns(reader), key=lambda columns: columns[0].size, default=nothing)
+
+
+def _columns(reader: Any, most: int = 256) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each input beside the last value, of samples in a row or spread over all, where they have one shape."""
+    step = max(1, len(reader) // most) if isinstance(reader, TensorDataset) else 1
+    read = as_many_as_time_allows(reader[place] for place in range(0, min(most * step, len(reader)), step))
     samples = [list(parts(sample)) for sample in read]
     if not samples or any(len(each) < 2 for each in samples):
-        return nothing
-    largest = max(range(len(samples[0]) - 1), key=lambda place: samples[0][place].size)
-    pairs = [(each[largest], each[-1]) for each in samples]
-    if len({(x.shape, y.shape, x.dtype.kind, y.dtype.kind) for x, y in pairs}) != 1:
-        return nothing
-    return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
+        return
+    for place in range(len(samples[0]) - 1):
+        pairs = [(each[place], each[-1]) for each in samples]
+        if len({(x.shape, y.shape, x.dtype.kind, y.dtype.kind) for x, y in pairs}) == 1:
+            yield np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])

@@ -68,6 +68,9 @@ class _Body:
         body = loop.body if isinstance(loop, ast.For) else [loop.elt]
         self.nodes = [node for part in body for node in ast.walk(part)]
         self.iterated = _words(loop.iter) if isinstance(loop, ast.For) else _words(loop.generators[0].iter)
+        self.varying = {
+            each.id for each in ast.walk(loop) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+        }
         self.assigned: dict[str, ast.Assign] = {}
         self.added: dict[str, list[ast.expr]] = {}
         for node in self.nodes:
@@ -85,10 +88,10 @@ class _Body:
             self.assigned[name] = node
 
     def last(self) -> Iterator[str]:
-        """Means of a batch that the next batch overwrites, and nothing in the loop reads."""
+        """Numbers of a batch that the next batch overwrites, and nothing in the loop reads."""
         for name, node in self.assigned.items():
             read = any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in self.nodes)
-            if not read and self.is_mean(node.value):
+            if not read and self.is_number(node.value):
                 yield name
 
     def gathered(self) -> dict[str, ast.expr]:
@@ -107,7 +110,7 @@ class _Body:
         """Is this the mean of a batch, and not multiplied by how many samples it has?"""
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
             sides = (value.left, value.right)
-            return any(isinstance(each, ast.Constant) for each in sides) and any(self.is_mean(s, depth) for s in sides)
+            return any(map(self._is_fixed, sides)) and any(self.is_mean(side, depth) for side in sides)
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
             return not isinstance(value.right, ast.Constant)
         if isinstance(value, ast.Call) and _is_method(value, *_PLAIN):
@@ -121,6 +124,17 @@ class _Body:
         called = isinstance(value, ast.Call) or known is not None
         lines = range(value.lineno, (value.end_lineno or value.lineno) + 1)
         return called and not self.means.isdisjoint(lines)
+
+    def _is_fixed(self, value: ast.expr) -> bool:
+        """Is this the same for all batches: a number, or a name that nothing in the loop sets?"""
+        calls = any(isinstance(each, ast.Call) for each in ast.walk(value))
+        return not calls and self.varying.isdisjoint(_words(value))
+
+    def is_number(self, value: ast.expr) -> bool:
+        """Is this one number of a batch: a mean, a sum, or what is made of one?"""
+        return self.is_mean(value) or any(
+            isinstance(each, ast.Call) and _is_method(each, "item", "sum", *_MEANS) for each in ast.walk(value)
+        )
 
 
 def _counts_alike(node: ast.AST, name: str, body: _Body) -> bool:

@@ -261,15 +261,21 @@ class Calls(Part):
         self.shapes = []
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        for model in self._mark_trained(optimizer):
+            self._model_updates[model] = self._model_updates.get(model, 0) + 1
+        self._made = {}
+
+    def _mark_trained(self, optimizer: torch.optim.Optimizer) -> set[nn.Module]:
+        """The models of an optimizer; their forwards since its last update are trained."""
         parameters = set(held(optimizer))
         touched = {m for m in self.scene.phases.models if not parameters.isdisjoint(m.parameters())}
-        for model in touched:
-            self._model_updates[model] = self._model_updates.get(model, 0) + 1
         for pending in self._unsettled:
             pending.forward.trained |= pending.model() in touched
-        self._unsettled, self._made = [], {}
+        self._unsettled = []
+        return touched
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._mark_trained(optimizer)  # what a closure has run
         waiting = []
         for pending in self._pending:
             age = self.scene.updates - pending.forward.update

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -15,6 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 from surefoot.checks.evidence import Loader
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
+from surefoot.witness.sources import row_prints
 
 _FIRSTS = 3
 """Of so many passes the first batch is read, whenever they come."""
@@ -66,6 +68,8 @@ class Loaders(Part):
         """Something of the last batch has entered a model since the last update."""
         self._first: int | None = None
         """The hash of the first batch of a pass, until it is used."""
+        self.delivered: deque[list[list[int]]] = deque(maxlen=4)
+        """Of the last batches: for each tensor that has a row for each sample, the hashes of its rows."""
         gradients.before_clearing.append(self.settle)
 
     def __enter__(self) -> Loaders:
@@ -98,9 +102,11 @@ class Loaders(Part):
         self._first, self._waiting = None, True
         if not self.scene.close and not (first and len(seen.entered) < _FIRSTS):
             return
-        read = [digest(each) for each in tensors(batch) if readable(each)]
+        held = [each for each in tensors(batch) if readable(each)]
+        read = [digest(each) for each in held]
         if self.scene.close:
             seen.held = set(read)
+            self.delivered.append([row_prints(each) for each in held if each.dim() and len(each) > 1])
         if first:
             self._first = hash(tuple(read))
             if self.scene.close:

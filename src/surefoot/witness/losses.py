@@ -15,6 +15,8 @@ from surefoot.phases import aside, caller, number, site
 from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.graph import Graph, made_by, operation, through_views, undropped, walk
+from surefoot.witness.noise import Noise
+from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 from surefoot.witness.signatures import is_cut
@@ -50,10 +52,12 @@ _SOFTMAXES = {"softmax", "log_softmax"}
 class Losses(Part):
     """Loss functions as they are called, and losses that begin with an operator."""
 
-    def __init__(self, scene: Scene, picks: Picks, averages: Averages, coarseness: Coarseness) -> None:
+    def __init__(
+        self, scene: Scene, picks: Picks, pairs: Pairs, noise: Noise, averages: Averages, coarseness: Coarseness
+    ) -> None:
         super().__init__(scene)
         self._averages, self._coarseness = averages, coarseness
-        self._picks = picks
+        self._picks, self._pairs, self._noise = picks, pairs, noise
         self.losses: list[Loss] = []
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
@@ -75,8 +79,10 @@ class Losses(Part):
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
         if function in LOSSES:
-            if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad and self.scene.close:
-                self._loss(LOSSES[function], args, kwargs, out)
+            if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad:
+                self._pairs.target(_argument(args, kwargs, 1, "target"))
+                if self.scene.close:
+                    self._loss(LOSSES[function], args, kwargs, out)
             elif not torch.is_grad_enabled() and _reduction(args, kwargs) == "mean":
                 self._averages.mean_taken()
             return
@@ -98,6 +104,7 @@ class Losses(Part):
         given, target = _compared(name, args, kwargs)
         if name not in _OTHERS.values():
             self._picks.target(target)
+            self._noise.target(target)
         reduction = _reduction(args, kwargs)
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
@@ -205,6 +212,8 @@ class Losses(Part):
             self._difference(name, graded, other).broadcast = spread
         elif "sub" in name and first.shape == second.shape and self._is_output(graded) and readable(other):
             self._picks.target(other)
+            self._pairs.target(other)
+            self._noise.target(other)
             loss = self._difference(name, graded, other)
             loss.of_outputs, loss.valid = True, other.numel()
             with aside():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.checks.evidence import Parted
 from surefoot.phases import aside, caller
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 
@@ -22,8 +24,9 @@ class _Taken:
     """Rows that were taken out of a tensor by an index."""
 
     taken: weakref.ref[torch.Tensor]
+    whole: int
+    """What they were taken from, by its place in memory, and its length."""
     length: int
-    """Of what they were taken from."""
     index: int
     rows: int
     reorders: bool
@@ -36,6 +39,8 @@ class _Used:
     """What an update used: targets, each with what it was taken by, and the inputs that were taken."""
 
     targets: list[tuple[int, _Taken | None]] = field(default_factory=list)
+    paired: list[int] = field(default_factory=list)
+    """The lengths of targets that say that each row of one input belongs to the same row of another."""
     inputs: list[_Taken] = field(default_factory=list)
 
 
@@ -65,12 +70,16 @@ class Picks(Part):
             every = len(index) == len(whole) and bool((index.sort().values == rising).all())
             reorders = every and not bool((index == rising).all())
         print_ = digest(index)
-        self._taken.append(_Taken(weakref.ref(out), len(whole), print_, len(index), reorders, caller()))
+        self._taken.append(
+            _Taken(weakref.ref(out), whole.data_ptr(), len(whole), print_, len(index), reorders, caller())
+        )
 
     def target(self, target: torch.Tensor) -> None:
         """A loss is given a target."""
         if target.dim() and len(target) >= FEWEST:
             self._used.targets.append((len(target), self._of(target)))
+            if counts_places(target):
+                self._used.paired.append(len(target))
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if self.scene.close and torch.is_grad_enabled():
@@ -84,6 +93,7 @@ class Picks(Part):
             where = self._is_apart(count, target)
             self._apart += [where] if where else []
             self._together += target is not None and not where
+        self._apart += [where for count in self._used.paired if (where := self._unlike(count))]
         self._taken, self._used = [], _Used()
 
     def _is_apart(self, count: int, target: _Taken | None) -> str:
@@ -98,6 +108,22 @@ class Picks(Part):
         beside = any(each.length == target.length for each in others)
         return target.where if target.reorders or beside else ""
 
-    def apart(self) -> str:
+    def _unlike(self, count: int) -> str:
+        """The line that takes one input by another index than that of another, from another array as long."""
+        taken = [each for each in self._used.inputs if each.rows == count < each.length]
+        pairs = [(a, b) for a in taken for b in taken if a.length == b.length and a.whole != b.whole]
+        return pairs[0][1].where if pairs and all(a.index != b.index for a, b in pairs) else ""
+
+    def parted(self) -> Iterator[Parted]:
         """The line at which inputs and targets part, if they do in every step seen."""
-        return self._apart[0] if len(self._apart) >= 3 and not self._together else ""
+        if len(self._apart) >= 3 and not self._together:
+            seen = "in every step inputs and targets were taken from arrays of one length by different indices"
+            yield Parted(self._apart[0], seen)
+
+
+def counts_places(target: torch.Tensor) -> bool:
+    """Is a target each sample's place in its batch?"""
+    if target.numel() != len(target) or target.is_floating_point() or not readable(target):
+        return False
+    with aside():
+        return sorted(target.flatten().tolist()) == list(range(len(target)))

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-import xxhash
 from torch import nn
+from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Shown
-from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
-from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.scene import Part, Scene, digest, readable, tensors
+from surefoot.witness.sources import FEWEST, arrays_in_sight, larger_than, prints
 
-MOST_ROWS = 512
 MOST_EVALUATIONS = 64
 """So many forwards without gradients are read, whenever they come."""
-_FRAMES = 32
+_REPEATS = 6
+"""A batch that so many more updates were made from is looked for in larger arrays."""
+_MOST_WORKED_ON = 64
+_TIMES = 4
+"""An array must be so many times as large: training on all samples but a few that are kept back is no fault."""
 
 
 class Rows(Part):
@@ -29,13 +30,26 @@ class Rows(Part):
         super().__init__(scene)
         self._loaders = loaders
         self.shown: list[tuple[nn.Module, Shown]] = []
-        self.part_of = 0
-        """How many rows the arrays of the loop hold of which one batch is used over and over; 0 where none is."""
         self._trained: set[int] = set()
         self._evaluated: set[int] = set()
         self._evaluated_rows: set[int] = set()
-        self._last: tuple[int, ...] = ()
+        self._last: set[int] = set()
         self._repeats = 0
+        self._batches: list[list[torch.Tensor]] = []
+        """What entered models since the last update."""
+        self._worked_on: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
+        """What the loop computed with since then, outside of models."""
+        self._wholes: list[torch.Tensor] = []
+        """Arrays of the loop that hold the one batch that is used over and over, and more."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close or self.scene.phases.in_model() or not torch.is_grad_enabled():
+            return
+        for each in args:
+            wide = isinstance(each, torch.Tensor) and each.dim() and len(each) >= FEWEST
+            if wide and not each.requires_grad and readable(each) and len(self._worked_on) < _MOST_WORKED_ON:
+                self._worked_on[each.data_ptr(), tuple(each.shape)] = each
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         graded = torch.is_grad_enabled()
@@ -44,33 +58,47 @@ class Rows(Part):
         if not graded and self._loaders.fed_by is not None and self._loaders.fed_by.role == "training":
             return  # the training set is measured, on purpose
         entered = _of_samples(tensors((args, kwargs)))
-        if sum(each[0].numel() for each in entered) < 4:
+        if graded and entered:
+            self._batches.append(entered)
+        if sum(each[0].numel() for each in entered) < FEWEST:
             return
         columns = [prints(each) for each in entered]
         rows = [hash(each) for each in zip(*columns, strict=True)]
-        if not graded:
-            self._evaluated_rows.update(rows)
-            shared = sum(each in self._trained for each in rows)
-            names = not any(each.is_floating_point() for each in entered)
-            seen = Shown(self.scene.name(model), self.scene.updates, len(rows), shared, len(set(rows)), names)
-            self.shown.append((model, seen))
-            self._evaluated.update(columns[0])
+        if graded:
+            self._trained.update(rows)
             return
-        self._trained.update(rows)
-        self._repeats = self._repeats + 1 if tuple(rows) == self._last else 0
-        self._last = tuple(rows)
-        if self._repeats == 6:
-            self.part_of = self._larger(entered[0])
+        self._evaluated_rows.update(rows)
+        shared = sum(each in self._trained for each in rows)
+        names = not any(each.is_floating_point() for each in entered)
+        seen = Shown(self.scene.name(model), self.scene.updates, len(rows), shared, len(set(rows)), names)
+        self.shown.append((model, seen))
+        self._evaluated.update(columns[0])
 
-    def _larger(self, entered: torch.Tensor) -> int:
-        """The length of an array of the loop that holds these samples and three times as many that are never used."""
-        rows, shape = set(prints(entered)), tuple(entered.shape[1:])
-        for array in _arrays_in_sight():
-            if tuple(array.shape[1:]) == shape and 4 * len(rows) <= len(array) <= 16 * MOST_ROWS:
-                held = set(prints(torch.as_tensor(array).to(entered.dtype), most=len(array)))
-                if rows <= held and not held & self._evaluated:
-                    return len(array)
-        return 0
+    def update_ends(self, optimizer: Optimizer) -> None:
+        sizes = {len(batch[0]) for batch in self._batches}
+        used = [each for batch in self._batches for each in batch]
+        used += [each for each in self._worked_on.values() if len(each) in sizes]
+        self._batches, self._worked_on = [], {}
+        if not self.scene.close or not used:
+            return
+        read = {digest(each): each for each in used}
+        self._last = self._last & set(read) if self._repeats else set(read)
+        self._repeats = self._repeats + 1 if self._last else 0
+        if self._repeats > _REPEATS:
+            self._wholes = self._wholes or self._larger(read)
+
+    def _larger(self, read: dict[int, torch.Tensor]) -> list[torch.Tensor]:
+        """Arrays of the loop that hold what all updates have used, unless this one used other rows of them, too."""
+        arrays, found = arrays_in_sight(), []
+        for print_ in self._last:
+            found += larger_than([read[print_]], arrays, times=_TIMES)
+        others = [each for print_, each in read.items() if print_ not in self._last]
+        return [] if any(True for each in others for _ in larger_than([each], arrays, times=_TIMES)) else found
+
+    def part_of(self) -> int:
+        """The rows of an array of which one batch is used over and over, and none evaluated; 0 where there is none."""
+        free = (each for each in self._wholes if self._evaluated.isdisjoint(prints(each, most=len(each))))
+        return max(map(len, free), default=0)
 
     def seen(self) -> Iterator[Shown]:
         """What trained models were shown; nothing where the whole training set is measured, on purpose."""
@@ -87,29 +115,3 @@ def _of_samples(given: Iterator[torch.Tensor]) -> list[torch.Tensor]:
     rows = [each for each in given if readable(each) and each.dim() and len(each)]
     rows.sort(key=lambda each: -each.numel())
     return [each for each in rows if len(each) == len(rows[0])]
-
-
-def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
-    """A hash of each row."""
-    with aside():
-        rows = values.detach()[:most].cpu().reshape(min(most, len(values)), -1)
-        rows = rows.clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
-    return [xxhash.xxh3_64_intdigest(np.ascontiguousarray(row)) for row in rows]
-
-
-def _arrays_in_sight() -> Iterator[Any]:
-    """The tensors and arrays among the variables of the functions that are running, and in containers of them."""
-    frame: Any = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame is None:
-            return
-        name = frame.f_globals.get("__name__", "")
-        if name.split(".")[0] not in ("torch", "surefoot"):
-            for value in list(frame.f_locals.values()):
-                items = (
-                    value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-                )
-                yield from (
-                    each for each in list(items)[:64] if isinstance(each, torch.Tensor | np.ndarray) and each.ndim
-                )
-        frame = frame.f_back

@@ -16,6 +16,7 @@ from surefoot.checks.evidence import Backward, Evidence, Parameter
 from surefoot.phases import Listener, Phases, aside, caller, next_node, site
 from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
+from surefoot.probes.labels import look_at_arrays
 from surefoot.probes.model import matters, probe
 from surefoot.probes.tokens import read
 from surefoot.witness.aims import Aims
@@ -36,6 +37,8 @@ from surefoot.witness.kept import Kept
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.noise import Noise
+from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
 from surefoot.witness.recomputed import Recomputed
@@ -66,16 +69,16 @@ class Witness(Listener):
         self.gradients = Gradients(self.scene, self.calls)
         self.clipping = Clipping(self.scene, self.gradients)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
-        self.coarseness = Coarseness(self.scene)
-        self.losses = Losses(self.scene, self.picks, self.averages, self.coarseness)
-        self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
-        self.transforms.seen = self._loss_seen
+        self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
         self.reductions = Reductions(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds = Seeds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
-        self.rows = Rows(self.scene, self.loaders)
+        self.rows, self.pairs = Rows(self.scene, self.loaders), Pairs(self.scene, self.loaders)
+        self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
+        self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
+        self.transforms.seen = self._loss_seen
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
         self.files, self.kept = Files(self.scene), Kept(self.scene)
@@ -87,10 +90,10 @@ class Witness(Listener):
         self.between = Between(self.scene, self.losses, self.loaders, self.averaging, self.told_metrics)
         self.parts: list[Part] = [
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
-            self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.seeds,
-            self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept, self.ties, self.layouts,
-            self.hidden, self.recomputed, self.averaging, self.told_metrics, self.between, self.draws, self.resumes,
-            self.saved_shards,
+            self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.pairs,
+            self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept,
+            self.ties, self.layouts, self.hidden, self.recomputed, self.averaging, self.told_metrics, self.between,
+            self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -104,8 +107,8 @@ class Witness(Listener):
             if part is not self.schedules:
                 self._looking.enter_context(part)
         heard = (
-            self.calls, self.losses, self.reductions, self.coarseness, self.aims, self.terms, self.shapes,
-            self.aliases, self.seeds, self.kept, self.between,
+            self.calls, self.losses, self.rows, self.pairs, self.noise, self.reductions, self.coarseness, self.aims,
+            self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -139,7 +142,7 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        for part in (self.losses, self.aims, self.averages, self.rows, self.told_metrics, self.between):
+        for part in (self.losses, self.aims, self.averages, self.rows, self.pairs, self.told_metrics, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -235,9 +238,9 @@ class Witness(Listener):
             files=(*self.files.files(schedulers=any(s.calls for s in self.schedules.seen.values())), *self.kept.files),
             recomputations=tuple(self.recomputed.differing.values()),
             ranks=self.between.ranks(),
-            taken_apart_at=self.picks.apart(),
+            parted=(*self.picks.parted(), *self.pairs.parted(), *self.noise.parted()),
             shown=tuple(self.rows.seen()),
-            part_of=self.rows.part_of,
+            part_of=self.rows.part_of(),
             reseeded_updates=self.seeds.repeated(),
             unseeded_generators=self.draws.unseeded(),
             benchmarks_kernels=torch.backends.cudnn.benchmark and torch.are_deterministic_algorithms_enabled(),
@@ -276,7 +279,8 @@ class Witness(Listener):
         evidence.probes = tuple(probe(self.scene, each, self.losses, repeats) for each in readings)
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
-        evidence.samples = tuple(samples_of(self.loaders))
+        arrays = (look_at_arrays(*each) for each in self.pairs.sources if not evidence.loaders)
+        evidence.samples = (*samples_of(self.loaders), *arrays)
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
         optimized, reached, trained = self.scene.optimized(), self.scene.reached, self.scene.trained

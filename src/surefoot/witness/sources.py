@@ -1,0 +1,138 @@
+"""Sources: the arrays in sight of a loop, from which it takes its batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import nn
+from torch.utils.data import DataLoader
+
+from surefoot.phases import aside
+from surefoot.witness.scene import readable
+
+MOST_ROWS = 512
+LONGEST = 16 * MOST_ROWS
+"""Longer arrays are not read."""
+_FRAMES = 32
+_DEEP = 3
+FEWEST = 4
+"""Fewer elements repeat by chance."""
+_SHORT = 16
+_DISTINCT = 0.9
+"""So many rows of an array must differ from all others, for a row to be told by its values."""
+_NOT_LOOKED_INTO = ("torch", "surefoot", "numpy", "builtins", "transformers", "lightning", "accelerate")
+
+
+def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
+    """A hash of each row."""
+    with aside():
+        rows = values.detach()[:most].cpu().reshape(min(most, len(values)), -1)
+        rows = rows.clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
+    return [xxhash.xxh3_64_intdigest(np.ascontiguousarray(row)) for row in rows]
+
+
+def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
+    """A hash of each row, whatever the dtype of short ones."""
+    with aside():
+        short = values[0].numel() <= _SHORT if len(values) else False
+        return prints(values.double() if short else values, most)
+
+
+def arrays_in_sight() -> list[torch.Tensor]:
+    """What the functions that are running hold in variables, in containers and in attributes of their objects."""
+    found: dict[int, torch.Tensor] = {}
+    frame: Any = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            break
+        if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
+            for array in _arrays(list(frame.f_locals.values())[:256], _DEEP):
+                found.setdefault(id(array), _tensor(array))
+        frame = frame.f_back
+    return [each for each in found.values() if readable(each) and 1 <= len(each) <= LONGEST]
+
+
+def _arrays(items: Iterable[Any], deep: int) -> Iterator[torch.Tensor | np.ndarray]:
+    for each in items:
+        if isinstance(each, torch.Tensor | np.ndarray):
+            if each.ndim and (isinstance(each, torch.Tensor) or each.dtype.kind in "iufb"):
+                yield each
+        elif deep:
+            yield from _arrays(_held_by(each), deep - 1)
+
+
+def _held_by(thing: Any) -> list[Any]:
+    if isinstance(thing, dict):
+        return list(thing.values())[:64]
+    if isinstance(thing, list | tuple):
+        return list(thing[:16])
+    if isinstance(thing, DataLoader):
+        return [thing.dataset]
+    known = type(thing).__module__.split(".")[0] in _NOT_LOOKED_INTO and not hasattr(thing, "__getitem__")
+    if known or isinstance(thing, nn.Module | type) or not hasattr(thing, "__dict__"):
+        return []
+    return list(vars(thing).values())[:64]
+
+
+def _tensor(array: torch.Tensor | np.ndarray) -> torch.Tensor:
+    with aside():
+        return array.detach() if isinstance(array, torch.Tensor) else torch.as_tensor(np.ascontiguousarray(array))
+
+
+class Arrays:
+    """Those in sight now, and whose rows are whose."""
+
+    def __init__(self) -> None:
+        self._all = arrays_in_sight()
+        self._rows: dict[int, list[int]] = {}
+
+    def _prints(self, array: torch.Tensor) -> list[int]:
+        if id(array) not in self._rows:
+            self._rows[id(array)] = row_prints(array, most=len(array))
+        return self._rows[id(array)]
+
+    def holding(self, batch: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Arrays that hold the rows of a batch and more, with the places at which they do."""
+        rows = row_prints(batch)
+        for array in self._all:
+            if array.shape[1:] == batch.shape[1:] and len(array) > len(batch):
+                places = {row: place for place, row in enumerate(self._prints(array))}
+                if len(places) > _DISTINCT * len(array) and all(row in places for row in rows):
+                    yield array, torch.tensor([places[row] for row in rows])
+
+    def beside(self, inputs: torch.Tensor, target: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Arrays as long as that of the inputs, from which a target may be."""
+        rows = set(row_prints(target))
+        for array in self._all:
+            alike = len(array) == len(inputs) and array[0].numel() == target[0].numel()
+            if alike and array is not inputs and rows.issubset(self._prints(array)):
+                yield array
+
+
+def larger_than(batches: list[torch.Tensor], arrays: list[torch.Tensor], *, times: int) -> Iterator[torch.Tensor]:
+    """Arrays that hold all rows of one of some batches, and many more."""
+    beside = [each for each in arrays if len(each) == len(batches[0])]
+    indices = [each for each in beside if each.dim() == 1 and each.dtype == torch.int64]
+    for array in arrays:
+        if len(array) >= times * len(batches[0]) and any(is_part(each, array, indices) for each in batches):
+            yield array
+
+
+def is_part(batch: torch.Tensor, array: torch.Tensor, indices: list[torch.Tensor]) -> bool:
+    """Are all rows of a batch an array's: told by their values, or, where these repeat, by an index in sight?"""
+    if batch.shape[1:] != array.shape[1:] or batch.is_floating_point() != array.is_floating_point():
+        return False
+    with aside():
+        batch = batch.to(array.dtype)
+        held = set(prints(array, most=len(array)))
+        if len(held) > _DISTINCT * len(array):
+            return held.issuperset(prints(batch))
+        if len(batch.unique(dim=0)) < FEWEST:
+            return False
+        inside = (each for each in indices if int(each.min()) >= 0 and int(each.max()) < len(array))
+        return torch.equal(array[: len(batch)], batch) or any(torch.equal(array[each], batch) for each in inside)
