@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 import surefoot
 from tests.checks.test_data_variants import KINDS, MANY, TOLD, stepped
 from tests.checks.test_variants import named
-from tests.checks.twins import Module, mlp, sgd
+from tests.checks.twins import Module, mlp, numbers, sgd
 from tests.checks.twins.data import trained
 
 OTHERS = ["labels-of-other-samples"]
@@ -156,3 +156,49 @@ class Stream(IterableDataset):
 def test_streams_with_noise(stream, start, expected):
     loader = DataLoader(stream, 16, num_workers=2, worker_init_fn=start)
     assert named(trained(loader, model=mlp(inputs=6, classes=3), passes=1)) == expected
+
+
+class Shuffled(Stream):
+    """In an order of its own in every worker, without noise."""
+
+    def __iter__(self):
+        rows = self.rows[get_worker_info().id :: 2] if get_worker_info() and self.shared else self.rows
+        return ((TOLD[row], KINDS[row]) for row in rows[torch.randperm(len(rows))])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_stream_that_every_worker_shuffles_for_itself(shared):
+    loader = DataLoader(Shuffled(shared=shared), 16, num_workers=2)
+    assert named(trained(loader, model=mlp(inputs=6, classes=3), passes=1)) == ([] if shared else ["unsharded-stream"])
+
+
+class Maps(Dataset):
+    """Pictures with maps, kept in pairs; flipped anew with every reading, both or one of them."""
+
+    def __init__(self, count, flips):
+        pictures = numbers(count, 1, 6, 6, seed=count)
+        self.pairs, self.flips = [(each, (each > 0).float()) for each in pictures], flips
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        picture, mask = self.pairs[index]
+        if self.flips and torch.rand(()) < 0.5:
+            picture, mask = picture.flip(-1), mask.flip(-1) if self.flips == "both" else mask
+        return picture, mask
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "expected"),
+    [
+        ("both", "", []),
+        ("pictures", "", OTHERS),
+        ("both", "both", ["augmented-evaluation-data"]),
+    ],
+)
+def test_pictures_that_are_flipped_with_their_maps(train, valid, expected):
+    loader = DataLoader(Maps(32, train), 8, shuffle=True)
+    model, evaluation = nn.Conv2d(1, 1, 3, padding=1), DataLoader(Maps(16, valid), 8)
+    found = trained(loader, evaluation=evaluation, model=model, loss=F.binary_cross_entropy_with_logits)
+    assert named(found) == expected

@@ -384,6 +384,8 @@ class Samples:
     """Evaluation reads the same data set or one of its kind, and its samples are random."""
     redrawn_labels: int = 0
     """So many samples of a few came with another label when they were read again, with the same inputs."""
+    turned_alone: bool = False
+    """Pictures are turned anew with every reading, and a map of the same size that comes with them is not."""
     collated_apart: bool = False
     """Joined into a batch, values of samples stand beside those of others."""
     label_shift: int = 0

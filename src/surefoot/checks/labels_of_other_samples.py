@@ -5,7 +5,8 @@ Reports samples that do not keep their own labels: a label that is drawn anew wi
 function that orders inputs and labels differently, labels that belong to the sample before or after, labels that
 stand in an order while inputs do not, training labels that have nothing to do with the inputs while those of
 evaluation do; batches whose inputs and targets are of different rows, of a loader's batch or of the loop's arrays;
-samples that come again with another sample's target; and noise as a target that no input was made from.
+samples that come again with another sample's target; pictures that are flipped or turned without the maps that
+belong to them; and noise as a target that no input was made from.
 
 ## Why it hurts
 There is nothing to learn. The loss falls to that of guessing and stays there, or the training set is learned
@@ -54,6 +55,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _told(samples: Samples) -> str:
     if samples.redrawn_labels >= 2:
         return f"{samples.redrawn_labels} of 8 samples had another label when they were read again"
+    if samples.turned_alone:
+        return "pictures are turned or flipped, and the maps of the same size that come with them are not"
     if samples.collated_apart:
         return "joined into a batch, samples stand in one order and their labels in another"
     if samples.label_shift:

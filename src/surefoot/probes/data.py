@@ -6,6 +6,7 @@ import copy
 import itertools
 import random
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from surefoot.probes.labels import (
     independent_beside,
     look_at_labels,
     parts,
+    rearranged,
     redrawn,
 )
 from surefoot.randomness import kept, seed_all
@@ -31,6 +33,7 @@ MOST_BYTES = 1 << 26
 """A data set that holds more is not copied."""
 _MORE_THAN_NOISE = 0.7
 """Of the way between two samples: what an augmentation moves one by, and a little noise does not."""
+_MOST_STREAMED = 16 * MOST_SAMPLES
 _READ_AGAIN = 8
 """Of so many samples each is read three times, to see whether they are random."""
 
@@ -90,12 +93,22 @@ def _workers(found: Samples, loader: DataLoader[Any]) -> None:
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset) or loader.num_workers < 2:
         return
-    reader: Any = copied(dataset)
-    if len({print_of(reader[0]) for _ in range(3)}) == 1:
+    if _stays(copied(dataset)):
         return
     epochs = [[print_of(batch[0]) for batch in _asked(loader)] for _ in range(2)]
-    found.alike_workers = any(read[::2] == read[1::2] for read in epochs)
-    found.alike_epochs = epochs[0] == epochs[1] and not loader.persistent_workers and not found.alike_workers
+    random_ = any(len(set(read[::2])) > 1 for read in epochs)
+    found.alike_workers = random_ and any(read[::2] == read[1::2] for read in epochs)
+    found.alike_epochs = (
+        random_ and epochs[0] == epochs[1] and not loader.persistent_workers and not found.alike_workers
+    )
+
+
+def _stays(reader: Any) -> bool:
+    """Is a sample the same whenever it is read? Some can be read in a worker only, and are taken for random."""
+    try:
+        return len({print_of(reader[0]) for _ in range(3)}) == 1
+    except Exception:
+        return False
 
 
 def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -125,9 +138,24 @@ def _stream(found: Samples, loader: DataLoader[Any]) -> None:
 
 def _is_whole(loader: DataLoader[Any], *, samples_stay: bool) -> bool:
     """Do two workers yield the same samples, apart from noise that is drawn anew?"""
+    if _is_told_twice(loader):
+        return True
     seeded = _Seeded(loader.dataset) if samples_stay else loader.dataset
     read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, seeded), 8)]
     return len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+
+
+def _is_told_twice(loader: DataLoader[Any]) -> bool:
+    """Do two workers together yield every sample of a stream that ends twice, in whatever order?"""
+    try:
+        alone = _first(copied(loader.dataset))
+    except Exception:
+        return False
+    if not 4 <= len(alone) <= 4 * MOST_SAMPLES:
+        return False
+    both = itertools.islice(_two_workers(loader, loader.dataset), 2 * len(alone) + 1)
+    once = Counter(print_of(sample) for sample in alone)
+    return Counter(print_of(sample) for sample in both) == once + once
 
 
 def _prints_of_first(stream: Any, *, seed: int) -> tuple[list[int], list[int]]:
@@ -233,6 +261,8 @@ def _is_random(reader: Any, *, alike: bool) -> bool:
     reads = [[list(parts(reader[place])) for _ in range(3)] for place in range(min(_READ_AGAIN, len(reader)))]
     if alike:
         return any(len({print_of(each) for each in of_one}) > 1 for of_one in reads)
+    if sum(any(rearranged(of_one[0][0], other[0]) for other in of_one[1:]) for of_one in reads) >= 2:
+        return True
     if any(len(each) < 2 or each[-1].size != 1 for of_one in reads for each in of_one):
         return False
     kept = all(len({print_of(each[-1]) for each in of_one}) == 1 for of_one in reads)
@@ -250,7 +280,7 @@ def _way(one: list[np.ndarray], other: list[np.ndarray]) -> float:
 
 def _first(stream: Any) -> list[Any]:
     """The first samples of a stream, as many as can be read in a short time."""
-    return as_many_as_time_allows(itertools.islice(stream, 16 * MOST_SAMPLES))
+    return as_many_as_time_allows(itertools.islice(stream, _MOST_STREAMED))
 
 
 def _all(reader: Any, most: int) -> list[Any]:
@@ -279,11 +309,16 @@ def _root(dataset: Any) -> Any:
 def _arrays(dataset: Any) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays and tensors among a data set's attributes, and in lists of them."""
     for name, value in getattr(_root(dataset), "__dict__", {}).items():
-        items = value if isinstance(value, list | tuple) else [value]
-        for number, each in enumerate(items[:4096]):
-            if isinstance(each, torch.Tensor) and each.device.type == "cpu" and each.layout == torch.strided:
-                each = (
-                    each.detach().view(torch.uint8).numpy() if each.dtype == torch.bfloat16 else each.detach().numpy()
-                )
-            if isinstance(each, np.ndarray):
-                yield (f"{name}[{number}]" if value is not each and isinstance(value, list | tuple) else name), each
+        yield from _arrays_in(name, value, deep=2)
+
+
+def _arrays_in(name: str, value: Any, *, deep: int) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, list | tuple | dict) and deep:
+        items = value.items() if isinstance(value, dict) else enumerate(value[:4096])
+        for key, each in items:
+            yield from _arrays_in(f"{name}[{key}]", each, deep=deep - 1)
+    elif isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided:
+        plain = value.detach()
+        yield name, plain.view(torch.uint8).numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    elif isinstance(value, np.ndarray):
+        yield name, value

@@ -39,6 +39,7 @@ def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None
         return
     _order(found, loader, reader)
     found.redrawn_labels = redrawn(reader)
+    found.turned_alone = _turned_alone(reader)
     found.collated_apart = _collated_apart(reader, loader)
     found.label_shift = _shift(reader)
     found.labels_in_order = _in_order(reader)
@@ -99,6 +100,35 @@ def redrawn(reader: Any) -> int:
             labels.setdefault(b"".join(each.tobytes() for each in inputs), set()).add(label.tobytes())
         count += any(len(each) > 1 for each in labels.values())
     return count
+
+
+def rearranged(one: np.ndarray, other: np.ndarray) -> bool:
+    """Are these the same values in other places, as a flip or a turn leaves them?"""
+    if one.size < 4 or one.size != other.size or np.array_equal(one, other):
+        return False
+    return np.array_equal(np.sort(one, axis=None), np.sort(other, axis=None))
+
+
+def _turned_alone(reader: Any) -> bool:
+    """Are pictures turned or flipped anew with every reading, and maps of the same size that come with them not?"""
+    reads = [[list(parts(reader[place])) for _ in range(4)] for place in range(min(8, len(reader)))]
+    if len({len(each) for of_one in reads for each in of_one}) != 1:
+        return False
+    turning, staying = set(), set()
+    for place, first in enumerate(reads[0][0]):
+        column = [[each[place] for each in of_one] for of_one in reads]
+        if sum(any(rearranged(of_one[0], other) for other in of_one[1:]) for of_one in column) >= 2:
+            turning.add((place, first.shape[-2:]))
+        elif first.ndim >= 2 and all(np.array_equal(of_one[0], each) for of_one in column for each in of_one):
+            staying |= {(place, first.shape[-2:])} if not np.array_equal(column[0][0], column[-1][0]) else set()
+    sizes = {size for _, size in turning if len(size) == 2}
+    return any(size in sizes and not _is_a_view(reads, place, turning) for place, size in staying)
+
+
+def _is_a_view(reads: list[list[list[np.ndarray]]], place: int, turning: set[tuple[int, tuple[int, ...]]]) -> bool:
+    """Does what stays hold the values of what turns, as it was?"""
+    kept = np.sort(reads[0][0][place], axis=None)
+    return any(np.array_equal(kept, np.sort(reads[0][0][other], axis=None)) for other, _ in turning)
 
 
 # ------------------------------------------------------------------------------------------- joined into a batch
