@@ -143,6 +143,22 @@ def test_a_lone_forward_in_training_mode_is_an_evaluation_if_it_is_rare(every, m
     assert found == ["training-mode-in-evaluation"] * expected
 
 
+@pytest.mark.parametrize("probabilities", [True, False])
+def test_outputs_as_they_are_that_are_compared_with_one_half(probabilities):
+    model = Module(lambda self, x: self.layer(x).abs().clamp(max=0.9), layer=lambda: nn.Linear(6, 3))
+
+    def evaluate(model):
+        with torch.no_grad():
+            logits = model(TOLD[128:])
+            return (logits.sigmoid() if probabilities else logits) > 0.5
+
+    def loss(prediction, y):
+        return F.binary_cross_entropy_with_logits(prediction, F.one_hot(y, 3).float())
+
+    found = stepped(by_permutation, model=model, evaluate=evaluate, loss=loss)
+    assert ("threshold-on-logits" in found) is not probabilities
+
+
 @pytest.mark.parametrize("augmented", [True, False])
 def test_batches_that_are_augmented_on_their_way_into_an_evaluated_model(augmented):
     valid = DataLoader(TensorDataset(TOLD[128:], KINDS[128:]), 16)
@@ -307,6 +323,9 @@ KEPT = {
     "for x in batches:\n    loss = f(x).item()\nprint(loss)": ["last"],
     "for x in batches:\n    loss = f(x).item()\n    best = min(best, loss)\nprint(loss)": [],
     "for x in batches:\n    loss = f(x).item()\nloss = 0\nprint(loss)": [],
+    "for x in batches:\n    total += f(x).item() * scale\n    n += 1\nprint(total / n)": ["mean"],
+    "for x in batches:\n    n = len(x)\n    total += f(x).item() * n\nprint(total / len(batches))": [],
+    "for x in batches:\n    off = (f(x) - 1).abs().sum()\nprint(off)": ["last"],
     "print(sum(f(x).item() for x in batches) / len(batches))": ["mean"],
     "print(sum(f(x).item() * len(x) for x in batches) / len(batches))": [],
     "a = [f(x).item() for x in batches]\nprint(sum(a) / len(a))": ["mean"],

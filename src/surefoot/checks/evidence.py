@@ -529,7 +529,7 @@ class Coarse:
 
 @dataclass(slots=True)
 class Threshold:
-    """A comparison with one half, without gradients, of numbers that are not all between 0 and 1."""
+    """A comparison with one half, without gradients, of numbers beyond 0 and 1, or of what a model returns as it is."""
 
     where: str
     lowest: float

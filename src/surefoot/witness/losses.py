@@ -47,6 +47,7 @@ _ARITHMETIC = {
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _DIVISIONS = {"div", "__truediv__", "true_divide"}
 _SOFTMAXES = {"softmax", "log_softmax"}
+_SQUASHES = {"sigmoid", "sigmoid_", "softmax"}
 
 
 class Losses(Part):
@@ -69,6 +70,13 @@ class Losses(Part):
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self.outputs: set[int] = set()
         """The graph numbers of what the last model returned, views left out."""
+        self._squashes = False
+        """The last forward, or the loop after it, has made probabilities."""
+        self._returned: set[int] = set()
+        """Where in memory the outputs of the last forward without gradients lie."""
+
+    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        self._squashes = False
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -93,6 +101,8 @@ class Losses(Part):
                 self._picks.taken(args, out)
         if name in _ARITHMETIC and len(args) >= 2:
             self._arithmetic(name, args, out)
+        if name in _SQUASHES and (name != "softmax" or not self.scene.phases.in_model()):
+            self._squashes = True
         if name in _SOFTMAXES and self.scene.close:
             self._softmax(args, kwargs, out)
         elif name in _DIVISIONS and self.scene.close and (dim := _divided_by_sum(args)) is not None:
@@ -136,6 +146,8 @@ class Losses(Part):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         nodes = (through_views(each.grad_fn) for each in tensors(output) if each.requires_grad)
         self.outputs = {number(node) for node in nodes if node is not None}
+        if not torch.is_grad_enabled():
+            self._returned = {each.data_ptr() for each in tensors(output) if readable(each)} - {0}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
         """How much of a loss is back-propagated; of one that is not reduced, where all counts alike or is added."""
@@ -264,7 +276,7 @@ class Losses(Part):
         if halves and compared and not self.scene.phases.in_model():
             with aside():
                 lowest, highest = float(compared[0].min()), float(compared[0].max())
-            if lowest < 0 or highest > 1:
+            if lowest < 0 or highest > 1 or (compared[0].data_ptr() in self._returned and not self._squashes):
                 self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
 
 
