@@ -200,6 +200,16 @@ def test_a_mask_that_is_given(form):
     assert trained(model, step) == expected
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_mask_that_keeps_nothing_but_the_hidden_words(hidden):
+    tokens = 3 + whole(28, 4, 12)
+    tokens[:, [3, 7]] = END
+    model = Encoder()
+    mask = (tokens == END).long() if hidden else torch.ones_like(tokens)
+    found = trained(model, lambda _: F.cross_entropy(model(tokens, mask), torch.tensor([0, 1, 0, 1])))
+    assert found == (["padding-in-attention"] if hidden else [])
+
+
 def test_rows_that_merely_end_alike_may_have_a_mask_of_ones():
     tokens = texts([3, 5, 7, 8])
     tokens = torch.where(tokens == PAD, 31, tokens)  # not what the table calls padding

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.probes.again import Again, moved, redrawn
+from surefoot.probes.again import CHANGED, Again, change, moved, redrawn
 from surefoot.probes.lookups import Text, marks_of
 from surefoot.witness.captured import Captured
 from surefoot.witness.scene import tensors
@@ -98,10 +98,10 @@ def leak(again: Again, text: Text) -> float:
         return _behind_mixing(again, padded)
     new = text.tokens.clone()
     new[padded] = redrawn(new[padded], text.tokens[~padded], 9)
-    change = _at_real(text.swapped(again, text.tokens), text.swapped(again, new), padded)
+    moves = _at_real(text.swapped(again, text.tokens), text.swapped(again, new), padded)
     if _is_zero(text, padded):
-        return min(change, _by_length(again, padded))  # a sum over rows of zeros needs no mask
-    return change
+        return min(moves, _by_length(again, padded))  # a sum over rows of zeros needs no mask
+    return moves
 
 
 def _padding(again: Again, text: Text) -> tuple[torch.Tensor | None, Text]:
@@ -134,13 +134,40 @@ def hides_text(again: Again, text: Text, *, next_token: bool) -> bool:
     Turned around, a model that reads from left to right does not see its padding either; then no token of a padded row
     matters to those behind it.
     """
+    given = [each for each in again.inputs if each.shape == text.tokens.shape and each.unique().numel() == 2]
+    masks = [each.bool() for each in given]
+    if any(_keeps_one_token(text.tokens, each) and _sees_only(again, text, each) for each in masks):
+        return True
     padded = ends_of(text.tokens, text.padding)
     if padded is None or padded.sum(1).unique().numel() < 2:
         return False
-    masks = [each.bool() for each in again.inputs if each.shape == padded.shape and each.unique().numel() == 2]
     mirrored = any(each.flip(1).equal(padded) or each.flip(1).equal(~padded) for each in masks)
     known = any(each.equal(padded) or each.equal(~padded) for each in masks)
     return (mirrored and not known) or (known and next_token and _is_blind(again, text, padded))
+
+
+def _keeps_one_token(tokens: torch.Tensor, mask: torch.Tensor) -> bool:
+    """Behind the first column, does a mask keep hardly more than one token, which it never drops, and drop the text?"""
+    kept, dropped = tokens[:, 1:][mask[:, 1:]], tokens[:, 1:][~mask[:, 1:]]
+    if not kept.numel() or dropped.unique().numel() < 3:
+        return False
+    commonest = kept.mode().values
+    return bool((kept == commonest).float().mean() > 0.7) and not bool((dropped == commonest).any())
+
+
+def _sees_only(again: Again, text: Text, mask: torch.Tensor) -> bool:
+    """Do samples change with the tokens behind the first that a mask keeps, and not with those that it drops?"""
+    rows, base, largest = mask[:, 1:].any(1), text.swapped(again, text.tokens), []
+    for wanted in (mask, ~mask):
+        changed = wanted.clone()
+        changed[:, 0] = False
+        new = text.tokens.clone()
+        new[changed] = redrawn(new[changed], text.tokens[~changed], 10)
+        pairs = zip(base, text.swapped(again, new), strict=True)
+        whole = [(a[rows], b[rows]) for a, b in pairs if a.dim() >= 2 and len(a) == len(rows)]
+        firsts = [(a[:, 0], b[:, 0]) if a.shape[1] == mask.shape[1] else (a, b) for a, b in whole]
+        largest.append(max((change(a, b) for a, b in firsts), default=0.0))
+    return largest[1] < CHANGED / 10 and largest[0] > CHANGED
 
 
 def _is_blind(again: Again, text: Text, padded: torch.Tensor) -> bool:
@@ -186,12 +213,12 @@ def _at_real(before: list[torch.Tensor], after: list[torch.Tensor], padded: torc
         if a.shape[:2] == (length, rows) and rows != length:
             a, b = a.transpose(0, 1), b.transpose(0, 1)
         if a.shape[:2] == (rows, length):
-            change = moved(a, b)[~padded]
+            differs = moved(a, b)[~padded]
         elif length not in a.shape:
-            change = moved(a, b)
+            differs = moved(a, b)
         else:
             continue
-        largest = max(largest, float(change.max()) if change.numel() else 0.0)
+        largest = max(largest, float(differs.max()) if differs.numel() else 0.0)
     return largest
 
 
