@@ -154,3 +154,22 @@ def test_the_gradient_of_a_cross_entropy_is_known_by_its_direction(seed, classes
 def test_a_gradient_that_has_nothing_to_do_with_a_target_has_no_signature(seed, rows):
     given, other = numbers(rows, 5, seed=seed), numbers(rows, 5, seed=seed + 1)
     assert signature_of(given, other, numbers(rows, 5, seed=seed + 2)) is None
+
+
+def test_logits_between_zero_and_one_are_logits_all_the_same():
+    model = mlp(classes=1)
+    nn.init.constant_(model[-1].bias, 0.5)
+    nn.init.normal_(model[-1].weight, std=1e-3)
+
+    def cut(values):
+        def after(_):
+            with torch.no_grad():
+                (values(model(X)) > 0.5).float().mean()
+
+        loss = F.binary_cross_entropy_with_logits
+        return named(
+            plain(model, loss=loss, y=YES, optimizer=torch.optim.SGD(model.parameters(), lr=1e-4), after=after)
+        )
+
+    assert cut(torch.sigmoid) == []
+    assert cut(lambda logits: logits) == ["threshold-on-logits"]

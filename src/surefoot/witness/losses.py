@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from surefoot.checks.evidence import Crossing, Loss, Threshold
+from surefoot.checks.evidence import Crossing, Loss
 from surefoot.phases import aside, caller, number, site
 from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
+from surefoot.witness.faults import argument, ctc_fault, kl_fault
 from surefoot.witness.graph import Graph, made_by, operation, through_views, undropped, walk
 from surefoot.witness.noise import Noise
 from surefoot.witness.pairs import Pairs
@@ -44,10 +45,8 @@ _ARITHMETIC = {
     "sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__", "div",
     "__truediv__", "__rtruediv__", "true_divide", "maximum", "minimum", "where",
 }  # fmt: skip
-_COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _DIVISIONS = {"div", "__truediv__", "true_divide"}
 _SOFTMAXES = {"softmax", "log_softmax"}
-_SQUASHES = {"sigmoid", "sigmoid_", "softmax"}
 
 
 class Losses(Part):
@@ -65,18 +64,10 @@ class Losses(Part):
         self.softmax_over_queries = self.softmax_of_samples = ""
         self._alone: dict[str, bool] = {}
         """By module: whether its softmax only ever ran over one number."""
-        self.thresholds: dict[str, Threshold] = {}
         self.targets = Targets(scene)
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self.outputs: set[int] = set()
         """The graph numbers of what the last model returned, views left out."""
-        self._squashes = False
-        """The last forward, or the loop after it, has made probabilities."""
-        self._returned: set[int] = set()
-        """Where in memory the outputs of the last forward without gradients lie."""
-
-    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        self._squashes = False
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -88,7 +79,7 @@ class Losses(Part):
         """A function of torch's has returned."""
         if function in LOSSES:
             if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad:
-                self._pairs.target(_argument(args, kwargs, 1, "target"))
+                self._pairs.target(argument(args, kwargs, 1, "target"))
                 if self.scene.close:
                     self._loss(LOSSES[function], args, kwargs, out)
             elif not torch.is_grad_enabled() and _reduction(args, kwargs) == "mean":
@@ -101,14 +92,10 @@ class Losses(Part):
                 self._picks.taken(args, out)
         if name in _ARITHMETIC and len(args) >= 2:
             self._arithmetic(name, args, out)
-        if name in _SQUASHES and (name != "softmax" or not self.scene.phases.in_model()):
-            self._squashes = True
         if name in _SOFTMAXES and self.scene.close:
             self._softmax(args, kwargs, out)
         elif name in _DIVISIONS and self.scene.close and (dim := _divided_by_sum(args)) is not None:
             self._softmax((args[0], dim), {}, out)
-        elif name in _COMPARISONS and not torch.is_grad_enabled() and len(self.thresholds) < 8:
-            self._threshold(args)
 
     def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
         given, target = _compared(name, args, kwargs)
@@ -146,8 +133,6 @@ class Losses(Part):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         nodes = (through_views(each.grad_fn) for each in tensors(output) if each.requires_grad)
         self.outputs = {number(node) for node in nodes if node is not None}
-        if not torch.is_grad_enabled():
-            self._returned = {each.data_ptr() for each in tensors(output) if readable(each)} - {0}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
         """How much of a loss is back-propagated; of one that is not reduced, where all counts alike or is added."""
@@ -195,10 +180,10 @@ class Losses(Part):
                 summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
                 loss.log_probabilities = bool(values.max() <= 1e-3) and bool(summed)
                 loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
-                loss.layout_fault = _kl_fault(given, target, bool(_argument(args, kwargs, 5, "log_target")))
+                loss.layout_fault = kl_fault(given, target, bool(argument(args, kwargs, 5, "log_target")))
             elif loss.function == "ctc_loss":
                 loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
-                loss.layout_fault = _ctc_fault(loss, values, args, kwargs)
+                loss.layout_fault = ctc_fault(loss, values, args, kwargs)
                 loss.constant = _constant(target)
             else:
                 loss.constant = _constant(target)
@@ -269,16 +254,6 @@ class Losses(Part):
             if alone:
                 yield Crossing("alone", module, "a dimension of size 1")
 
-    def _threshold(self, args: tuple[Any, ...]) -> None:
-        """One half is a threshold of probabilities."""
-        halves = [each for each in args if isinstance(each, float) and each == 0.5]
-        compared = [each for each in args if readable(each) and each.is_floating_point() and each.numel()]
-        if halves and compared and not self.scene.phases.in_model():
-            with aside():
-                lowest, highest = float(compared[0].min()), float(compared[0].max())
-            if lowest < 0 or highest > 1 or (compared[0].data_ptr() in self._returned and not self._squashes):
-                self.thresholds.setdefault(caller(), Threshold(caller(), lowest, highest))
-
 
 def _divided_by_sum(args: tuple[Any, ...]) -> int | None:
     """The dimension of a softmax by hand, exp(x) / exp(x).sum(dim); None for any other division."""
@@ -298,11 +273,7 @@ def _compared(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
         first, second, *_ = tensors((args, kwargs))
         return first, second
     names = ("log_probs", "targets") if name == "ctc_loss" else ("input", "target")
-    return _argument(args, kwargs, 0, names[0]), _argument(args, kwargs, 1, names[1])
-
-
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    return args[place] if len(args) > place else kwargs.get(name)
+    return argument(args, kwargs, 0, names[0]), argument(args, kwargs, 1, names[1])
 
 
 def _reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -347,27 +318,3 @@ def _turned(target: torch.Tensor, dim: int) -> bool:
     """Do probabilities sum to 1 over another dimension, and not over this one?"""
     others = [other for other in range(target.dim()) if other != dim]
     return not _sums_to_one(target, dim) and any(_sums_to_one(target, other) for other in others)
-
-
-def _kl_fault(given: torch.Tensor, target: torch.Tensor, log_target: bool) -> str:
-    if log_target and bool((target > 1e-3).any()):
-        return "with log_target=True its second argument holds numbers above zero"
-    if not log_target and bool((target < 0).any()):
-        return "its second argument holds numbers below zero, and no probabilities"
-    varies = given.dim() > 1 and bool((given != given[:1]).any())
-    if target.requires_grad and not given.requires_grad and varies:
-        return "the model's prediction is its second argument, and the target its first"
-    return ""
-
-
-def _ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if not loss.log_probabilities:
-        return "its input does not hold log-probabilities"
-    lengths = _argument(args, kwargs, 2, "input_lengths")
-    longest = int(torch.as_tensor(lengths).max())
-    samples = torch.as_tensor(lengths).numel()
-    if values.dim() == 3 and values.shape[1] != samples and values.shape[0] == samples:
-        return f"its input has {values.shape[0]} steps of {values.shape[1]} samples, and {samples} lengths"
-    if values.dim() == 3 and longest > values.shape[0]:
-        return f"an input length of {longest} is more than the {values.shape[0]} steps it has"
-    return ""

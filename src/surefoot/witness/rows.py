@@ -77,7 +77,8 @@ class Rows(Part):
     def update_ends(self, optimizer: Optimizer) -> None:
         sizes = {len(batch[0]) for batch in self._batches}
         used = [each for batch in self._batches for each in batch]
-        used += [each for each in self._worked_on.values() if len(each) in sizes]
+        with aside():
+            used += [each for each in self._worked_on.values() if len(each) in sizes]
         self._batches, self._worked_on = [], {}
         if not self.scene.close or not used:
             return

@@ -52,6 +52,7 @@ from surefoot.witness.schedules import Schedules
 from surefoot.witness.seeds import Seeds
 from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
+from surefoot.witness.thresholds import Thresholds
 from surefoot.witness.ties import Ties
 from surefoot.witness.told_metrics import ToldMetrics
 from surefoot.witness.transforms import Transforms
@@ -73,7 +74,7 @@ class Witness(Listener):
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
         self.reductions = Reductions(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
-        self.seeds = Seeds(self.scene)
+        self.seeds, self.thresholds = Seeds(self.scene), Thresholds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.rows, self.pairs = Rows(self.scene, self.loaders), Pairs(self.scene, self.loaders)
         self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
@@ -92,8 +93,8 @@ class Witness(Listener):
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.pairs,
             self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept,
-            self.ties, self.layouts, self.hidden, self.recomputed, self.averaging, self.told_metrics, self.between,
-            self.draws, self.resumes, self.saved_shards,
+            self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging, self.told_metrics,
+            self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -107,8 +108,8 @@ class Witness(Listener):
             if part is not self.schedules:
                 self._looking.enter_context(part)
         heard = (
-            self.calls, self.losses, self.rows, self.pairs, self.noise, self.reductions, self.coarseness, self.aims,
-            self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
+            self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
+            self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -142,7 +143,8 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        for part in (self.losses, self.aims, self.averages, self.rows, self.pairs, self.told_metrics, self.between):
+        heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
+        for part in (*heard, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -233,7 +235,7 @@ class Witness(Listener):
             layouts=tuple(self.layouts.layouts()),
             crossings=(*self.shapes.crossings.values(), *self.losses.misdirected()),
             coarse=tuple(self.coarseness.coarse.values()),
-            thresholds=tuple(self.losses.thresholds.values()),
+            thresholds=tuple(self.thresholds.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
             files=(*self.files.files(schedulers=any(s.calls for s in self.schedules.seen.values())), *self.kept.files),
             recomputations=tuple(self.recomputed.differing.values()),
