@@ -52,7 +52,9 @@ def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
     for each in losses:
         if each.backward in backwards and each.weights and each.reduction != "none":
             by_line.setdefault((each.function, each.site), []).append(each)
-    whole = [each for each in by_line.values() if sorted(loss.backward for loss in each) == backwards]
+    whole = [
+        each for each in by_line.values() if len(by_line) == 1 and sorted(one.backward for one in each) == backwards
+    ]
     return [each for each in whole if each[0].function in ("mean", "sum") or len({one.shape[1:] for one in each}) == 1]
 
 

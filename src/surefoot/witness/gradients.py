@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +26,10 @@ MOST_COMPARED = 1 << 24
 """So many elements of an optimizer's parameters are copied before an update, to see whether they move."""
 _OLD = 3
 """A graph should be gone so many updates after its backward."""
+
+
+_OUTPUTS_COUNTED = (6, 11, 24)
+"""After so many updates it is counted which outputs of models are kept."""
 
 
 @dataclass
@@ -166,7 +171,10 @@ class Gradients(Part):
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
         self.pending = []
-        self._most_kept = max(self._most_kept, self._old(self._sentinels), self._old(self._calls.outputs))
+        self._most_kept = max(self._most_kept, self._old(self._sentinels))
+        if self.scene.updates in _OUTPUTS_COUNTED:
+            gc.collect()  # graphs of second derivatives hold themselves until then
+            self._most_kept = max(self._most_kept, self._old(self._calls.outputs))
         self._before = []
 
     def _old(self, sentinels: list[tuple[int, weakref.ref[Sentinel]]]) -> int:
