@@ -231,20 +231,6 @@ def test_updates_are_counted_to_the_end_of_a_long_script(tmp_path):
     assert named(watch_script(str(script)).findings) == []
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_outputs_that_are_kept_keep_their_graphs(kept):
-    outputs = []
-
-    def body(model, optimizer):
-        optimizer.zero_grad()
-        output = model(X)
-        F.cross_entropy(output, Y).backward()
-        optimizer.step()
-        outputs.append(output if kept else output.detach())
-
-    assert looped(body, steps=8) == (["kept-losses"] if kept else [])
-
-
 @pytest.mark.parametrize(("left", "found"), [("leaks", True), ("cleared", True), ("used", False)])
 def test_what_is_left_of_a_pass_is_found_without_a_loader(left, found):
     def body(model, optimizer):

@@ -58,8 +58,6 @@ class Calls(Part):
         self.feeding: set[nn.Module] = set()
         """Models whose output entered another model without its graph."""
         self.shapes: list[Any] = []
-        self.outputs: list[tuple[int, weakref.ref[Sentinel]]] = []
-        """By the update they came before: what lives as long as the graphs of training forwards."""
         self._made: dict[int, nn.Module] = {}
         """The model that made an output with a graph, by the output's hash."""
         self._first_prints: dict[torch.Tensor, int] = {}
@@ -152,12 +150,11 @@ class Calls(Part):
         forward.input_graded = any(each.requires_grad for each in tensors((args, kwargs)))
         self.executed |= self._running
         self._note_precision(model, forward)
-        sentinel = Sentinel()
-        for node in nodes:
-            node.metadata["surefoot forward"] = sentinel
-        pending.sentinel = weakref.ref(sentinel) if nodes and not model.training else None
-        if nodes and model.training:
-            self.outputs.append((self.scene.updates, weakref.ref(sentinel)))
+        if not model.training and nodes:
+            sentinel = Sentinel()
+            for node in nodes:
+                node.metadata["surefoot"] = sentinel
+            pending.sentinel = weakref.ref(sentinel)
         if self.scene.close:
             self._look(model, pending, args, kwargs, outputs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
 from surefoot.phases import aside, caller, is_profiling, writes
-from surefoot.witness.calls import Calls, Sentinel
+from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
@@ -26,10 +25,6 @@ MOST_COMPARED = 1 << 24
 """So many elements of an optimizer's parameters are copied before an update, to see whether they move."""
 _OLD = 3
 """A graph should be gone so many updates after its backward."""
-
-
-_OUTPUTS_COUNTED = (6, 11, 24)
-"""After so many updates it is counted which outputs of models are kept."""
 
 
 @dataclass
@@ -47,9 +42,8 @@ class _Mark:
 class Gradients(Part):
     """From backward to update."""
 
-    def __init__(self, scene: Scene, calls: Calls) -> None:
+    def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._calls = calls
         self.backwards: list[Backward] = []
         self.updates: list[Update] = []
         self.made: list[Optimizer] = []
@@ -172,9 +166,6 @@ class Gradients(Part):
         self.windows.append(len(self.pending))
         self.pending = []
         self._most_kept = max(self._most_kept, self._old(self._sentinels))
-        if self.scene.updates in _OUTPUTS_COUNTED:
-            gc.collect()  # graphs of second derivatives hold themselves until then
-            self._most_kept = max(self._most_kept, self._old(self._calls.outputs))
         self._before = []
 
     def _old(self, sentinels: list[tuple[int, weakref.ref[Sentinel]]]) -> int:

@@ -67,7 +67,7 @@ class Witness(Listener):
     def __init__(self, phases: Phases, *optimizers: Optimizer) -> None:
         self.scene = Scene(phases, optimizers)
         self.calls = Calls(self.scene)
-        self.gradients = Gradients(self.scene, self.calls)
+        self.gradients = Gradients(self.scene)
         self.clipping = Clipping(self.scene, self.gradients)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)
