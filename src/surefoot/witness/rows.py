@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Shown
+from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 from surefoot.witness.sources import FEWEST, arrays_in_sight, larger_than, prints
