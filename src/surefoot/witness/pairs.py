@@ -85,9 +85,10 @@ class Pairs(Part):
     def backward_begins(self, losses: Any) -> None:
         entered, self._inputs = self._inputs, []
         targets, self._targets = self._targets, []
+        lines = Counter((where, len(target)) for where, target in targets)
         for where, target in targets:
             beside = [each for each in entered if len(each) == len(target) and not each.requires_grad]
-            if beside:
+            if beside and lines[where, len(target)] == 1:  # samples of a mixture have several, halves of a batch one each
                 self._pair(where, beside, target)
 
     def update_ends(self, optimizer: Optimizer) -> None:
