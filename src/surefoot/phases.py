@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
-from types import FrameType
 from typing import Any, Self
 
 import torch
@@ -30,8 +28,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
-
-_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
 
 
 class Segment:
@@ -336,65 +332,6 @@ class Phases:
     def _mark(self) -> None:
         """From this autograd node on, nodes are made by the module that is innermost now."""
         self._marks.append((next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
-
-
-def caller() -> str:
-    """The line of user code that is running, as `file.py:12`: the nearest frame outside installed packages.
-
-    Empty when a way drives the loop: then the line is surefoot's own.
-    """
-    frame, nearest = sys._getframe(1), ""
-    while frame is not None:
-        name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
-        if name.startswith("surefoot.ways"):
-            return ""
-        if name.split(".")[0] not in _NOT_THE_USER:
-            nearest = nearest or f"{file}:{frame.f_lineno}"
-            if "site-packages" not in file and not file.startswith("<"):
-                return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
-    return nearest
-
-
-def is_user(frame: FrameType) -> bool:
-    """Does this frame run code of the user's, and not of an installed package?"""
-    name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
-    return name.split(".")[0] not in _NOT_THE_USER and "site-packages" not in file and not file.startswith("<")
-
-
-def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
-    """The lines of user code that are running, as file and number, from the inside."""
-    frame, lines = sys._getframe(1), []
-    while frame is not None and len(lines) < most:
-        if is_user(frame):
-            lines.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(lines)
-
-
-def site() -> int:
-    """The very call in user code that is running, told apart from others on its line."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.split(".")[0] not in _NOT_THE_USER:
-            return hash((frame.f_code, frame.f_lasti))
-        frame = frame.f_back
-    return 0
-
-
-def in_scheduler() -> bool:
-    """Is a scheduler of learning rates running another one's code: its first step, or one inside a chain?"""
-    frame = sys._getframe(1)
-    depth = 0
-    while frame is not None and depth < 12:
-        name = frame.f_globals.get("__name__", "")
-        if name == "torch.optim.lr_scheduler":
-            return True
-        if name.split(".")[0] not in _NOT_THE_USER:
-            return False
-        frame, depth = frame.f_back, depth + 1
-    return False
 
 
 def tell(notes: dict[str, Any], *, at: int | str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from surefoot.callers import caller
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases, Segment, caller
+from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 
 aten = torch.ops.aten

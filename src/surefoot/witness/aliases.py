@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from surefoot.phases import caller, number
+from surefoot.callers import caller
+from surefoot.phases import number
 from surefoot.witness.graph import Graph
 from surefoot.witness.scene import Part, Scene
 

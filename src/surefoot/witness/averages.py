@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from surefoot.callers import user_lines
 from surefoot.checks.evidence import Metric
-from surefoot.phases import user_lines
 from surefoot.probes.source import Line, kept_by, loop_around
 from surefoot.witness.scene import Part, Scene, tensors
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Clip
-from surefoot.phases import caller
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, held
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Coarse
-from surefoot.phases import aside, caller
+from surefoot.phases import aside
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,8 @@ from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
+from surefoot.callers import asked_by_user, caller
 from surefoot.checks.evidence import File
-from surefoot.phases import caller, is_user
 from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
@@ -88,7 +87,7 @@ class Files(Part):
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
         items = list(loaded.values()) if isinstance(loaded, dict) else []
-        if is_user(sys._getframe(2)):  # a framework that reads a file of its own puts back what is asked for
+        if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
             items = list(_inside(loaded))
         optimizer = any(_is_optimizer_state(each) and each["state"] for each in items)
         scheduler = any(map(_is_scheduler_state, items))

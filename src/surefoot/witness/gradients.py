@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
-from surefoot.phases import aside, caller, is_profiling, writes
+from surefoot.phases import aside, is_profiling, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors

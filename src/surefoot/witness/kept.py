@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +10,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller, frames, is_user
 from surefoot.checks.evidence import File
-from surefoot.phases import aside, caller, is_user
+from surefoot.phases import aside
 from surefoot.probes.records_kept import records_kept
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
@@ -177,9 +177,7 @@ class Kept(Part):
 
     def _see_records(self, updated: set[torch.Tensor]) -> None:
         """The best model so far may be another name of the one that is trained on."""
-        frame = sys._getframe(1)
-        while frame.f_back is not None:
-            frame = frame.f_back
+        for frame in frames():
             for where, kept in records_kept(frame) if is_user(frame) else ():
                 if (
                     isinstance(kept, nn.Module)

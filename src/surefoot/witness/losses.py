@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from surefoot.callers import caller, site
 from surefoot.checks.evidence import Crossing, Loss
-from surefoot.phases import aside, caller, number, site
+from surefoot.phases import aside, number
 from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.faults import argument, ctc_fault, kl_fault

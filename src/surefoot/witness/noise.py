@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Parted
-from surefoot.phases import caller
 from surefoot.witness.scene import Part, Scene, tensors
 
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}

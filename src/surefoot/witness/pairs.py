@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Parted
-from surefoot.phases import caller
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.picks import counts_places
 from surefoot.witness.scene import Part, Scene, readable, tensors
@@ -88,7 +88,7 @@ class Pairs(Part):
         lines = Counter((where, len(target)) for where, target in targets)
         for where, target in targets:
             beside = [each for each in entered if len(each) == len(target) and not each.requires_grad]
-            if beside and lines[where, len(target)] == 1:  # samples of a mixture have several, halves of a batch one each
+            if beside and lines[where, len(target)] == 1:  # not of a mixture, nor of half of a batch
                 self._pair(where, beside, target)
 
     def update_ends(self, optimizer: Optimizer) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Parted
-from surefoot.phases import aside, caller
+from surefoot.phases import aside
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 
 FEWEST = 8

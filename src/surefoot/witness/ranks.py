@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from typing import Any
 
 import torch
@@ -12,8 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from surefoot.callers import asked_by_user, caller
 from surefoot.checks.evidence import Loss, Ranks
-from surefoot.phases import caller, is_user, tell, told
+from surefoot.phases import tell, told
 from surefoot.probes.shares import share_of
 from surefoot.witness.averaging import Averaging, RankCount, ratio_to_mean
 from surefoot.witness.calls import random_state
@@ -82,7 +82,7 @@ class Between(Part):
 
         def followed(*args: Any, **kwargs: Any) -> int:
             count = plain(*args, **kwargs)
-            return RankCount(count) if is_user(sys._getframe(1)) else count
+            return RankCount(count) if asked_by_user() else count
 
         dist.get_world_size = followed
         self._entered.callback(setattr, dist, "get_world_size", plain)

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from surefoot.callers import caller, site
 from surefoot.checks.evidence import Loss
-from surefoot.phases import aside, caller, site
+from surefoot.phases import aside
 from surefoot.witness.graph import Graph
 from surefoot.witness.scene import Part, Scene, readable
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Resumption
-from surefoot.phases import caller
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import SharedFile
-from surefoot.phases import caller, tell, told
+from surefoot.phases import tell, told
 from surefoot.witness.scene import Part, Scene, several, tensors
 
 WAIT = 5.0

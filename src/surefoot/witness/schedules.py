@@ -12,8 +12,8 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
+from surefoot.callers import caller, in_scheduler
 from surefoot.checks.evidence import Schedule
-from surefoot.phases import caller, in_scheduler
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene, held, is_same
 

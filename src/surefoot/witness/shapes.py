@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Crossing
-from surefoot.phases import caller, softmax_dim
+from surefoot.phases import softmax_dim
 from surefoot.witness.graph import operation
 from surefoot.witness.scene import Part, Scene, tensors
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import xxhash
 from torch import nn
 from torch.utils.data import DataLoader
 
+from surefoot.callers import frames
 from surefoot.phases import aside
 from surefoot.witness.scene import readable
 
@@ -46,14 +47,10 @@ def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
 def arrays_in_sight() -> list[torch.Tensor]:
     """What the functions that are running hold in variables, in containers and in attributes of their objects."""
     found: dict[int, torch.Tensor] = {}
-    frame: Any = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame is None:
-            break
+    for frame in islice(frames(), _FRAMES):
         if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
             for array in _arrays(list(frame.f_locals.values())[:256], _DEEP):
                 found.setdefault(id(array), _tensor(array))
-        frame = frame.f_back
     return [each for each in found.values() if readable(each) and 1 <= len(each) <= LONGEST]
 
 

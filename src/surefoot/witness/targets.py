@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Loss
-from surefoot.phases import aside, caller
+from surefoot.phases import aside
 from surefoot.witness.scene import Scene, readable
 
 _MOST = 64

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Term
-from surefoot.phases import aside, caller
+from surefoot.phases import aside
 from surefoot.witness.graph import VIEWS, Graph, operation
 from surefoot.witness.scene import Part, Scene, readable, tensors
 

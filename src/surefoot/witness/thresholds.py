@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from surefoot.callers import caller
 from surefoot.checks.evidence import Threshold
-from surefoot.phases import aside, caller, number
+from surefoot.phases import aside, number
 from surefoot.witness.graph import through_views
 from surefoot.witness.scene import Part, Scene, readable, tensors
 

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.callers import caller, site
 from surefoot.checks.evidence import Backward, Evidence, Parameter
-from surefoot.phases import Listener, Phases, aside, caller, next_node, site
+from surefoot.phases import Listener, Phases, aside, next_node
 from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.labels import look_at_arrays

@@ -1,0 +1,76 @@
+"""Callers: which line of user code is running, seen from inside what it has called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from types import FrameType
+
+_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
+
+
+def frames() -> Iterator[FrameType]:
+    """What is running, from the one who asks outwards."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def caller() -> str:
+    """The line of user code that is running, as `file.py:12`: the nearest frame outside installed packages.
+
+    Empty when a way drives the loop: then the line is surefoot's own.
+    """
+    nearest = ""
+    for frame in frames():
+        if _module(frame).startswith("surefoot.ways"):
+            return ""
+        if not _is_known(frame):
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            nearest = nearest or line
+            if is_user(frame):
+                return line
+    return nearest
+
+
+def is_user(frame: FrameType) -> bool:
+    """Does this frame run code of the user's, and not of an installed package?"""
+    file = frame.f_code.co_filename
+    return not _is_known(frame) and "site-packages" not in file and not file.startswith("<")
+
+
+def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
+    """The lines of user code that are running, as file and number, from the inside."""
+    lines = ((frame.f_code.co_filename, frame.f_lineno) for frame in frames() if is_user(frame))
+    return tuple(islice(lines, most))
+
+
+def asked_by_user() -> bool:
+    """Has user code called what called this, and not a framework? What surefoot puts between them does not count."""
+    outside = (frame for frame in frames() if not _module(frame).startswith("surefoot."))
+    return is_user(next(outside))
+
+
+def site() -> int:
+    """The very call in user code that is running, told apart from others on its line."""
+    return next((hash((frame.f_code, frame.f_lasti)) for frame in frames() if not _is_known(frame)), 0)
+
+
+def in_scheduler() -> bool:
+    """Is a scheduler of learning rates running another one's code: its first step, or one inside a chain?"""
+    for frame in islice(frames(), 12):
+        if _module(frame) == "torch.optim.lr_scheduler":
+            return True
+        if not _is_known(frame):
+            return False
+    return False
+
+
+def _module(frame: FrameType) -> str:
+    return frame.f_globals.get("__name__", "")
+
+
+def _is_known(frame: FrameType) -> bool:
+    return _module(frame).split(".")[0] in _NOT_THE_USER
