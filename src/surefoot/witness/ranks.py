@@ -231,8 +231,8 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
         found.same_places = max((_shared(mine, each) for each in others), default=0.0)
         if not all(_meet_again(mine["course"], each["course"]) for each in others):
             found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
-        drew = any(drawn for _, drawn in mine["states"])
-        found.same_randomness = drew and all(list(map(tuple, each["states"])) == mine["states"] for each in others)
+        first = mine["states"][0] if mine["states"] else (0, False)  # later ones part, where shapes differ
+        found.same_randomness = first[1] and all(tuple(each["states"][0]) == first for each in others if each["states"])
     norms = [each["norms"][0] for each in everybody if each["norms"]]
     found.local_norms = tuple(norms) if len(norms) == len(everybody) else ()
     _weigh(found, [each["targets"] for each in everybody])
