@@ -242,7 +242,7 @@ class Phases:
                 for listener in self.listeners:
                     listener.batch_fetched(lasted)
 
-        kind.__next__ = followed
+        kind.__next__ = followed  # type: ignore[method-assign, assignment]
         self._entered.callback(setattr, kind, "__next__", plain)
 
     def _follow_resizes(self) -> None:
@@ -256,7 +256,7 @@ class Phases:
                 listener.resized(storage)
             return resized
 
-        torch.UntypedStorage.resize_ = followed
+        torch.UntypedStorage.resize_ = followed  # type: ignore[method-assign, assignment]
         self._entered.callback(setattr, torch.UntypedStorage, "resize_", plain)
 
     def shards_seen(self) -> None:
@@ -273,7 +273,7 @@ class Phases:
             with _disable_current_modes(), fakes:  # else it makes a mode each time, which takes longer than the rest
                 return plain(*args)
 
-        ShardingPropagator._propagate_tensor_meta_non_cached = unseen
+        ShardingPropagator._propagate_tensor_meta_non_cached = unseen  # type: ignore[method-assign, assignment]
         self._entered.callback(setattr, ShardingPropagator, "_propagate_tensor_meta_non_cached", plain)
         self._entered.callback(setattr, self, "_shards_seen", False)
 
@@ -366,12 +366,16 @@ def group_of(operands: Any) -> str:
     for operand in reversed(operands):
         group = None
         if isinstance(operand, str):  # of a functional collective it is the last
-            group = torch.distributed.distributed_c10d._resolve_process_group(operand)
-        elif isinstance(operand, torch.ScriptObject) and operand._type().name() == "ProcessGroup":
+            group = torch.distributed.distributed_c10d._resolve_process_group(operand)  # type: ignore[arg-type]
+        elif isinstance(operand, torch.ScriptObject) and _kind(operand) == "ProcessGroup":
             group = torch.distributed.ProcessGroup.unbox(operand)
         if group is not None:
             return "all" if group.group_desc == "default_pg" else group.group_desc.removeprefix("mesh_")
     return ""
+
+
+def _kind(operand: torch.ScriptObject) -> str:
+    return operand._type().name()  # type: ignore[attr-defined]
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:
@@ -399,7 +403,8 @@ def number(node: torch.autograd.graph.Node) -> int:
 
 def softmax_dim(node: torch.autograd.graph.Node) -> int:
     """The dimension that a softmax ran over; torch keeps it without its sign."""
-    return (node._saved_dim + (1 << 63)) % (1 << 64) - (1 << 63)
+    dim: int = node._saved_dim  # type: ignore[attr-defined]
+    return (dim + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ parameter, such as the entropy of a teacher; a loss whose value is replaced and 
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
-from surefoot.records.finding import Finding
+from surefoot.records.finding import Finding, Severity
 
 _ALIKE = 1e-2
 
@@ -59,7 +59,7 @@ def _numbers(evidence: Evidence) -> Iterator[tuple[str, float, float]]:
             yield where, min(values), max(values)
 
 
-def _finding(severity: str, seen: str, where: str) -> Finding:
+def _finding(severity: Severity, seen: str, where: str) -> Finding:
     return Finding(
         check="loss-term-without-gradient",
         severity=severity,

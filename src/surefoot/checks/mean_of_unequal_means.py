@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     mostly = padded if len(padded) >= max(2, len(cuts) / 2) else []  # masks drawn at random differ a little by chance
     often = uneven if len(uneven) >= 3 + passes and 2 * len(uneven) > len(cuts) else []  # a pass has one last batch
     for losses, counts in (far or mostly or often)[:1]:
-        severity = "error" if _misweighed(counts) > _FAR else "warning"
+        severity: Severity = "error" if _misweighed(counts) > _FAR else "warning"
         where = evidence.backwards[losses[0].backward].where
         yield _finding("micro-batches", tuple(map(round, counts)), where, severity)
 

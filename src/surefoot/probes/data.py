@@ -162,7 +162,7 @@ def _prints_of_first(stream: Any, *, seed: int) -> tuple[list[int], list[int]]:
     """Hashes of a stream's first samples, and of their last values, if not all are alike; none without a worker."""
     seed_all(seed)
     try:
-        samples = list(itertools.islice(copied(stream), 16))
+        samples = list(itertools.islice(iter(copied(stream)), 16))
     except Exception:
         samples = []
     last = [print_of(list(parts(sample))[-1]) for sample in samples]
@@ -204,7 +204,7 @@ class _Drawn(IterableDataset[int]):
 
 def generators_of(dataset: Any) -> list[Any]:
     """The states of the random generators among a data set's attributes."""
-    found = []
+    found: list[Any] = []
     for value in vars(dataset).values():
         if isinstance(value, torch.Generator):
             found.append(value.get_state().tolist())
@@ -250,7 +250,7 @@ def _beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[An
             shared = _shared(_all(copied(ours), 16 * MOST_SAMPLES), _spread(reader))
     except Exception:
         return 0.0, False
-    return shared, shared == 1.0 and len(ours) <= len(theirs)
+    return shared, shared == 1.0 and len(ours) <= len(theirs)  # type: ignore[arg-type]
 
 
 def _is_random(reader: Any, *, alike: bool) -> bool:

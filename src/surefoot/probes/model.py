@@ -92,7 +92,7 @@ def matters(scene: Scene, call: Captured, parameters: list[torch.Tensor]) -> dic
     with scene.phases.deaf(), kept():
         try:
             again = Again(scene, call)
-            names = {each: name for name, each in inner(call.model).named_parameters()}
+            names: dict[torch.Tensor, str] = {each: name for name, each in inner(call.model).named_parameters()}
             copies = dict(again.model.named_parameters())
             base = again(training=True)
             return {each: _moves(again, copies[names[each]], base, used) for each in parameters[:64] if each in names}

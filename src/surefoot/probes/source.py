@@ -38,7 +38,7 @@ def loop_around(stack: Iterable[Line]) -> tuple[Line, Loop, ast.AST] | None:
         loops = [node for node in holders if isinstance(node, Loop) and not _in_head(node, line.number)]
         if loops:
             loop = max(loops, key=lambda node: node.lineno)
-            scopes = [each for each in holders if isinstance(each, ast.FunctionDef | ast.Module) and each is not loop]
+            scopes = [each for each in holders if isinstance(each, ast.FunctionDef | ast.Module)]
             return line, loop, max(scopes, key=lambda node: getattr(node, "lineno", 0))
     return None
 
@@ -143,8 +143,9 @@ def _counts_alike(node: ast.AST, name: str, body: _Body) -> bool:
         return body.is_in(node, name)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and body.is_in(node.left, name):
         return _is_count(node.right, name, body)
-    divides = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and _root(node.target) == name
-    return divides and _is_count(node.value, name, body)
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div) and _root(node.target) == name:
+        return _is_count(node.value, name, body)
+    return False
 
 
 def _is_count(by: ast.expr, name: str, body: _Body) -> bool:

@@ -77,10 +77,16 @@ class Aims(Part):
         return self.scene.close and self.scene.updates < _UPDATES and torch.is_grad_enabled()
 
     def _hook(self, tensor: torch.Tensor, model: str) -> None:
-        node = undropped(tensor.grad_fn)
-        if node is None or not tensor.dim() or not tensor.is_floating_point() or not readable(tensor.detach()):
+        node, own = undropped(tensor.grad_fn), tensor.grad_fn
+        if (
+            node is None
+            or own is None
+            or not tensor.dim()
+            or not tensor.is_floating_point()
+            or not readable(tensor.detach())
+        ):
             return
-        made = number(tensor.grad_fn)
+        made = number(own)
         if made in self._step.hooked or len(self._step.hooked) >= _MOST:
             return
         self._step.hooked.add(made)

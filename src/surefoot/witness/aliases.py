@@ -9,6 +9,7 @@ import torch
 
 from surefoot.callers import caller
 from surefoot.phases import number
+from surefoot.witness.functions import DATA
 from surefoot.witness.graph import Graph
 from surefoot.witness.scene import Part, Scene
 
@@ -30,7 +31,7 @@ class Aliases(Part):
         if not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
             return
         name = getattr(function, "__name__", "")
-        if name == "__get__" and function == torch.Tensor.data.__get__ and args[0].grad_fn is not None:
+        if name == "__get__" and function == DATA and args[0].grad_fn is not None:
             self._known[id(out)] = weakref.ref(out), number(args[0].grad_fn)
         elif name in _WRITES or (name.endswith("_") and not name.endswith("__")):
             known, node = self._known.get(id(args[0]), (None, 0))

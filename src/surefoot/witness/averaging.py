@@ -45,7 +45,7 @@ class Averaging(Part):
         if self._parameters:
             return
         trained = [p for p in model.parameters() if p.requires_grad and readable(p) and p.numel() >= 4]
-        self._parameters = trained[-2:]
+        self._parameters = [*trained[-2:]]
         self._given = [None for _ in self._parameters]
         for place, parameter in enumerate(self._parameters):
             self._handles.append(parameter.register_hook(lambda gradient, at=place: self._add(at, gradient)))

@@ -153,7 +153,7 @@ class Calls(Part):
         if not model.training and nodes:
             sentinel = Sentinel()
             for node in nodes:
-                node.metadata["surefoot"] = sentinel
+                node.metadata["surefoot"] = sentinel  # type: ignore[index]
             pending.sentinel = weakref.ref(sentinel)
         if self.scene.close:
             self._look(model, pending, args, kwargs, outputs)
@@ -194,9 +194,9 @@ class Calls(Part):
         on = torch.is_autocast_enabled(device)
         numbers = [0 if each.grad_fn is None else number(each.grad_fn) for each in outputs]
         with aside():
-            copied = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
+            own_args, own_kwargs = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
         cast = (device, torch.get_autocast_dtype(device)) if on else None
-        captured = Captured(model, *copied, numbers, cast, self.scene.backwards)
+        captured = Captured(model, own_args, own_kwargs, numbers, cast, self.scene.backwards)
         captured.goes_on(self.captured.get(model))
         captured.follow(outputs)
         self.captured[model] = captured

@@ -13,7 +13,7 @@ from surefoot.witness.scene import Part, Scene
 
 GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "random": (random, random.getstate),
-    "numpy.random": (np.random, lambda: np.random.get_state()[1:3]),
+    "numpy.random": (np.random, lambda: np.random.get_state(legacy=True)),
 }
 """By the module that seeds it: the state of each global generator that torch does not seed."""
 

@@ -15,7 +15,7 @@ from surefoot.checks.evidence import File
 from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
-_COUNTERS = ("epoch", "step", "iter", "iteration", "global_step", "iters", "steps", "epochs")
+_COUNTERS = ("epoch", "step", "iter", "iteration", "global_step")
 
 
 class Files(Part):
@@ -71,7 +71,7 @@ class Files(Part):
         for model, first in self._buffers.items():
             moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
             whole = all(fingerprint(p) in prints for p in model.parameters() if readable(p))
-            if moved and whole and prints.isdisjoint(moved.values()):
+            if moved and whole and prints.isdisjoint(moved.values()) and not _names(saved) & set(map(_last, moved)):
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
         to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
         if to_resume and not any(map(_is_optimizer_state, _inside(saved))):
@@ -133,6 +133,16 @@ def _inside(saved: Any) -> Iterator[Any]:
         yield each
         if isinstance(each, list | tuple) or (isinstance(each, dict) and not _is_weights(each)):
             yield from _inside(each)
+
+
+def _names(saved: Any) -> set[str]:
+    """The last parts of the names under which a file holds something."""
+    tables = [each for each in (saved, *_inside(saved)) if isinstance(each, dict)]
+    return {_last(str(name)) for table in tables for name in table}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _is_optimizer_state(value: Any) -> bool:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from surefoot.witness.scene import Scene
+
+DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+"""What reading `.data` calls."""
 
 
 class Hears(Protocol):

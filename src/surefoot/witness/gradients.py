@@ -162,7 +162,8 @@ class Gradients(Part):
         if self.scene.close:
             self._read(update, graded, names)
         for parameter in graded:
-            self._marks[parameter] = _Mark(weakref.ref(parameter.grad), writes(parameter.grad))
+            gradient: Any = parameter.grad
+            self._marks[parameter] = _Mark(weakref.ref(gradient), writes(gradient))
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
         self.pending = []
@@ -176,7 +177,7 @@ class Gradients(Part):
 
     def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
         with aside():
-            dense = [(p, p.grad) for p in graded if readable(p.grad)]
+            dense: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in graded if readable(p.grad)]
             sizes = {p: gradient.abs().amax() if gradient.numel() else gradient.sum() for p, gradient in dense}
             update.all_zero = bool(sizes) and len(dense) == len(graded) and all(not size for size in sizes.values())
             update.nonfinite = tuple(names.get(p, "?") for p, size in sizes.items() if not torch.isfinite(size))
@@ -186,8 +187,9 @@ class Gradients(Part):
             halves = [(p, was) for p, was in before if p.dtype in (torch.float16, torch.bfloat16)]
             if halves:
                 update.half = str(halves[0][0].dtype).removeprefix("torch.")
-                moving = sum(int((p.grad != 0).sum()) for p, _ in halves)
-                lost = sum(int(((p.grad != 0) & (p == was)).sum()) for p, was in halves)
+                used = [(gradient != 0, p == was) for p, was in halves if (gradient := p.grad) is not None]
+                moving = sum(int(moves.sum()) for moves, _ in used)
+                lost = sum(int((moves & stayed).sum()) for moves, stayed in used)
                 update.lost_share = lost / max(1, moving)
 
     def _clears(self, owner: Any, *_: Any, **__: Any) -> None:

@@ -43,7 +43,9 @@ def walk(losses: list[torch.Tensor]) -> Graph:
     while waiting:
         node = waiting.pop()
         if node not in penalties:
-            taught |= {each.variable for each, _ in node.next_functions if hasattr(each, "variable")}
+            taught |= {
+                each.variable for each, _ in node.next_functions if each is not None and hasattr(each, "variable")
+            }
         if hasattr(node, "variable"):
             found.leaves.add(node.variable)
         else:

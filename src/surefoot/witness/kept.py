@@ -14,6 +14,7 @@ from surefoot.callers import caller, frames, is_user
 from surefoot.checks.evidence import File
 from surefoot.phases import aside
 from surefoot.probes.records_kept import records_kept
+from surefoot.witness.functions import DATA
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}
@@ -111,7 +112,7 @@ class Kept(Part):
         if not args or self._depth or not self.scene.updates or self.scene.phases.in_model():
             return
         name = getattr(function, "__name__", "")
-        if isinstance(args[0], nn.Parameter) and (name == "detach" or function == torch.Tensor.data.__get__):
+        if isinstance(args[0], nn.Parameter) and (name == "detach" or function == DATA):
             self._viewed(out)
         elif name in _MIXES and len(args) > 1 and _share_memory(*args[:2]):
             self._mixed(name, args[0])

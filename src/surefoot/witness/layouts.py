@@ -126,7 +126,9 @@ class Layouts(Part):
         )
         layout.far_off = () if model in self._found_in_update else tuple(_far_off(model))
         looked_up = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
-        matrices = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
+        layers = {p for m in model.modules() if isinstance(m, _MULTIPLYING) for p in m.parameters(recurse=False)}
+        trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
+        matrices = [(n, p) for n, p in trained if p in layers or min(p.shape) > 1]  # else numbers side by side
         with aside():
             layout.copied_ties = (*copied_ties(model), *undone_ties(model))
             computing = [p for _, p in matrices if p not in looked_up] or [p for _, p in matrices]
@@ -222,7 +224,7 @@ def _aliases(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _far_off(model: nn.Module) -> Iterator[str]:
     """Layers whose weights make what they are given many times as large, or that look up numbers so large."""
     for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
+        weight: Any = getattr(module, "weight", None)
         if not isinstance(module, _MULTIPLYING) or not readable(weight) or not weight.requires_grad:
             continue
         inputs = 1 if isinstance(module, nn.Embedding) else weight[0].numel()

@@ -224,7 +224,7 @@ class Losses(Part):
         return self.losses[-1]
 
     def _softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        given = args[0] if args else kwargs.get("input")
+        given: Any = args[0] if args else kwargs.get("input")
         if not isinstance(out, torch.Tensor) or not readable(out) or not readable(given):
             return
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)

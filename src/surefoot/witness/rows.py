@@ -70,7 +70,7 @@ class Rows(Part):
             return
         self._evaluated_rows.update(rows)
         shared = sum(each in self._trained for each in rows)
-        names = not any(each.is_floating_point() for each in entered)
+        names = all(_is_whole(each) for each in entered)
         seen = Shown(self.scene.name(model), self.scene.updates, len(rows), shared, len(set(rows)), names)
         self.shown.append((model, seen))
         self._evaluated.update(columns[0])
@@ -91,7 +91,8 @@ class Rows(Part):
 
     def _larger(self, read: dict[int, torch.Tensor]) -> list[torch.Tensor]:
         """Arrays of the loop that hold what all updates have used, unless this one used other rows of them, too."""
-        arrays, found = arrays_in_sight(), []
+        arrays = arrays_in_sight()
+        found: list[torch.Tensor] = []
         for print_ in self._last:
             found += larger_than([read[print_]], arrays, times=_TIMES)
         others = [each for print_, each in read.items() if print_ not in self._last]
@@ -117,3 +118,9 @@ def _of_samples(given: Iterator[torch.Tensor]) -> list[torch.Tensor]:
     rows = [each for each in given if readable(each) and each.dim() and len(each)]
     rows.sort(key=lambda each: -each.numel())
     return [each for each in rows if len(each) == len(rows[0])]
+
+
+def _is_whole(values: torch.Tensor) -> bool:
+    """Are these names, counts or marks, of which two samples may well have the same?"""
+    with aside():
+        return not values.is_floating_point() or bool((values == values.round()).all())

@@ -143,7 +143,7 @@ def digest(tensor: torch.Tensor) -> int:
     """A hash of a tensor's values. They are copied: a storage that numpy has seen can no longer be resized by FSDP."""
     with aside():
         values = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)
-        return xxhash.xxh3_64_intdigest(values.numpy())
+        return xxhash.xxh3_64_intdigest(values.numpy().data)
 
 
 def fingerprint(tensor: torch.Tensor, most: int = 4096) -> int:

@@ -82,9 +82,9 @@ class Schedules(Part):
             self.scene.count(optimizer)
 
     def _rates_of(self, optimizer: Optimizer) -> tuple[float, ...]:
-        return tuple(
-            max((rates for each, rates in self._rates.items() if is_same(each, optimizer)), key=len, default=())
-        )
+        known = [rates for each, rates in self._rates.items() if is_same(each, optimizer)]
+        longest = max(known, key=lambda rates: len(rates), default=[])
+        return tuple(longest)
 
     def _is_replaced(self, optimizer: Optimizer) -> bool:
         """Does another optimizer update what this one holds?"""

@@ -81,7 +81,7 @@ def shared_out_over(weights: Any) -> int | None:
 
 def _straight_above(tensor: torch.Tensor) -> Any:
     node = tensor.grad_fn
-    while operation(node) in _KEEPS_DIMENSIONS:
+    while node is not None and operation(node) in _KEEPS_DIMENSIONS:
         above = [each for each, _ in node.next_functions if each is not None]
         node = above[0] if len(above) == 1 else None
     return node

@@ -43,8 +43,8 @@ def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tens
     shares = _class_shares(given, target)
     if shares is not None:
         dim, of_target = shares
-        rows = [each.movedim(dim, -1).reshape(-1, given.shape[dim]) for each in (given, gradient)]
-        of_classes = _of_classes(*rows, of_target)
+        rows, slopes = (each.movedim(dim, -1).reshape(-1, given.shape[dim]) for each in (given, gradient))
+        of_classes = _of_classes(rows, slopes, of_target)
         if of_classes is not None:
             return of_classes
     if given.numel() == target.numel() and _squeezed(given) == _squeezed(target):

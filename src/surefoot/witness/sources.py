@@ -33,8 +33,8 @@ def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
     """A hash of each row."""
     with aside():
         rows = values.detach()[:most].cpu().reshape(min(most, len(values)), -1)
-        rows = rows.clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
-    return [xxhash.xxh3_64_intdigest(np.ascontiguousarray(row)) for row in rows]
+        raw = rows.clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
+    return [xxhash.xxh3_64_intdigest(np.ascontiguousarray(row).data) for row in raw]
 
 
 def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:

@@ -47,7 +47,7 @@ class Terms(Part):
             if self.scene.phases.in_model():
                 return
             if name in _FLAT and out.grad_fn is not None:
-                out.grad_fn.metadata[_FLAT_NOTE] = caller()
+                _note(out, _FLAT_NOTE, caller())
             if name in _SUMS and out.dim() == 0 and len(args) >= 2:
                 self._added(args[0], args[1], out)
             elif name == "stack" and out.dim() == 1 and args:
@@ -73,14 +73,14 @@ class Terms(Part):
             with aside():
                 value, beside = float(other), float(out) - float(other)
             if beside and abs(beside) != abs(value):  # else the number is there to take the other's place
-                out.grad_fn.metadata[_NOTE] = caller(), value
+                _note(out, _NOTE, (caller(), value))
 
     def _stacked(self, parts: Any, out: torch.Tensor) -> None:
         """Of terms that stand side by side, to be added up, one without a gradient is noted."""
         for part in parts if isinstance(parts, list | tuple) else ():
             if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and self._is_cut(part):
                 with aside():
-                    out.grad_fn.metadata[_NOTE] = caller(), float(part)
+                    _note(out, _NOTE, (caller(), float(part)))
 
     def graph_seen(self, graph: Graph) -> None:
         if not self.scene.close:
@@ -98,3 +98,9 @@ class Terms(Part):
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._cut = {}
+
+
+def _note(tensor: torch.Tensor, name: str, value: Any) -> None:
+    """Writes down something beside the operator that made a tensor."""
+    node: Any = tensor.grad_fn
+    node.metadata[name] = value

@@ -43,7 +43,8 @@ class Ties(Part):
             held = [(owner(), name) for owner, name in pair]
             if all(owner in names for owner, _ in held):
                 weights = [owner._parameters.get(name) for owner, name in held if owner is not None]
-                if None not in weights and weights[0] is not weights[1] and weights[0].shape == weights[1].shape:
+                one, other = weights
+                if one is not None and other is not None and one is not other and one.shape == other.shape:
                     yield " and ".join(
                         f"{names[owner]}.{name}".lstrip(".") for owner, name in held if owner is not None
                     )
