@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 from surefoot.checks.evidence import Aim
 from surefoot.phases import aside, number
 from surefoot.witness.graph import operation, undropped
-from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.scene import Part, Scene, own, readable, tensors
 from surefoot.witness.signatures import Signature, is_cut, signature_of
 
 _UPDATES = 8
@@ -35,9 +36,18 @@ class _Step:
     """What was seen since the last backward."""
 
     hooked: set[int] = field(default_factory=set)
-    targets: dict[int, torch.Tensor] = field(default_factory=dict)
-    changed: dict[int, torch.Tensor] = field(default_factory=dict)
+    targets: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    """By their ids: what may be a target, and what it held."""
+    changed: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
     """Tensors without a gradient that were computed since a model returned."""
+
+    def has_changed(self, tensor: torch.Tensor) -> bool:
+        known = self.changed.get(id(tensor))
+        return known is not None and known() is tensor
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        known = self.targets.get(id(tensor))
+        return known is not None and known[0]() is tensor
 
 
 class Aims(Part):
@@ -60,12 +70,12 @@ class Aims(Part):
             return
         step, name = self._step, getattr(function, "__name__", "")
         given = [each for each in tensors((args, kwargs)) if not each.requires_grad]
-        if not _keeps_values(name, args) or any(id(each) in step.changed for each in given):
+        if not _keeps_values(name, args) or any(step.has_changed(each) for each in given):
             made = [each for each in tensors(out) if not each.requires_grad]
-            step.changed |= {id(each): each for each in made if all(each is not other for other in given)}
+            step.changed |= {id(each): weakref.ref(each) for each in made if all(each is not other for other in given)}
         for each in given:
-            if each.dim() and id(each) not in step.changed and len(step.targets) < _MOST:
-                step.targets[id(each)] = each
+            if each.dim() and not step.has_changed(each) and not step.knows(each) and len(step.targets) < _MOST:
+                step.targets[id(each)] = weakref.ref(each), own(each)
         if name in _NORMALIZERS and self._looks():
             for each in tensors(args):
                 self._hook(each, self.scene.phases.module() or "the loss")
@@ -77,27 +87,27 @@ class Aims(Part):
         return self.scene.close and self.scene.updates < _UPDATES and torch.is_grad_enabled()
 
     def _hook(self, tensor: torch.Tensor, model: str) -> None:
-        node, own = undropped(tensor.grad_fn), tensor.grad_fn
+        node, above_it = undropped(tensor.grad_fn), tensor.grad_fn
         if (
             node is None
-            or own is None
+            or above_it is None
             or not tensor.dim()
             or not tensor.is_floating_point()
-            or not readable(tensor.detach())
+            or not readable(tensor)
         ):
             return
-        made = number(own)
+        made = number(above_it)
         if made in self._step.hooked or len(self._step.hooked) >= _MOST:
             return
         self._step.hooked.add(made)
-        step, given, above = self._step, tensor.detach(), operation(node)
+        step, given, above = self._step, own(tensor), operation(node)
         tensor.register_hook(lambda gradient: self._pushed(step, given, gradient, model, above))
 
     def _pushed(self, step: _Step, given: torch.Tensor, gradient: torch.Tensor, model: str, above: str) -> None:
         with aside(), torch.no_grad():
             if not bool(gradient.isfinite().all()) or not bool(gradient.any()):
                 return
-            for target in step.targets.values():
+            for _, target in step.targets.values():
                 seen = signature_of(given.float(), gradient.float(), target) if readable(target) else None
                 if seen is not None:
                     self.aims.append(self._aim(seen, model, above, given))

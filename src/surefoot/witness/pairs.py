@@ -15,7 +15,7 @@ from surefoot.callers import caller
 from surefoot.checks.evidence import Parted
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.picks import counts_places
-from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.scene import Part, Scene, own, readable, tensors
 from surefoot.witness.sources import Arrays, row_prints
 
 MOST_UPDATES = 64
@@ -73,21 +73,22 @@ class Pairs(Part):
     def target(self, target: Any) -> None:
         """A loss is given a target."""
         if self._follows() and readable(target) and target.dim() and len(target) >= _FEWEST_ROWS:
-            self._targets.append((caller(), target))
+            self._targets.append((caller(), own(target)))
 
     def _follows(self) -> bool:
         return self.scene.updates < MOST_UPDATES
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if torch.is_grad_enabled() and self._follows():
-            self._inputs += [each for each in tensors((args, kwargs)) if readable(each) and each.dim()]
+            given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim()]
+            self._inputs += [own(each) for each in given if not each.requires_grad]
 
     def backward_begins(self, losses: Any) -> None:
         entered, self._inputs = self._inputs, []
         targets, self._targets = self._targets, []
         lines = Counter((where, len(target)) for where, target in targets)
         for where, target in targets:
-            beside = [each for each in entered if len(each) == len(target) and not each.requires_grad]
+            beside = [each for each in entered if len(each) == len(target)]
             if beside and lines[where, len(target)] == 1:  # not of a mixture, nor of half of a batch
                 self._pair(where, beside, target)
 

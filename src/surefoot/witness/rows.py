@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 from surefoot.checks.evidence import Shown
 from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
-from surefoot.witness.scene import Part, Scene, digest, readable, tensors
+from surefoot.witness.scene import Part, Scene, digest, own, readable, tensors
 from surefoot.witness.sources import FEWEST, arrays_in_sight, larger_than, prints
 
 MOST_EVALUATIONS = 64
@@ -38,7 +39,7 @@ class Rows(Part):
         self._repeats = 0
         self._batches: list[list[torch.Tensor]] = []
         """What entered models since the last update."""
-        self._worked_on: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
+        self._worked_on: dict[tuple[int, tuple[int, ...]], weakref.ref[torch.Tensor]] = {}
         """What the loop computed with since then, outside of models."""
         self._wholes: list[torch.Tensor] = []
         """Arrays of the loop that hold the one batch that is used over and over, and more."""
@@ -50,7 +51,7 @@ class Rows(Part):
         for each in args:
             wide = isinstance(each, torch.Tensor) and each.dim() and len(each) >= FEWEST
             if wide and not each.requires_grad and readable(each) and len(self._worked_on) < _MOST_WORKED_ON:
-                self._worked_on[each.data_ptr(), tuple(each.shape)] = each
+                self._worked_on[each.data_ptr(), tuple(each.shape)] = weakref.ref(each)
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         graded = torch.is_grad_enabled()
@@ -60,7 +61,7 @@ class Rows(Part):
             return  # the training set is measured, on purpose
         entered = _of_samples(tensors((args, kwargs)))
         if graded and entered:
-            self._batches.append(entered)
+            self._batches.append([own(each) for each in entered])
         if sum(each[0].numel() for each in entered) < FEWEST:
             return
         columns = [prints(each) for each in entered]
@@ -79,7 +80,8 @@ class Rows(Part):
         sizes = {len(batch[0]) for batch in self._batches}
         used = [each for batch in self._batches for each in batch]
         with aside():
-            used += [each for each in self._worked_on.values() if len(each) in sizes]
+            there = [each for ref in self._worked_on.values() if (each := ref()) is not None]
+            used += [each for each in there if len(each) in sizes]
         self._batches, self._worked_on = [], {}
         if not self.scene.close or not used:
             return
