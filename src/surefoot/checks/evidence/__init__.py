@@ -1,0 +1,133 @@
+"""Evidence: what a witness saw of a few steps, and what probes found. Plain facts; checks are pure functions over them.
+
+A witness fills records in as the loop goes on; checks only read them.
+"""
+
+from dataclasses import dataclass
+
+from surefoot.checks.evidence.loops import (
+    Backward,
+    Clip,
+    Discard,
+    Evaluation,
+    Forward,
+    Optimizing,
+    Scaling,
+    Schedule,
+    Update,
+)
+from surefoot.checks.evidence.losses import Aim, Loss, Metric, Term, Threshold
+from surefoot.checks.evidence.models import (
+    LEAKS,
+    Coarse,
+    Crossing,
+    Derivative,
+    HiddenModule,
+    Layout,
+    Leaf,
+    Parameter,
+    Probe,
+    Recomputation,
+    Sequence,
+)
+from surefoot.checks.evidence.samples import Inputs, Loader, Parted, Samples, Shown
+from surefoot.checks.evidence.state import File, Ranks, Resumption, SharedFile
+
+__all__ = [
+    "LEAKS",
+    "Aim",
+    "Backward",
+    "Clip",
+    "Coarse",
+    "Crossing",
+    "Derivative",
+    "Discard",
+    "Evaluation",
+    "Evidence",
+    "File",
+    "Forward",
+    "HiddenModule",
+    "Inputs",
+    "Layout",
+    "Leaf",
+    "Loader",
+    "Loss",
+    "Metric",
+    "Optimizing",
+    "Parameter",
+    "Parted",
+    "Probe",
+    "Ranks",
+    "Recomputation",
+    "Resumption",
+    "Samples",
+    "Scaling",
+    "Schedule",
+    "Sequence",
+    "SharedFile",
+    "Shown",
+    "Term",
+    "Threshold",
+    "Update",
+]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All of it."""
+
+    parameters: tuple[Parameter, ...] = ()
+    hidden_modules: tuple[HiddenModule, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
+    forwards: tuple[Forward, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    backwards: tuple[Backward, ...] = ()
+    updates: tuple[Update, ...] = ()
+    optimizers: tuple[Optimizing, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    aims: tuple[Aim, ...] = ()
+    reductions: tuple[Loss, ...] = ()
+    """Means and sums to one number that losses are made of by hand."""
+    terms: tuple[Term, ...] = ()
+    flat_lines: tuple[str, ...] = ()
+    """Lines of the loss that round, or take the sign of, what is back-propagated."""
+    discards: tuple[Discard, ...] = ()
+    clips: tuple[Clip, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    loaders: tuple[Loader, ...] = ()
+    samples: tuple[Samples, ...] = ()
+    inputs: tuple[Inputs, ...] = ()
+    sequences: tuple[Sequence, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    coarse: tuple[Coarse, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    scaling: Scaling | None = None
+    files: tuple[File, ...] = ()
+    recomputations: tuple[Recomputation, ...] = ()
+    ranks: Ranks | None = None
+    kept_graphs: int = 0
+    """Back-propagated graphs of steps long past that still exist."""
+    written_through_data: tuple[str, ...] = ()
+    """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
+    derivatives: tuple[Derivative, ...] = ()
+    parted: tuple[Parted, ...] = ()
+    shown: tuple[Shown, ...] = ()
+    part_of: int = 0
+    """The rows of an array of which one batch is used over and over; 0 where none is."""
+    reseeded_updates: int = 0
+    """Updates that drew the same random numbers as the one before."""
+    unseeded_generators: tuple[str, ...] = ()
+    """Global generators that the loop draws from and never seeds, while it seeds torch's."""
+    benchmarks_kernels: bool = False
+    """cuDNN chooses kernels by their speed, in a run that asks for deterministic ones."""
+    idle_accelerator: str = ""
+    """A device that this machine has, while every parameter lies on the CPU."""
+    resumptions: tuple[Resumption, ...] = ()
+    shared_files: tuple[SharedFile, ...] = ()
+    weights_by_hand: bool = False
+    """Parameters changed although no optimizer made an update."""
+    ended: bool = False
+    """The script has run to its end."""

@@ -1,0 +1,205 @@
+"""Loops: forwards, backwards, updates and what stands between them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True)
+class Forward:
+    """A forward of a model with gradients on."""
+
+    model: str
+    training: bool
+    mode_dependent: tuple[str, ...]
+    trained: bool = False
+    """An optimizer that holds parameters of this model updated them afterwards."""
+    backpropagated: bool = False
+    builds_graph: bool = False
+    input_graded: bool = False
+    """An input asks for a gradient itself, as for a saliency map."""
+    graph_kept: bool = False
+    """Its graph was never back-propagated and still existed two updates or two evaluated batches later."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    batch: int = 0
+    """A hash of the inputs; 0 where they were not read."""
+    reseeded: bool = False
+    """It began with the random state that the forward of the step before began with, and drew from it."""
+    float16: bool = False
+    """Computed in float16, by autocast or by its parameters."""
+    bfloat16: bool = False
+    overwritten: tuple[str, ...] = ()
+    """Parameters whose values changed behind autograd's back before its backward."""
+    wrote_input: bool = False
+    late_backward: bool = False
+    """Its own optimizer had already made an update when its backward came."""
+    update: int = 0
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """A forward without gradients of a model."""
+
+    model: str
+    active: tuple[str, ...]
+    """Dropout and BatchNorm layers that ran in training mode."""
+    update: int
+    """How many updates had been made before."""
+    repeated: bool
+    """The inputs are those of the forward before, and no update came between."""
+    trained: bool = False
+    samples: int = 0
+
+
+@dataclass(slots=True)
+class Backward:
+    """A call of backward: where, and what hangs on the loss."""
+
+    where: str
+    differentiable: bool
+    """The loss has a graph behind it, or asks for a gradient itself."""
+    reaches_optimized: bool
+    """At least one parameter that an optimizer holds is in that graph."""
+    followed_by_update: bool
+    double_softmax: tuple[str, ...]
+    """Modules whose softmax goes straight into a log-softmax."""
+    nodes: int = 0
+    old_nodes: int = 0
+    """Those made before the last two updates."""
+    repeated: bool = False
+    """The same loss had been back-propagated since the last update."""
+    shapes: tuple[Any, ...] = ()
+    """The shapes of all model inputs since the backward before."""
+    update: int = 0
+    ascends: bool = False
+    """The loss is the negative of a mean of squares or of absolute values."""
+    in_update: bool = False
+    """Made by a closure, inside an update."""
+    site: int = 0
+    """The very call, told apart from others on its line."""
+    value: float | None = None
+    """The loss; None where it was not read, or is not one number."""
+    scale: float = 1.0
+    """By which a gradient scaler had multiplied it."""
+    optimizers: frozenset[int] = frozenset()
+    """The numbers of the optimizers that hold something of what it reaches."""
+
+
+@dataclass(slots=True)
+class Update:
+    """A call of an optimizer's step."""
+
+    number: int
+    optimizer: int
+    where: str
+    parameters: int
+    carried: tuple[str, ...]
+    """Parameters whose gradients still held what an earlier step had used."""
+    with_gradient: int = 0
+    all_zero: bool | None = None
+    """Gradients exist and every element is zero; None where they were not read."""
+    nonfinite: tuple[str, ...] = ()
+    rate: float = 1.0
+    """The largest learning rate of its groups."""
+    planned_rate: float | None = None
+    """The largest that a scheduler starts from; None where there is no scheduler."""
+    moved: bool | None = None
+    """Some parameter with a gradient changed; None where that was not looked at."""
+    lost_share: float = 0.0
+    """Of the half-precision elements with a gradient, the share that did not change."""
+    half: str = ""
+    """The dtype of those elements."""
+    in_autocast: bool = False
+    """One autocast region has been open since the update before."""
+    anomaly: bool = False
+    profiled: bool = False
+    clipped_share: float = 0.0
+    """Of the elements of its gradients, the share that was clipped after the last backward."""
+    micro_batches: int = 0
+
+
+@dataclass(slots=True)
+class Optimizing:
+    """An optimizer, and what it holds."""
+
+    kind: str
+    updates: int
+    parameters: int
+    frozen: int
+    """Parameters without requires_grad, in the update in which the fewest had none."""
+    foreign: tuple[str, ...]
+    """Shapes of trainable parameters that no backward reached and no model that ran has."""
+    reached: int
+    maximizes: bool = False
+    doubly_held: tuple[str, ...] = ()
+    """Parameters that another optimizer updates in turns with this one."""
+
+
+@dataclass(slots=True)
+class Discard:
+    """Backwards of one line whose gradients were cleared before any update used them, and those that were used."""
+
+    where: str
+    discarded: int
+    used: int
+
+
+@dataclass(slots=True)
+class Clip:
+    """A call of gradient clipping."""
+
+    where: str
+    parameters: int
+    with_gradient: int
+    used_already: bool
+    """The gradients are those that the last update has used."""
+    scaled: bool
+    """They are still multiplied by a scaler's scale."""
+    optimized: bool
+    """At least one of the parameters is held by an optimizer."""
+    unlimited: bool
+    """The limit is infinite: the call only measures."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """A scheduler of learning rates."""
+
+    kind: str
+    where: str
+    calls: int
+    updates: int
+    """Of its own optimizer."""
+    before_first_update: bool
+    between_updates: int
+    """The most calls between two updates."""
+    horizon: int | None
+    """After so many calls it is at its end."""
+    turns: bool
+    """Behind its horizon the rate rises again."""
+    epoch: int | None
+    """Batches in one pass over the training loader."""
+    passes: int
+    """Over the training loader, so far."""
+    share_after_epoch: float | None
+    """What is left of the rate after one pass, at the calls seen per update."""
+    others_updated: int
+    """Updates by other optimizers."""
+    replaced: bool = False
+    """Another optimizer updates what its own one holds."""
+    rates: tuple[float, ...] = ()
+    """The largest learning rate of its optimizer's groups in every update."""
+    ended: bool = False
+    """The script has run to its end."""
+    optimizer: int = -1
+    """The number of its optimizer."""
+
+
+@dataclass(slots=True)
+class Scaling:
+    """A gradient scaler at work."""
+
+    attempts: int
+    skipped: int
+    with_bfloat16: bool
+    skipped_late: int = 0
+    """Of those, the ones after the first update that was made."""

@@ -1,0 +1,100 @@
+"""Losses: what loss functions are given and do to predictions, and what an evaluation makes of them."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Loss:
+    """A call of one of torch's loss functions with gradients on."""
+
+    function: str
+    where: str
+    reduction: str
+    shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+    update: int
+    in_model: bool
+    classes: int = 0
+    value: float | None = None
+    probabilities: bool = False
+    """The input lies between 0 and 1 and sums to 1 over the classes."""
+    log_probabilities: bool = True
+    above: str = ""
+    """The operation that made the input, views left out."""
+    logits_from: str = ""
+    """The same of what a log-softmax was given, where that made the input."""
+    targets: int = 0
+    valid: int = 0
+    """Targets that are not ignored."""
+    distinct: int = 0
+    """Distinct valid targets."""
+    constant: float | None = None
+    counts: tuple[int, ...] = ()
+    """How often each class occurs, where targets are one class per sample."""
+    backward: int = -1
+    """The number of the backward that came next."""
+    weights: list[float] = field(default_factory=list)
+    """The gradient of what was back-propagated with respect to this loss."""
+    broadcast: tuple[int, ...] = ()
+    """The shape that input and target were spread to, if it is larger than both."""
+    layout_fault: str = ""
+    cut: bool = False
+    """None of the numbers of its input is below zero, and many are zero."""
+    turned_target: bool = False
+    """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
+    site: int = 0
+    of_outputs: bool = False
+    """Of a distance: what it is given left a model as it is, or as a view of that."""
+    target_print: int = 0
+    """A hash of the targets; 0 where they were not read."""
+    class_numbers: int = 0
+    """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
+
+
+@dataclass(slots=True)
+class Aim:
+    """Which way a backward pushed a prediction, beside a target it was compared with; `Signature` says what is what."""
+
+    model: str
+    update: int
+    backward: int
+    kind: str
+    sign: int
+    values: str
+    above: str
+    """The operation that made the prediction, views left out."""
+    cut: bool = False
+    """None of its numbers is below zero, and many are zero."""
+    targets: int = 0
+    constant: float | None = None
+    class_numbers: int = 0
+    even: bool = True
+    excess: float = 0.0
+
+
+@dataclass(slots=True)
+class Term:
+    """A number that was made from parameters and added, without a gradient, to what was back-propagated."""
+
+    where: str
+    value: float
+
+
+@dataclass(slots=True)
+class Threshold:
+    """A comparison with one half, without gradients, of numbers beyond 0 and 1, or of what a model returns as it is."""
+
+    where: str
+    lowest: float
+    highest: float
+
+
+@dataclass(slots=True)
+class Metric:
+    """A number that an evaluation makes of its batches."""
+
+    kind: str
+    """last, of which only the last batch's is kept, or mean, to which all count alike"""
+    name: str
+    where: str
+    batches: int

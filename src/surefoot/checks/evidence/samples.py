@@ -1,0 +1,105 @@
+"""Samples: loaders, data sets, and what of them enters models."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Loader:
+    """A DataLoader that was iterated."""
+
+    kind: str
+    role: str
+    """training, evaluation or unknown"""
+    passes: int
+    batches: int | None
+    shuffled: bool
+    drops_last: bool
+    workers: int
+    keeps_workers: bool = False
+    same_epoch: bool = False
+    """A sampler that shuffles by epoch was never told of a new one."""
+    same_first_batch: bool = False
+    """Every pass began with the same batch, although it shuffles."""
+    leftover: int = 0
+    """Backwards whose gradients no update had used when a pass ended."""
+    window: int = 1
+    """Backwards per update."""
+    updates_of_a_batch: int = 0
+    """The most updates in a row that used a batch of it, before any loader handed out another."""
+    random_inputs: bool = False
+    """The same batch entered a model with other values in another pass."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """What a probe found about the data set behind a training loader."""
+
+    where: str
+    alike_workers: bool = False
+    """Every worker draws the same random numbers."""
+    alike_epochs: bool = False
+    """Every epoch draws the same random numbers."""
+    whole_stream: bool = False
+    """Every worker yields the whole stream."""
+    changed_by_reading: str = ""
+    """The attribute that reading a sample changed."""
+    random_in_evaluation: bool = False
+    """Evaluation reads the same data set or one of its kind, and its samples are random."""
+    redrawn_labels: int = 0
+    """So many samples of a few came with another label when they were read again, with the same inputs."""
+    turned_alone: bool = False
+    """Pictures are turned anew with every reading, and a map of the same size that comes with them is not."""
+    collated_apart: bool = False
+    """Joined into a batch, values of samples stand beside those of others."""
+    label_shift: int = 0
+    """Labels depend on the inputs so many samples away, and not on their own."""
+    labels_in_order: bool = False
+    """Labels depend on their place among the samples, and inputs depend neither on theirs nor on labels."""
+    unlike_evaluation: bool = False
+    """Labels depend on the inputs in evaluation, and not in training."""
+    shared_with_evaluation: float = 0.0
+    """The share of evaluation samples that occur in training."""
+    commonest_label: float | None = None
+    """The share of the label that most samples have; None where samples have no labels."""
+    sorted_labels: int = 0
+    """The number of classes in a data set that is read in the order of its labels."""
+
+
+@dataclass(slots=True)
+class Parted:
+    """Samples that were trained with targets of others, in step after step."""
+
+    where: str
+    seen: str
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Statistics of what entered a model's first layer."""
+
+    model: str
+    layer: str
+    shape: tuple[int, ...]
+    lowest: float
+    highest: float
+    whole: bool
+    """All are whole numbers."""
+    image: bool
+    zero_interleaved: bool = False
+    """Every second token is zero, and only those."""
+    size: float = 0.0
+    """The root mean square of the feature that has the largest."""
+
+
+@dataclass(slots=True)
+class Shown:
+    """The samples of a forward without gradients."""
+
+    model: str
+    update: int
+    samples: int
+    shared: int
+    """Those that had been trained on before."""
+    distinct: int
+    names: bool
+    """They consist of whole numbers, of which short ones repeat by chance."""

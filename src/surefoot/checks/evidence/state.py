@@ -1,0 +1,79 @@
+"""State: what is saved and loaded, and what several ranks saw of the same steps."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class File:
+    """A saved or loaded state."""
+
+    kind: str
+    """loose-load, alias, module, unrestored-optimizer, unrestored-scheduler, without-optimizer or without-buffers"""
+    where: str
+    matched: int = 0
+    wanted: int = 0
+    found: int = 0
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Resumption:
+    """A counter in a file that training went on from."""
+
+    where: str
+    counter: str
+    loaded: int
+    saved: int | None = None
+    """What the next file says, and what it would say if every update since had been counted once."""
+    expected: int | None = None
+    in_epoch: int = 0
+    """Updates of an unfinished pass over the data, by a counter of updates."""
+    skipped: int = 0
+    """Batches that were passed over before the first forward."""
+
+
+@dataclass(slots=True)
+class SharedFile:
+    """A file that several ranks have written, or that holds the shards of one rank alone."""
+
+    path: str
+    where: str
+    writers: int
+    ranks: int
+    shards: bool
+    """What was saved is this rank's share of something larger."""
+
+
+@dataclass(slots=True)
+class Ranks:
+    """What several ranks saw of the same steps."""
+
+    count: int
+    same_samples: float = 0.0
+    """The share of samples that two ranks both saw."""
+    same_answers: bool = False
+    """In every loss the ranks had the same targets, and not the same in all losses."""
+    same_places: float = 0.0
+    """Of one pass over the data, the share of samples that another rank's pass reads, too."""
+    diverged: tuple[str, ...] = ()
+    bypassed: bool = False
+    """The model under the wrapper was called, and not the wrapper."""
+    same_randomness: bool = False
+    local_norms: tuple[float, ...] = ()
+    syncs_per_update: float = 0.0
+    micro_batches: float = 0.0
+    never_synced: bool = False
+    target_counts: tuple[int, ...] = ()
+    batch_counts: tuple[int, ...] = ()
+    reduced_again: str = ""
+    wrapped: bool = False
+    scaled_by_count: str = ""
+    """The line in which a loss was multiplied or divided by the number of ranks."""
+    mean_weight: float | None = None
+    """What the mean over all targets of all ranks counts with; None where ranks have as many targets, or it varies."""
+    untold_metrics: bool = False
+    """Each rank evaluated samples of its own, and none was told what others had found."""
+    last_unsynced: float = 0.0
+    """The share of updates in which gradients were exchanged, and not in the last micro-batch."""
+    ratios_to_mean: tuple[float, ...] = ()
+    """For some updates, how many times the mean over ranks their gradients were, before clipping."""
