@@ -94,7 +94,8 @@ def program(form: str):
     dist.init_process_group("gloo", init_method=f"file://{folder}/{name}", rank=rank, world_size=2)
     torch.manual_seed(rank if form == "halves of a model" else 0)
     inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
-    model = HalfOfALayer() if form == "halves of a model" else DistributedDataParallel(inner)
+    alone = {"halves of a model": HalfOfALayer(), "averaged now and then": inner}
+    model = alone[form] if form in alone else DistributedDataParallel(inner)
     torch.manual_seed(0 if form == "same randomness" else 1 + rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader, micro_batches = loader_of(form), 2 if form in ACCUMULATING else 1
@@ -113,6 +114,10 @@ def program(form: str):
                     optimizer.param_groups[0]["lr"] = 0.1 / (1 + rank)
                 optimizer.step()
                 optimizer.zero_grad()
+            if form == "averaged now and then" and number % 3 == 2:
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter.data)
+                    parameter.data /= 2
         if form != "halves of a model":
             evaluate(form, model)
     found = [[each.check, each.severity, each.seen] for each in seen.findings.findings]

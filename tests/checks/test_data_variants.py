@@ -412,3 +412,23 @@ def test_bytes_and_what_was_scaled_down_twice(shape, values, expected):
     model(torch.zeros(shape))
     x = values(whole(256, *shape).float())
     assert named(plain(model, x=x, y=whole(2, 8), optimizer=sgd(model, lr=1e-5))) == expected
+
+
+def test_gradients_are_left_over_in_a_loop_that_counts_its_batches():
+    def left(batches: int) -> list[str]:
+        model = mlp()
+        optimizer = sgd(model)
+        loader = DataLoader(TensorDataset(INPUTS[: 8 * batches], LABELS[: 8 * batches]), 8, shuffle=True)
+        with surefoot.watch(model, optimizer) as seen:
+            for _ in range(3):
+                read = iter(loader)
+                for number in range(1, len(loader) + 1):
+                    x, y = next(read)
+                    (torch.nn.functional.cross_entropy(model(x), y) / 2).backward()
+                    if number % 2 == 0:
+                        optimizer.step()
+                        optimizer.zero_grad()
+        return named(seen.findings)
+
+    assert "leftover-micro-batches" in left(3)
+    assert left(4) == []

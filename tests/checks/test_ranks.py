@@ -25,7 +25,10 @@ BUGS = {
     "scores kept to oneself": "metric-of-one-rank",
 }
 ALONE = "shards of one rank"
-FINE = ("wrapped", "exchanged by hand", "shares by hand", "halves of a model", "shards in files of their own")
+FINE = (
+    "wrapped", "exchanged by hand", "shares by hand", "halves of a model", "averaged now and then",
+    "shards in files of their own",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
