@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -29,7 +31,12 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if not self.scene.phases.is_deaf:
+        if not self.scene.phases.is_deaf and not _is_own(sys._getframe(1)):
             for part in self.parts:
                 part.called(func, args, kwargs, out)
         return out
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Is it the witness that asks a tensor something, and not the loop?"""
+    return frame.f_globals.get("__name__", "").startswith(("surefoot.witness.", "surefoot.phases"))
