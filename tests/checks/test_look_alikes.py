@@ -79,3 +79,15 @@ def test_buffers_of_a_copy_that_went_its_own_way_are_in_the_file():
         assert named(seen.findings) == []
         torch.save(dict(model.named_parameters()), io.BytesIO())
         assert named(seen.findings) == ["state-lost-on-reload"]
+
+
+def test_a_step_may_have_nothing_to_learn_from():
+    model = mlp()
+    optimizer = sgd(model)
+    chosen = torch.stack([Y >= 0, Y == 0, Y < 0])
+    with surefoot.watch(model, optimizer) as seen:
+        for rows in chosen:
+            optimizer.zero_grad()
+            F.cross_entropy(model(X[rows]), Y[rows], reduction="sum").backward()
+            optimizer.step()
+    assert named(seen.findings) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +106,8 @@ class Aims(Part):
 
     def _pushed(self, step: _Step, given: torch.Tensor, gradient: torch.Tensor, model: str, above: str) -> None:
         with aside(), torch.no_grad():
-            if not bool(gradient.isfinite().all()) or not bool(gradient.any()):
+            least, most = map(float, gradient.aminmax()) if gradient.numel() else (0.0, 0.0)
+            if not math.isfinite(least) or not math.isfinite(most) or least == most == 0:
                 return
             for _, target in step.targets.values():
                 seen = signature_of(given.float(), gradient.float(), target) if readable(target) else None

@@ -152,10 +152,11 @@ class Losses(Part):
             return
         with aside():
             values = given.detach().float()
-            loss.cut = is_cut(values)
-            if loss.classes > 1 and bool((values < math.inf).all()):
-                loss.probabilities = _sums_to_one(values, dim)
-                loss.log_probabilities = bool((values.logsumexp(dim).abs() < 1e-2).all())
+            least, most = map(float, values.aminmax()) if values.numel() else (-math.inf, math.inf)
+            loss.cut = least >= 0 and is_cut(values)
+            if loss.classes > 1 and most < math.inf:
+                loss.probabilities = least >= -1e-4 and _sums_to_one(values, dim)
+                loss.log_probabilities = most < 1e-2 and bool((values.logsumexp(dim).abs() < 1e-2).all())
             if target.is_floating_point():
                 loss.turned_target = _turned(target, dim)
                 loss.targets = loss.valid = target.shape[0]

@@ -19,7 +19,7 @@ class Recomputed(Part):
     """What recomputation does otherwise than the forward did.
 
     It ends as soon as it has all that backward needs, which may be in the middle of a module: so what enters is
-    compared, too, from the first recomputation on.
+    compared, too. Both are noted from the first recomputation on.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -34,7 +34,7 @@ class Recomputed(Part):
         self._graded = torch.is_grad_enabled()
 
     def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if self._happens and args:
+        if args:
             self._note(module, "input", args[0])
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -48,9 +48,9 @@ class Recomputed(Part):
     def _note(self, module: nn.Module, side: str, value: Any) -> None:
         again = self.scene.phases.recomputing()
         self._happens |= again
-        if not self.scene.close or not (again or self._graded) or not isinstance(value, torch.Tensor):
+        if not self._happens or not self.scene.close or not (again or self._graded):
             return
-        if not value.is_floating_point() or not readable(value):
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not readable(value):
             return
         counts = self._again if again else self._forward
         ordinal = counts[module, side]

@@ -9,7 +9,8 @@ import torch
 
 _ALIKE = 0.98
 """Gradients whose cosine is above this point the same way."""
-_MOST_ROWS = 4096
+_MOST_ROWS = 256
+"""So many rows of classes are looked at, evenly spread."""
 _LARGE = 20.0
 """Predictions so many times as large as their targets, and so large at all, are far off."""
 
@@ -42,8 +43,8 @@ def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tens
     """The loss between a prediction and a target, as its gradient shows it; None where they have none that is known."""
     shares = _class_shares(given, target)
     if shares is not None:
-        dim, of_target = shares
-        rows, slopes = (each.movedim(dim, -1).reshape(-1, given.shape[dim]) for each in (given, gradient))
+        dim, chosen, of_target = shares
+        rows, slopes = (each.movedim(dim, -1).flatten(0, -2)[chosen] for each in (given, gradient))
         of_classes = _of_classes(rows, slopes, of_target)
         if of_classes is not None:
             return of_classes
@@ -57,8 +58,8 @@ def is_cut(given: torch.Tensor) -> bool:
     return bool((given >= 0).all()) and 0.05 < float((given == 0).float().mean()) < 0.95
 
 
-def _class_shares(given: torch.Tensor, target: torch.Tensor) -> tuple[int, torch.Tensor] | None:
-    """The dimension of the classes, and how a target shares itself out among them, row by row."""
+def _class_shares(given: torch.Tensor, target: torch.Tensor) -> tuple[int, torch.Tensor, torch.Tensor] | None:
+    """The dimension of the classes, some rows that have a target, and how it shares itself out among them there."""
     for dim in dict.fromkeys((1, given.dim() - 1)):
         if not 0 < dim < given.dim() or given.shape[dim] < 2:
             continue
@@ -66,18 +67,25 @@ def _class_shares(given: torch.Tensor, target: torch.Tensor) -> tuple[int, torch
         if not target.is_floating_point() and _squeezed_sizes(rest) == _squeezed(target) and target.dtype != torch.bool:
             numbers = target.flatten().long()
             if bool((numbers < classes).all()) and bool((numbers >= 0).any()):
-                known = torch.nn.functional.one_hot(numbers.clamp(min=0), classes).float()
-                return dim, known * (numbers >= 0).unsqueeze(1)
+                chosen = _some(numbers >= 0)
+                return dim, chosen, torch.nn.functional.one_hot(numbers[chosen], classes).float()
         if target.shape == given.shape:
             shares = target.float().movedim(dim, -1).reshape(-1, classes)
             if bool((shares >= 0).all()) and bool(((shares.sum(1) - 1).abs() < 1e-3).all()):
-                return dim, shares
+                chosen = _some(shares.sum(1) > 0)
+                return dim, chosen, shares[chosen]
     return None
 
 
+def _some(rows: torch.Tensor) -> torch.Tensor:
+    """The numbers of those that are true; evenly spread ones, where they are many."""
+    numbers = rows.nonzero().flatten()
+    return numbers[:: -(-len(numbers) // _MOST_ROWS)]
+
+
 def _of_classes(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
-    rows = (gradient.abs().sum(1) > 0) & (target.sum(1) > 0)
-    given, gradient, target = (each[rows][:_MOST_ROWS] for each in (given, gradient, target))
+    moved = gradient.ne(0).any(1)
+    given, gradient, target = given[moved], gradient[moved], target[moved]
     if len(given) < 4:
         return None
     values, guessed = _kind_of(given), given.softmax(1)
@@ -155,7 +163,8 @@ def _is_share(given: torch.Tensor) -> bool:
 def _kind_of(rows: torch.Tensor) -> str:
     if bool((rows >= -1e-4).all()) and bool(((rows.sum(1) - 1).abs() < 1e-2).all()):
         return "probabilities"
-    return "log-probabilities" if bool((rows.logsumexp(1).abs() < 1e-2).all()) else "numbers"
+    logarithms = bool(rows.max() < 1e-2) and bool((rows.logsumexp(1).abs() < 1e-2).all())
+    return "log-probabilities" if logarithms else "numbers"
 
 
 def _weights(gradient: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
