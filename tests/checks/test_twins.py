@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 
 import pytest
 import torch
@@ -74,6 +75,7 @@ def test_the_buggy_twin_is_named_and_only_that(name: str):
     assert [finding.check for finding in findings.findings] == [name]
     for part in (finding := findings.findings[0]).seen, finding.where, finding.why, finding.remedy:
         assert part
+        assert not re.search(r"(?<!, )\b1 ([A-Z]\w+ )?[a-z]*[^\Ws]s\b", part)  # `1 tensors`
 
 
 @pytest.mark.parametrize("name", TWINS)

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -34,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="checkpoint-without-optimizer",
             severity="warning",
-            seen=f"{len(bare)} files hold weights and a count of steps, and no state of the optimizer",
+            seen=f"{counted(len(bare), 'file')} with weights and a count of steps, and without state of the optimizer",
             where=bare[0].where or "torch.save",
             why="a run resumed from it starts with empty moments, and the loss jumps",
             remedy="save optimizer.state_dict(), too; for use alone, save the weights alone",

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -50,8 +51,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="overwritten-saved-tensor",
             severity="error",
-            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {len(names)} parameters changed before the "
-            f"backward, such as {names[0]}",
+            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {counted(len(names), 'parameter')} changed "
+            f"before the backward, such as {names[0]}",
             where=names[0],
             why="the gradient is computed with values that the forward never used",
             remedy="change weights after backward, under no_grad and not through .data",

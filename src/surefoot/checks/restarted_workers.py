@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 MANY_PASSES = 3
 
@@ -35,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="restarted-workers",
                 severity="info",
-                seen=f"{each.workers} workers of the loader of {each.kind} were started {each.passes} times",
+                seen=f"the loader of {each.kind} started {counted(each.workers, 'worker')} {each.passes} times",
                 where=f"the loader of {each.kind}",
                 why="the loop waits for their start in every pass",
                 remedy="persistent_workers=True",

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -37,7 +38,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="running-frozen-batch-norm",
                 severity="warning",
-                seen=f"{len(names)} BatchNorm layers with frozen parameters ran in training: {', '.join(names[:3])}",
+                seen=f"{counted(len(names), 'BatchNorm layer')} with frozen parameters ran in training: "
+                f"{', '.join(names[:3])}",
                 where=names[0],
                 why="their running statistics follow the new data, so the frozen part changes after all",
                 remedy="put the frozen part into evaluation mode after every model.train()",

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -45,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="state-lost-on-reload",
                 severity="warning",
-                seen=f"{len(layout.lost_state)} tensors changed in training and are in no state_dict: "
+                seen=f"{counted(len(layout.lost_state), 'tensor')} changed in training, in no state_dict: "
                 f"{', '.join(layout.lost_state[:3])}",
                 where=layout.lost_state[0],
                 why="a resumed run begins with their initial values",

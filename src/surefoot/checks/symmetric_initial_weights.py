@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -34,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         stuck = layout.stuck if len(layout.stuck) >= 2 else ()
         if layout.alike_rows or all_constant or stuck:
             what = (
-                f"the rows of {len(layout.alike_rows)} weight matrices are all alike, such as {layout.alike_rows[0]}"
+                f"all rows are alike in {counted(len(layout.alike_rows), 'weight')}, such as {layout.alike_rows[0]}"
                 if layout.alike_rows
                 else f"all {layout.matrices} weight matrices are constant"
                 if all_constant

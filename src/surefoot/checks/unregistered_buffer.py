@@ -24,6 +24,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -33,7 +34,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="unregistered-buffer",
                 severity="info",
-                seen=f"{len(kept)} tensors of {layout.model} are neither parameters nor buffers: {', '.join(kept[:3])}",
+                seen=f"{counted(len(kept), 'tensor')} of {layout.model}, neither parameter nor buffer: "
+                f"{', '.join(kept[:3])}",
                 where=kept[0],
                 why="they are not moved with the model and not saved with it",
                 remedy="register them as buffers, with persistent=False where they can be computed",

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -38,8 +39,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="unregistered-parameter",
             severity="error" if first.path else "warning" if first.fixed else "info",
-            seen=f"{len(lost)} tensors, one of shape {first.shape}, collected gradients in {first.backwards} backwards "
-            "and belong to no model and no optimizer",
+            seen=f"{counted(len(lost), 'tensor')}, one of shape {first.shape}, collected gradients in "
+            f"{first.backwards} backwards, in no model and no optimizer",
             where=first.path or "the loop",
             why="nothing updates them and no checkpoint has them",
             remedy="make them nn.Parameter attributes of a module, before the optimizer is built",

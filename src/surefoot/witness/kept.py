@@ -14,6 +14,7 @@ from surefoot.callers import caller, frames, is_user
 from surefoot.checks.evidence import File
 from surefoot.phases import aside
 from surefoot.probes.records_kept import records_kept
+from surefoot.records.units import counted
 from surefoot.witness.functions import DATA
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
@@ -173,7 +174,7 @@ class Kept(Part):
             if not state.told and state.changed():
                 state.told = True
                 late = self.scene.updates + 1 - state.made
-                self.files.append(File("alias", state.where, detail=f"kept for {late} updates"))
+                self.files.append(File("alias", state.where, detail=f"kept for {counted(late, 'update')}"))
         self._see_records(set(held(optimizer)))
 
     def _see_records(self, updated: set[torch.Tensor]) -> None:
