@@ -88,7 +88,7 @@ train_loader = DataLoader(train_set, batch_size=16, shuffle=True)
 test_loader = DataLoader(test_set, batch_size=50)
 model = Net()
 criterion = nn.BCEWithLogitsLoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.08, momentum=0.9)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for epoch in range(1, 9):
     loss = train(model, train_loader, criterion, optimizer)
     accuracy, f1 = test(model, test_loader)
