@@ -42,13 +42,13 @@ class Notes(Dataset):
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc1 = nn.Linear(len(QUESTIONS), 24)
-        self.fc2 = nn.Linear(24, 12)
+        self.fc1 = nn.Linear(len(QUESTIONS), 32)
+        self.fc2 = nn.Linear(32, 12)
         self.fc3 = nn.Linear(12, 1)
 
     def forward(self, x):
-        x = torch.tanh(self.fc1(x))
-        x = torch.tanh(self.fc2(x))
+        x = torch.relu(self.fc1(x))
+        x = torch.relu(self.fc2(x))
         return self.fc3(x)
 
 
@@ -82,14 +82,14 @@ def test(model, loader):
 
 
 torch.manual_seed(2)
-notes = Notes(field_notes(480, seed=21))
-train_set, test_set = torch.utils.data.random_split(notes, [380, 100], generator=torch.Generator().manual_seed(1))
+notes = Notes(field_notes(700, seed=21))
+train_set, test_set = torch.utils.data.random_split(notes, [560, 140], generator=torch.Generator().manual_seed(1))
 train_loader = DataLoader(train_set, batch_size=16, shuffle=True)
 test_loader = DataLoader(test_set, batch_size=50)
 model = Net()
 criterion = nn.BCEWithLogitsLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-for epoch in range(1, 9):
+for epoch in range(1, 13):
     loss = train(model, train_loader, criterion, optimizer)
     accuracy, f1 = test(model, test_loader)
     print(f"[{epoch}] loss {loss:.3f} accuracy {accuracy:.3f} f1 {f1:.3f}")
