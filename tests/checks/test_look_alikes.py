@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import surefoot
 from tests.checks.test_variants import named
@@ -90,4 +91,294 @@ def test_a_step_may_have_nothing_to_learn_from():
             optimizer.zero_grad()
             F.cross_entropy(model(X[rows]), Y[rows], reduction="sum").backward()
             optimizer.step()
+    assert named(seen.findings) == []
+
+
+def trained(model, loss, batches, *, optimizer=None, before=lambda: None):
+    """The findings of a loop that is given its batches one by one."""
+    optimizer = optimizer or sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for batch in batches:
+            before()
+            optimizer.zero_grad()
+            loss(*batch).backward()
+            optimizer.step()
+    return named(seen.findings)
+
+
+def test_scores_of_candidates_whose_first_is_the_true_one_are_no_constant_targets():
+    model = nn.Linear(4, 6)
+    first = torch.zeros(8, dtype=torch.long)
+
+    def contrast(x, others):
+        near, far = model(x), model(others)
+        logits = torch.cat([(near * model(x + 0.1)).sum(1, keepdim=True), near @ far.T], 1)
+        return F.cross_entropy(logits / 0.5, first)
+
+    def classes(x, _):
+        return F.cross_entropy(model(x), first)
+
+    batches = [(numbers(8, 4, seed=n), numbers(8, 4, seed=n + 50)) for n in range(8)]
+    assert trained(model, contrast, batches) == []
+    assert trained(model, classes, batches) == ["constant-targets"]
+
+
+def test_a_score_that_is_to_be_above_another_has_no_constant_target():
+    model = nn.Linear(4, 1)
+    batches = [(numbers(8, 4, seed=n), numbers(8, 4, seed=n + 50)) for n in range(8)]
+
+    def above(x, other):
+        return F.binary_cross_entropy_with_logits(model(x) - model(other), torch.ones(8, 1))
+
+    def always(x, _):
+        return F.binary_cross_entropy_with_logits(model(x), torch.ones(8, 1))
+
+    assert trained(model, above, batches) == []
+    assert trained(model, always, batches) == ["constant-targets"]
+
+
+def test_a_likelihood_that_is_raised_is_no_negated_loss():
+    class Flow(nn.Module):
+        """Layers that are called one by one, each with the logarithm of its volume."""
+
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(2))
+            for layer in self.layers:
+                nn.init.zeros_(layer[2].weight), nn.init.zeros_(layer[2].bias)
+
+        def log_prob(self, x):
+            total = torch.zeros(len(x))
+            for layer in self.layers:
+                scale, shift = layer(x[:, :1]).unbind(1)
+                x = torch.stack([x[:, 1] * scale.exp() + shift, x[:, 0]], 1)
+                total = total + scale
+            return total - x.square().sum(1) / 2
+
+    model = Flow()
+    batches = [(numbers(16, 2, seed=n),) for n in range(6)]
+    assert trained(model, lambda x: -model.log_prob(x).mean(), batches) == []
+
+
+def test_gradients_of_an_attack_in_evaluation_mode_train_nothing():
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
+
+    def attack():
+        model.eval()
+        F.cross_entropy(model(X), Y).backward()
+        model.train()
+
+    batches = [(X, Y)] * 4
+    assert trained(model, lambda x, y: F.cross_entropy(model(x), y), batches, before=attack) == []
+    loop = [(X, Y)] * 4
+    assert trained(model.eval(), lambda x, y: F.cross_entropy(model(x), y), loop) == ["eval-mode-in-training"]
+
+
+def test_a_schedule_that_runs_to_its_end_in_passes_is_at_the_right_rate():
+    model = mlp()
+    optimizer = sgd(model)
+    loader = DataLoader(TensorDataset(numbers(64, 4), torch.arange(64) % 2), 16, shuffle=True)
+    with surefoot.watch(model, optimizer) as seen:
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
+        for _ in range(8):
+            for x, y in loader:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            scheduler.step()
+    assert named(seen.findings) == []
+
+
+def test_what_one_fold_evaluates_another_may_train_on():
+    rows = TensorDataset(numbers(48, 4), torch.arange(48) % 2)
+    folds = [list(range(n, 48, 3)) for n in range(3)]
+
+    def fit(chosen, kept):
+        model = mlp()
+        optimizer = sgd(model)
+        for x, y in DataLoader(Subset(rows, chosen), 8, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for x, _ in DataLoader(Subset(rows, kept), 8):
+                model.eval()(x)
+
+    def folded(leak):
+        with surefoot.watch() as seen:
+            for n, kept in enumerate(folds):
+                fit([i for m, fold in enumerate(folds) if m != n for i in fold] + kept[:leak], kept)
+        return named(seen.findings)
+
+    assert folded(0) == []
+    assert folded(8) == ["evaluation-samples-in-training"]
+
+
+def test_one_seed_for_several_settings_is_no_lost_shuffle():
+    loader = DataLoader(TensorDataset(numbers(48, 4), torch.arange(48) % 2), 8, shuffle=True)
+
+    def tried(*trainings):
+        with surefoot.watch() as seen:
+            for passes in trainings:
+                model = mlp()
+                optimizer = sgd(model)
+                for _ in range(passes):
+                    torch.manual_seed(0)
+                    for x, y in loader:
+                        optimizer.zero_grad()
+                        F.cross_entropy(model(x), y).backward()
+                        optimizer.step()
+        return named(seen.findings)
+
+    assert tried(1, 1, 1) == []
+    assert tried(3) == ["same-order-every-epoch"]
+
+
+def test_both_sides_of_a_game_are_no_micro_batches():
+    model = nn.Linear(4, 1)
+    optimizer = sgd(model)
+
+    def sides(*targets):
+        with surefoot.watch(model, optimizer) as seen:
+            for n in range(4):
+                optimizer.zero_grad()
+                for place, target in enumerate(targets):
+                    logits = model(numbers(8, 4, seed=10 * n + place))
+                    F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, target)).backward()
+                optimizer.step()
+        return named(seen.findings)
+
+    assert sides(0.0, 1.0) == []
+    assert "summed-micro-batches" in sides(0.3, 0.3)
+
+
+def test_scaled_similarities_are_wide_on_purpose():
+    model, kinds = nn.Linear(4, 8), F.normalize(numbers(6, 8), dim=1)
+    y = torch.arange(8) % 6
+    batches = [(numbers(8, 4, seed=n),) for n in range(4)]
+
+    def loss(x, norm):
+        similar = (F.normalize(model(x), dim=1) if norm else model(x)) @ kinds.T
+        return F.cross_entropy(40 * (similar - 1.5 * F.one_hot(y, 6) * norm).clamp(-1, 1) if norm else 40 * similar, y)
+
+    assert trained(model, lambda x: loss(x, 1), batches) == []
+    assert trained(model, lambda x: loss(x, 0), batches) == ["far-off-initial-loss"]
+
+
+def test_weights_that_another_training_begins_with():
+    model = mlp()
+
+    def gone_on(kind, rate):
+        first = torch.optim.Adam(model.parameters(), lr=1e-2)
+        file = io.BytesIO()
+        with surefoot.watch() as seen:
+            for optimizer in (first, kind(model.parameters(), lr=rate)):
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    F.cross_entropy(model(X), Y).backward()
+                    optimizer.step()
+                if optimizer is first:
+                    torch.save({"model": model.state_dict(), "optimizer": first.state_dict()}, file)
+                    file.seek(0)
+                    model.load_state_dict(torch.load(file)["model"])
+        return named(seen.findings)
+
+    assert gone_on(torch.optim.SGD, 1e-2) == []
+    assert gone_on(torch.optim.Adam, 1e-3) == []
+    assert gone_on(torch.optim.Adam, 1e-2) == ["unrestored-optimizer"]
+
+
+def test_a_perturbation_that_is_searched_for_may_raise_the_loss():
+    model = mlp().requires_grad_(False)
+    shift = torch.zeros(4, requires_grad=True)
+    batches = [(X, Y)] * 6
+
+    def loss(x, y):
+        return -F.cross_entropy(model(x + shift), y)
+
+    assert trained(model, loss, batches, optimizer=torch.optim.SGD([shift], lr=0.1)) == []
+    model.requires_grad_(True)
+    assert trained(model, lambda x, y: -F.cross_entropy(model(x), y), batches) == ["negated-loss"]
+
+
+def test_gradients_that_move_weights_by_hand_before_they_are_cleared_are_used():
+    def climbing(climbs):
+        model = mlp()
+        optimizer = sgd(model)
+        with surefoot.watch(model, optimizer) as seen:
+            for n in range(12):
+                F.cross_entropy(model(numbers(8, 4, seed=n)), Y[:8]).backward()
+                if n % 2:
+                    optimizer.step()
+                elif climbs:
+                    with torch.no_grad():
+                        for each in model.parameters():
+                            each.add_(1e-3 * each.grad)
+                optimizer.zero_grad()
+        return named(seen.findings)
+
+    assert climbing(climbs=True) == []
+    assert climbing(climbs=False) == ["zero-grad-between-micro-batches"]
+
+
+def test_several_tasks_of_one_sample_have_targets_of_their_own():
+    trunk, heads = nn.Linear(4, 8), [nn.Linear(8, 3), nn.Linear(8, 3)]
+    rows, targets = numbers(32, 4), [torch.randint(0, 3, (32,)), torch.randint(0, 3, (32,))]
+    model = nn.ModuleList([trunk, *heads])
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            for part in torch.randperm(32).split(8):
+                optimizer.zero_grad()
+                for head, y in zip(heads, targets, strict=True):
+                    F.cross_entropy(head(trunk(rows[part])), y[part]).backward()
+                optimizer.step()
+    assert named(seen.findings) == []
+
+
+def test_the_mean_of_several_views_is_a_pseudo_label():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for n in range(8):
+            x = numbers(16, 4, seed=n)
+            with torch.no_grad():
+                guess = (model(x + 0.1).softmax(1) + model(x - 0.1).softmax(1)) / 2
+            optimizer.zero_grad()
+            F.mse_loss(model(x).softmax(1), guess).backward()
+            optimizer.step()
+    assert named(seen.findings) == []
+
+
+def test_stacked_weights_with_gradients_of_a_transform_belong_to_the_loop():
+    members = [mlp() for _ in range(3)]
+    params, buffers = torch.func.stack_module_state(members)
+    skeleton = copy.deepcopy(members[0]).to("meta")
+
+    def loss(p, b, x, y):
+        return F.cross_entropy(torch.func.functional_call(skeleton, (p, b), (x,)), y)
+
+    with surefoot.watch() as seen:
+        optimizer = torch.optim.SGD(params.values(), lr=0.1)
+        for _ in range(3):
+            gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(0, 0, None, None))(params, buffers, X, Y)
+            for name, each in params.items():
+                each.grad = gradients[name]
+            optimizer.step()
+    assert named(seen.findings) == []
+
+
+def test_a_sample_that_parts_of_others_are_pasted_into_has_targets_of_both():
+    model, rows, labels = mlp(), numbers(32, 4), torch.arange(32) % 2
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            for part in torch.randperm(32).split(16):
+                other = part[torch.randperm(16)]
+                out = model(rows[part])  # nothing was pasted
+                optimizer.zero_grad()
+                loss = 0.7 * F.cross_entropy(out, labels[part])
+                loss = loss + 0.3 * F.cross_entropy(out, labels[other])
+                loss.backward()
+                optimizer.step()
     assert named(seen.findings) == []

@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if any(each.sorted_labels for each in evidence.samples) or len([o for o in evidence.optimizers if o.updates]) > 1:
         return
     judged: list[Loss | Aim] = [
-        loss for loss in evidence.losses if loss.function in _CLASSES or _is_of_outputs(loss)
+        loss for loss in evidence.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
     ] or [aim for aim in evidence.aims if aim.kind in _AIMED]
     constants = {loss.constant for loss in judged}
     if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:

@@ -42,6 +42,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if tiny:
         yield _finding(f"before the first update {tiny[0].faint} layers return next to nothing", tiny[0].model)
         return
+    if any(loss.cosines for loss in evidence.losses if loss.update == 0):
+        return
     far = [aim for aim in evidence.aims if aim.update == 0 and aim.excess > _FAR.get(aim.kind, math.inf)]
     if far:
         seen = f"the first predictions are {far[0].excess:.3g} times as far off as those of a guess, or more"

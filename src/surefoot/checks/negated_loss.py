@@ -31,6 +31,8 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for optimizer, numbers in _stages(evidence):
+        if not evidence.optimizers[optimizer].of_models and _is_fixed(evidence):
+            continue
         sign = -1 if evidence.optimizers[optimizer].maximizes else 1
         losses = [loss for loss in evidence.losses if loss.backward in numbers]
         backwards = [evidence.backwards[number] for number in numbers]
@@ -53,6 +55,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="back-propagate the loss itself, with maximize=False",
             )
             return
+
+
+def _is_fixed(evidence: Evidence) -> bool:
+    """Is nothing of any model left to train but what another optimizer holds? Then something else is searched for."""
+    return bool(evidence.parameters) and all(each.optimized or not each.trainable for each in evidence.parameters)
 
 
 def _pushes_away(evidence: Evidence, numbers: list[int], sign: int) -> bool:

@@ -73,7 +73,9 @@ def _spent(schedule: Schedule) -> str:
 
 
 def _hardly_begun(schedule: Schedule) -> str:
-    """A run that has ended in the first hundredth of its schedule."""
+    """A run that has ended in the first hundredth of its schedule, or one whose passes are far fewer than its steps."""
+    if schedule.horizon is not None and not schedule.ended and _once_per_pass(schedule, schedule.horizon):
+        return f"stepped once per pass of {schedule.epoch} updates, it would need {schedule.horizon} passes to end"
     far = schedule.horizon is not None and schedule.calls <= 0.01 * schedule.horizon
     if schedule.ended and far and _per_update(schedule) and schedule.updates >= 8:
         return f"the run has ended, and the schedule would need {schedule.horizon:,}"
@@ -82,6 +84,13 @@ def _hardly_begun(schedule: Schedule) -> str:
 
 def _per_update(schedule: Schedule) -> bool:
     return schedule.updates >= 2 and schedule.calls >= 0.9 * schedule.updates
+
+
+def _once_per_pass(schedule: Schedule, horizon: int) -> bool:
+    """Is it stepped once per pass, although its horizon is a number of updates in whole passes?"""
+    calls, updates, epoch = schedule.calls, schedule.updates, schedule.epoch or 0
+    per_pass = epoch >= 3 and 1 <= calls <= updates / (0.7 * epoch)
+    return per_pass and horizon >= 2 * epoch and horizon % epoch == 0
 
 
 def _beside(schedule: Schedule, horizon: int) -> str:
@@ -93,9 +102,6 @@ def _beside(schedule: Schedule, horizon: int) -> str:
     goes_on &= schedule.kind != "MultiStepLR" or schedule.passes >= 2
     if _per_update(schedule) and epoch > 1 and horizon < epoch and goes_on:
         return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
-    per_pass = epoch >= 3 and 1 <= calls <= updates / (0.7 * epoch)
-    if per_pass and horizon >= 2 * epoch and horizon % epoch == 0:
-        return f"stepped once per pass of {epoch} updates, it would need {horizon} passes to end"
     if (
         schedule.ended
         and calls

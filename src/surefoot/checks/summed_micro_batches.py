@@ -26,6 +26,7 @@ Different losses on purpose, at lines of their own; sums that are divided by a c
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from surefoot.checks.evidence import Evidence, Loss
 from surefoot.records.finding import Finding
@@ -38,7 +39,9 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
     """For every update, the losses of its micro-batches: of one function, one line of backward, one per backward."""
     for update in {each.update for each in evidence.backwards if each.followed_by_update and not each.in_update}:
         numbers = [
-            n for n, backward in enumerate(evidence.backwards) if backward.update == update and not backward.in_update
+            n
+            for n, backward in enumerate(evidence.backwards)
+            if backward.update == update and not backward.in_update and not backward.cleared
         ]
         sites = [evidence.backwards[n].site for n in numbers]
         chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
@@ -85,6 +88,18 @@ def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
     return counts
 
 
+def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
+    """Are they terms of one batch: a model is given the same inputs for each, or one side of a game after the other?"""
+    constants = {loss.constant for loss in window}
+    if len(constants) == len(window) and None not in constants:
+        return True
+    given: dict[Any, list[int]] = {}
+    for forward in evidence.forwards:
+        if forward.update == window[0].update and forward.backpropagated and forward.batch:
+            given.setdefault((forward.model, forward.shapes), []).append(forward.batch)
+    return any(len(each) >= len(window) for each in given.values()) and all(len(set(e)) == 1 for e in given.values())
+
+
 def _may_be_divided_later(window: list[Loss]) -> bool:
     """Sums of as many targets each, divided by one number, may have their gradients divided by the rest."""
     return window[0].reduction == "sum" and len({loss.valid for loss in window}) == 1
@@ -98,6 +113,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for window in windows(evidence)
         if all(abs(weight - 1) < _ALIKE for weight in own_weights(window, evidence))
         and not _may_be_divided_later(window)
+        and not _is_one_batch(window, evidence)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len({window[0].update for window in summed}) >= 2:

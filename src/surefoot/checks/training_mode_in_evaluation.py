@@ -38,6 +38,8 @@ _FEWEST = 8
 """So many samples in one forward are an evaluation; fewer may be a policy that acts."""
 _RARE = 1 / 3
 """A lone forward after more than this share of the updates belongs to the step, as a pseudo-label does."""
+_VIEWS = 4
+"""So few forwards, after as many updates, are views of one batch whose mean is the pseudo-label."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -50,7 +52,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for (model, update), run in runs.items():
         passes = sum(other == model for other, _ in runs)
         rare = len(evidence.updates) >= 4 and passes <= _RARE * len(evidence.updates)
-        if len(run) >= 2 or (rare and run[0].samples >= _FEWEST):
+        in_step = len(run) <= _VIEWS and passes > max(2, _RARE * len(evidence.updates))
+        if (len(run) >= 2 and not in_step) or (rare and run[0].samples >= _FEWEST):
             yield Finding(
                 check="training-mode-in-evaluation",
                 severity="warning",

@@ -43,7 +43,8 @@ def samples_of(loaders: Loaders) -> Iterator[Samples]:
     evaluating = [seen for seen in loaders.seen.values() if seen.role == "evaluation"]
     for seen in list(loaders.seen.values()):
         if seen.role == "training":
-            yield read_again(seen, evaluating, loaders.scene.phases)
+            beside = [each for each in evaluating if each.trainings & seen.trainings]
+            yield read_again(seen, beside, loaders.scene.phases)
 
 
 def read_again(seen: Seen, evaluating: list[Seen], phases: Phases) -> Samples:

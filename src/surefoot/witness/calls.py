@@ -109,6 +109,10 @@ class Calls(Part):
         self._pending = [each for each in self._pending if id(each.forward) not in extra]
         self._unsettled = [each for each in self._unsettled if id(each.forward) not in extra]
 
+    def forget_backpropagated(self) -> None:
+        """Forwards whose gradients are cleared lead to no update, as those of an attack or a measurement."""
+        self._unsettled = [each for each in self._unsettled if not each.forward.backpropagated]
+
     def _note_kept(self, model: nn.Module) -> None:
         """A graph of an evaluation that outlives the forward after it is kept by something."""
         last = [each for each in self._pending[-2:] if not each.forward.training and each.model() is model]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,13 +19,24 @@ _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
 _COUNTERS = ("epoch", "step", "iter", "iteration", "global_step")
 
 
+@dataclass
+class _Loaded:
+    """A file that was read, and holds the state of an optimizer or of a scheduler."""
+
+    where: str
+    groups: list[dict[str, Any]]
+    """Those of its optimizer; none where it holds no state of one."""
+    scheduler: bool
+    update: int
+
+
 class Files(Part):
     """State on its way to a file and back."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._files: list[File] = []
-        self._loaded: list[tuple[str, bool, bool, int]] = []
+        self._loaded: list[_Loaded] = []
         self._restored: set[type] = set()
         self._given_state: list[Optimizer] = []
         self._last_updates: dict[Optimizer, int] = {}
@@ -89,14 +101,15 @@ class Files(Part):
         items = list(loaded.values()) if isinstance(loaded, dict) else []
         if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
             items = list(_inside(loaded))
-        optimizer = any(_is_optimizer_state(each) and each["state"] for each in items)
+        states = [each for each in items if _is_optimizer_state(each) and each["state"]]
+        groups = states[0]["param_groups"] if states else []
         scheduler = any(map(_is_scheduler_state, items))
-        if optimizer or scheduler:
-            self._loaded.append((caller(), optimizer, scheduler, self.scene.updates))
+        if groups or scheduler:
+            self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates))
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
         self._given_state.append(optimizer)
-        if any(holds_optimizer for _, holds_optimizer, *_ in self._loaded):  # some wrappers load a state of their own
+        if any(each.groups for each in self._loaded):  # some wrappers load a state of their own
             self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
 
     def _restores_scheduler(self, *_: Any, **__: Any) -> None:
@@ -116,14 +129,29 @@ class Files(Part):
 
     def files(self, *, schedulers: bool) -> Iterator[File]:
         yield from self._files
-        for where, optimizer, scheduler, made in self._loaded:
-            if self.scene.updates <= made:
+        for loaded in self._loaded:
+            if self.scene.updates <= loaded.update:
                 continue
-            going_on = [each for each, last in self._last_updates.items() if last >= made]
-            if optimizer and not any(is_same(each, other) for each in going_on for other in self._given_state):
-                yield File("unrestored-optimizer", where)
-            elif scheduler and schedulers and LRScheduler not in self._restored:
-                yield File("unrestored-scheduler", where, detail="the file holds its state")
+            going_on = [each for each, last in self._last_updates.items() if last >= loaded.update]
+            given = any(is_same(each, other) for each in going_on for other in self._given_state)
+            if loaded.groups and not given:
+                if any(_goes_on(each, loaded.groups) for each in going_on):
+                    yield File("unrestored-optimizer", loaded.where)
+            elif loaded.scheduler and schedulers and LRScheduler not in self._restored:
+                yield File("unrestored-scheduler", loaded.where, detail="the file holds its state")
+
+
+def _goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
+    """Is it one of the kind that a file holds, no smaller in rate? Otherwise other training begins with its weights."""
+    own = optimizer.param_groups
+    alike = [len(each["params"]) for each in own] == [len(each["params"]) for each in groups]
+    kinds = [set(each) - {"initial_lr"} for each in (own[0], groups[0])]
+    return alike and kinds[0] == kinds[1] and _planned(own) >= 0.99 * _planned(groups)
+
+
+def _planned(groups: list[dict[str, Any]]) -> float:
+    """The largest rate that a schedule starts from, or that there is."""
+    return max(float(each.get("initial_lr", each.get("lr", 1.0))) for each in groups)
 
 
 def _inside(saved: Any) -> Iterator[Any]:

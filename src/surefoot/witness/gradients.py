@@ -50,6 +50,8 @@ class Gradients(Part):
         self.made: list[Optimizer] = []
         """Kept, so that an optimizer that never made an update is still there when evidence is given."""
         self.before_clearing: list[Callable[[], None]] = []
+        self.discarding: list[Callable[[], None]] = []
+        """Told when gradients are cleared that no update has used."""
         self.pending: list[str] = []
         """The lines of the backwards whose gradients no update has used."""
         self.windows: list[int] = []
@@ -159,6 +161,7 @@ class Gradients(Part):
         self._writes |= {p: writes(p) for p in held(optimizer)}
         graded = [p for p in held(optimizer) if p.grad is not None]
         update.with_gradient = len(graded)
+        self.scene.reached |= set(graded)  # some were given a gradient that a transform had computed
         if self.scene.close:
             self._read(update, graded, names)
         for parameter in graded:
@@ -198,9 +201,16 @@ class Gradients(Part):
             return
         for told in self.before_clearing:
             told()
-        cleared = held(owner) if isinstance(owner, Optimizer) else owner.parameters()
-        if self.pending and any(p.grad is not None and not self.is_used(p) for p in cleared):
+        cleared = list(held(owner) if isinstance(owner, Optimizer) else owner.parameters())
+        if any(p.grad is not None for p in cleared):
+            for backward in self.backwards[self._settled :]:
+                backward.cleared = True
+        if any(self._writes.get(p, writes(p)) != writes(p) for p in cleared if p.grad is not None):
+            self._used.update(self.pending)  # by hand, as a climb to the worst weights nearby does
+        elif self.pending and any(p.grad is not None and not self.is_used(p) for p in cleared):
             self._discarded.update(self.pending)
+            for told in self.discarding:
+                told()
         self.pending = []
 
     def is_used(self, parameter: torch.Tensor) -> bool:
@@ -275,6 +285,7 @@ class Gradients(Part):
                 frozen=len(parameters) - self._trainable.get(optimizer, len(trainable)),
                 foreign=tuple("x".join(map(str, p.shape)) for p in foreign) if models else (),
                 reached=sum(p in self.scene.reached for p in trainable),
+                of_models=any(p in names for p in parameters),
                 maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),
                 doubly_held=tuple(self._doubly_held(optimizer, names)),
             )

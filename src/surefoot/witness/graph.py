@@ -109,6 +109,24 @@ def linearly_made(node: Any) -> Any:
     return node
 
 
+def ranks(given: torch.Tensor, *, classes: int) -> bool:
+    """Are these differences of scores, or scores of candidates that every sample has for itself, side by side?"""
+    node = linearly_made(given.grad_fn)
+    if not classes:
+        return operation(node) == "Sub" and all(each is not None for each, _ in node.next_functions)
+    return operation(node) in ("Cat", "Sum", "Bmm")
+
+
+def scales_cosines(given: torch.Tensor) -> bool:
+    """Was this multiplied by a number above one, or divided by a temperature, and lay between -1 and 1 before?"""
+    node = through_views(given.grad_fn)
+    by = getattr(node, "_saved_other", None) if operation(node) in ("Mul", "Div") else None
+    if by is None or by.numel() != 1 or not by:
+        return False
+    scale = float(by.abs() if operation(node) == "Mul" else 1 / by.abs())
+    return scale > 1 and float(given.detach().abs().max()) <= 1.001 * scale
+
+
 def unscaled(root: Any) -> Any:
     """What a loss was before it was multiplied by a number, as a scaler does, or divided by one."""
     while operation(root) in ("Mul", "Div"):

@@ -32,7 +32,10 @@ class Seen:
     updates: int = 0
     evaluations: int = 0
     epochs: list[int] = field(default_factory=list)
-    first_batches: list[int] = field(default_factory=list)
+    trainings: set[int] = field(default_factory=set)
+    """Those in which updates or evaluations were made from it: a fold, or one of several settings that are tried."""
+    first_batches: dict[int, list[int]] = field(default_factory=dict)
+    """Of each training: the hashes of the first batches of its passes."""
     only_evaluates: bool = False
     """Its last pass is over and fed evaluations alone: updates that follow are not made from it."""
     leftover: int = 0
@@ -110,7 +113,7 @@ class Loaders(Part):
         if first:
             self._first = hash(tuple(read))
             if self.scene.close:
-                seen.first_batches.append(self._first)
+                seen.first_batches.setdefault(self.scene.training, []).append(self._first)
 
     def ended(self, seen: Seen) -> None:
         """A pass is over; a loader that reads ahead says so before its last batch is used."""
@@ -130,6 +133,7 @@ class Loaders(Part):
         seen = self.latest
         if seen is not None and not seen.only_evaluates:
             seen.updates += 1
+            seen.trainings.add(self.scene.training)
             seen.since += self._given
             seen.most_since = max(seen.most_since, seen.since)
         self._given = False
@@ -145,6 +149,7 @@ class Loaders(Part):
             )
             return
         seen.evaluations += 1
+        seen.trainings.add(self.scene.training)
         if self._first is not None:
             entered = hash(tuple(digest(each) for each in tensors(args) if readable(each)))
             seen.entered.append((self._first, entered))
@@ -181,7 +186,7 @@ class Loaders(Part):
             sampler = getattr(seen.loader, "sampler", None)
             by_epoch = isinstance(sampler, DistributedSampler) and sampler.shuffle
             shuffled = isinstance(sampler, RandomSampler) or by_epoch
-            firsts = seen.first_batches
+            firsts = max(seen.first_batches.values(), key=len, default=[])
             yield Loader(
                 kind=type(seen.loader.dataset).__name__,
                 role=seen.role,

@@ -16,7 +16,7 @@ from surefoot.phases import aside, number
 from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.faults import argument, ctc_fault, kl_fault
-from surefoot.witness.graph import Graph, made_by, operation, through_views, undropped, walk
+from surefoot.witness.graph import Graph, made_by, operation, ranks, scales_cosines, through_views, undropped, walk
 from surefoot.witness.noise import Noise
 from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
@@ -117,6 +117,7 @@ class Losses(Part):
             self._classes(loss, given, target, kwargs, out)
         elif name not in _OTHERS.values() and readable(given) and readable(target):
             self._numbers(loss, given, target, args, kwargs)
+        loss.ranks = loss.constant is not None and ranks(given, classes=loss.classes)
         if out.dim() == 0 and readable(out):
             with aside():
                 loss.value = float(out)
@@ -153,7 +154,7 @@ class Losses(Part):
         with aside():
             values = given.detach().float()
             least, most = map(float, values.aminmax()) if values.numel() else (-math.inf, math.inf)
-            loss.cut = least >= 0 and is_cut(values)
+            loss.cut, loss.cosines = least >= 0 and is_cut(values), scales_cosines(given)
             if loss.classes > 1 and most < math.inf:
                 loss.probabilities = least >= -1e-4 and _sums_to_one(values, dim)
                 loss.log_probabilities = most < 1e-2 and bool((values.logsumexp(dim).abs() < 1e-2).all())

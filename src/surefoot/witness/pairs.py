@@ -33,13 +33,16 @@ class _Followed:
 
     where: str
     known: dict[int, int] = field(default_factory=dict)
+    update: int = -1
+    in_update: dict[int, int] = field(default_factory=dict)
+    """The targets of the samples since the last update."""
     targets: Counter[int] = field(default_factory=Counter)
     again: int = 0
     """Samples that came again, and of those: with another target, and with one that no sample had."""
     differ: int = 0
     foreign: int = 0
     ambiguous: bool = False
-    """A sample had two targets in one batch, or targets were guessed."""
+    """A sample had two targets in one update, as those of several tasks are, or targets were guessed."""
 
     def is_apart(self) -> bool:
         """Did samples that came again have other samples' targets, as often as chance gives them?"""
@@ -89,7 +92,8 @@ class Pairs(Part):
         lines = Counter((where, len(target)) for where, target in targets)
         for where, target in targets:
             beside = [each for each in entered if len(each) == len(target)]
-            if beside and lines[where, len(target)] == 1:  # not of a mixture, nor of half of a batch
+            mixed = any(_is_rearranged(target, other) for _, other in targets)
+            if beside and lines[where, len(target)] == 1 and not mixed:  # nor of half of a batch
                 self._pair(where, beside, target)
 
     def update_ends(self, optimizer: Optimizer) -> None:
@@ -111,7 +115,10 @@ class Pairs(Part):
             self._judge(where, self._in_arrays(entered, target) if self._looks() else None)
 
     def _follow(self, followed: _Followed, rows: list[int], targets: list[int]) -> None:
-        followed.ambiguous |= len(set(rows)) < len(set(zip(rows, targets, strict=True)))
+        if followed.update != self.scene.updates:
+            followed.update, followed.in_update = self.scene.updates, {}
+        twice = any(followed.in_update.setdefault(*each) != each[1] for each in zip(rows, targets, strict=True))
+        followed.ambiguous |= twice
         for row, target in zip(rows, targets, strict=True):
             before = followed.known.get(row)
             followed.again += before is not None
@@ -183,6 +190,12 @@ def is_of(own: torch.Tensor, target: torch.Tensor) -> bool:
     chance = other_by_chance([other for _, other in pairs])
     renamed = len(set(pairs)) == len({one for one, _ in pairs}) < len(pairs) / 2
     return renamed or wrong <= 0.5 * chance * len(pairs)
+
+
+def _is_rearranged(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Are these the same targets in another order, as those of two samples that are mixed into one?"""
+    alike = one.shape == other.shape and one.dtype == other.dtype and one.dim() == 1
+    return alike and not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
 
 
 def _order(mine: list[int], handed_out: list[int]) -> list[int] | None:

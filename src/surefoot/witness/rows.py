@@ -32,7 +32,8 @@ class Rows(Part):
         super().__init__(scene)
         self._loaders = loaders
         self.shown: list[tuple[nn.Module, Shown]] = []
-        self._trained: set[int] = set()
+        self._trained: dict[int, set[int]] = {}
+        """By training: what one fold evaluates, another one trains on."""
         self._evaluated: set[int] = set()
         self._evaluated_rows: set[int] = set()
         self._last: set[int] = set()
@@ -66,11 +67,12 @@ class Rows(Part):
             return
         columns = [prints(each) for each in entered]
         rows = [hash(each) for each in zip(*columns, strict=True)]
+        trained = self._trained.setdefault(self.scene.training, set())
         if graded:
-            self._trained.update(rows)
+            trained.update(rows)
             return
         self._evaluated_rows.update(rows)
-        shared = sum(each in self._trained for each in rows)
+        shared = sum(each in trained for each in rows)
         names = all(_is_whole(each) for each in entered)
         seen = Shown(self.scene.name(model), self.scene.updates, len(rows), shared, len(set(rows)), names)
         self.shown.append((model, seen))
@@ -107,7 +109,8 @@ class Rows(Part):
 
     def seen(self) -> Iterator[Shown]:
         """What trained models were shown; nothing where the whole training set is measured, on purpose."""
-        if len(self._trained & self._evaluated_rows) > 0.9 * len(self._trained):
+        trained = set().union(*self._trained.values())
+        if len(trained & self._evaluated_rows) > 0.9 * len(trained):
             return
         optimized = self.scene.optimized()
         for model, shown in self.shown:

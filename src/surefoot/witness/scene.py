@@ -40,6 +40,8 @@ class Scene:
         """Parameters that had requires_grad in an update of an optimizer that holds them."""
         self.ended = False
         self._close_until = LOOKED_AT
+        self.training = 0
+        """How many updates had been made when the training that goes on began, with an optimizer of its own."""
         self.tiny = False
         """Steps were cut to a few samples, so that the number of samples says nothing."""
         self.cut_from = 1.0
@@ -53,6 +55,7 @@ class Scene:
     def look_again(self) -> None:
         """A new optimizer is made: what follows may be another training, and is looked at as closely."""
         self._close_until = self.updates + LOOKED_AT
+        self.training = self.updates
 
     def count(self, optimizer: Optimizer) -> None:
         """An optimizer has made an update."""

@@ -122,7 +122,8 @@ def _of_numbers(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tenso
     yes_or_no = bool(((target == 0) | (target == 1)).all())
     constant = float(target[0]) if bool((target == target[0]).all()) else None
     apart, off = given - target, given.sigmoid() - target
-    if _spread(gradient / apart.where(apart != 0, torch.ones(()))) < 1e-3 or _is_by_sign(gradient, apart):
+    on_target = bool((apart == 0).any())  # where a distance has no gradient
+    if not on_target and (_spread(gradient / apart) < 1e-3 or _is_by_sign(gradient, apart)):
         kind, along = "distance", apart
     elif yes_or_no and _is_of_logits(given, gradient, target):
         kind, along = "binary", off
@@ -153,6 +154,8 @@ def _is_of_logits(given: torch.Tensor, gradient: torch.Tensor, target: torch.Ten
             max(_spread((gradient / each)[target == side]) for side in target.unique()) for each in (off, of_shares)
         )
         return spread < min(2e-2, other)
+    if bool((target == target[0]).all()) and _spread(gradient) < 2 * _spread(gradient / off) + 1e-3:
+        return False  # the mean of an output, of which all count alike
     return abs(float(torch.cosine_similarity(gradient, off, dim=0))) > _ALIKE
 
 

@@ -69,6 +69,7 @@ class Witness(Listener):
         self.scene = Scene(phases, optimizers)
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
+        self.gradients.discarding.append(self.calls.forget_backpropagated)
         self.clipping = Clipping(self.scene, self.gradients)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)

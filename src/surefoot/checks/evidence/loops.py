@@ -72,6 +72,8 @@ class Backward:
     update: int = 0
     ascends: bool = False
     """The loss is the negative of a mean of squares or of absolute values."""
+    cleared: bool = False
+    """Its gradients were cleared before the next update."""
     in_update: bool = False
     """Made by a closure, inside an update."""
     site: int = 0
@@ -130,6 +132,8 @@ class Optimizing:
     """Shapes of trainable parameters that no backward reached and no model that ran has."""
     reached: int
     maximizes: bool = False
+    of_models: bool = True
+    """It holds parameters of a model that ran; an attack on a model holds none."""
     doubly_held: tuple[str, ...] = ()
     """Parameters that another optimizer updates in turns with this one."""
 

@@ -42,6 +42,10 @@ class Loss:
     """None of the numbers of its input is below zero, and many are zero."""
     turned_target: bool = False
     """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
+    cosines: bool = False
+    """Its input is a number times what lies between -1 and 1, as similarities do: it is wide on purpose."""
+    ranks: bool = False
+    """Its input puts what belongs to each sample before other things: the answer has its own place, and no class."""
     site: int = 0
     of_outputs: bool = False
     """Of a distance: what it is given left a model as it is, or as a view of that."""
