@@ -20,7 +20,7 @@ class Corpus:
         phase = torch.rand(speakers, takes, 1, 1, generator=g) * 6.28
         loud = 1 + 0.5 * torch.sin(pitch * time + phase)
         noise = torch.randn(speakers, takes, FRAMES, BANDS, generator=g)
-        self.takes = 0.35 * loud * timbre + noise
+        self.takes = 0.6 * loud * timbre + noise
 
     def batch(self):
         speakers = random.sample(range(len(self.takes)), P)
