@@ -15,14 +15,14 @@ VOCAB = FIRST + DISHES
 
 
 def menus(n, seed):
-    """Each menu has a cuisine, which its dishes betray; 5 to 10 items, padded."""
+    """Each menu has a cuisine, which its dishes betray; 7 to 10 items, padded."""
     g = torch.Generator().manual_seed(seed)
     rows = torch.full((n, 10), PAD)
     for i in range(n):
-        length = int(torch.randint(5, 11, (1,), generator=g))
+        length = int(torch.randint(7, 11, (1,), generator=g))
         cuisine = int(torch.randint(0, 4, (1,), generator=g))
         course = torch.arange(length) * COURSES // length
-        which = torch.randint(0, 2, (length,), generator=g) * (torch.rand(length, generator=g) < 0.2)
+        which = torch.randint(0, 3, (length,), generator=g)
         rows[i, :length] = FIRST + (cuisine * 6 + course + which) % DISHES
     return rows
 
