@@ -1,7 +1,8 @@
 """few-matching-weights
 
 ## What it does
-Reports `load_state_dict(strict=False)` that matches less than half of the model and of the file.
+Reports `load_state_dict` that is given less than half of what the model and the file hold: with
+`strict=False`, or with the model's own weights in place of those that no name matched.
 
 ## Why it hurts
 A prefix (`module.`, `_orig_mod.`, `model.`) makes every name different, and `strict=False` says nothing.
@@ -29,7 +30,8 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for file in evidence.files:
-        if file.kind == "loose-load" and file.matched < 0.5 * file.wanted and file.matched < 0.5 * file.found:
+        least = 0.5 * min(file.wanted, file.found)
+        if file.kind == "loose-load" and file.matched < least:
             yield Finding(
                 check="few-matching-weights",
                 severity="error",

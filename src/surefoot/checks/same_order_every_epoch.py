@@ -34,8 +34,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for loader in evidence.loaders:
         if loader.role != "training" or (loader.batches or 2) < 2:
             continue
-        if loader.same_epoch or (loader.same_first_batch and loader.passes <= 4):
-            how = "set_epoch was never called" if loader.same_epoch else "the first batch was always the same"
+        if loader.same_epoch or loader.same_first_batch:
+            how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
             yield Finding(
                 check="same-order-every-epoch",
                 severity="warning",

@@ -34,7 +34,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="unrestored-optimizer",
             severity="warning",
-            seen="a loaded file holds the state of an optimizer, and no optimizer was given it before the updates",
+            seen="an optimizer was given a state without moments"
+            if left[0].detail
+            else "a loaded file holds the state of an optimizer, and no optimizer was given it before the updates",
             where=left[0].where or "torch.load",
             why="moments start from zero, so the first updates are as large as those of a fresh run",
             remedy="call optimizer.load_state_dict before training goes on",

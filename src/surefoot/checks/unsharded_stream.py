@@ -31,13 +31,14 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
-        if samples.whole_stream:
-            yield Finding(
-                check="unsharded-stream",
-                severity="error",
-                seen=f"the first samples of two workers reading {samples.where} are the same",
-                where=samples.where,
-                why="every sample comes once per worker",
-                remedy="take a share in __iter__, by torch.utils.data.get_worker_info()",
-            )
+    read = [each.where for each in evidence.samples if each.whole_stream]
+    handed_out = [each.kind for each in evidence.loaders if each.told_twice and each.role == "training"]
+    for where in dict.fromkeys((*read, *handed_out)):
+        yield Finding(
+            check="unsharded-stream",
+            severity="error",
+            seen=f"two workers reading {where} yielded the same samples",
+            where=where,
+            why="every sample comes once per worker",
+            remedy="take a share in __iter__, by torch.utils.data.get_worker_info()",
+        )

@@ -128,7 +128,9 @@ def _stream(found: Samples, loader: DataLoader[Any]) -> None:
     if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
         return
     once, again = _prints_of_first(loader.dataset, seed=0), _prints_of_first(loader.dataset, seed=1)
-    found.whole_stream = _is_whole(loader, samples_stay=once[0] == again[0] != [] or once[1] == again[1] != [])
+    labels_stay = once[1] == again[1] != []
+    found.whole_stream = _is_whole(loader, samples_stay=once[0] == again[0] != [] or labels_stay)
+    found.whole_stream |= labels_stay and _is_shifted(loader)
     if not found.whole_stream and generators_of(loader.dataset):
         states = list(itertools.islice(_two_workers(loader, _Drawn(loader.dataset)), 8))
         found.alike_workers = len(states) == 8 and states[::2] == states[1::2] and len(set(states)) == 4
@@ -144,6 +146,14 @@ def _is_whole(loader: DataLoader[Any], *, samples_stay: bool) -> bool:
     seeded = _Seeded(loader.dataset) if samples_stay else loader.dataset
     read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, seeded), 8)]
     return len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+
+
+def _is_shifted(loader: DataLoader[Any]) -> bool:
+    """Do two workers yield the same labels, and differ only in where they begin?"""
+    read = [print_of(list(parts(each))[-1]) for each in itertools.islice(_two_workers(loader, loader.dataset), 32)]
+    one, other = read[::2], read[1::2]
+    tells = len(one) == len(other) >= 8 and len(set(read)) > len(one) // 2
+    return tells and (one[1:] == other[:-1] or other[1:] == one[:-1])
 
 
 def _is_told_twice(loader: DataLoader[Any]) -> bool:
@@ -262,7 +272,7 @@ def _is_random(reader: Any, *, alike: bool) -> bool:
     reads = [[list(parts(reader[place])) for _ in range(3)] for place in range(min(_READ_AGAIN, len(reader)))]
     if alike:
         return any(len({print_of(each) for each in of_one}) > 1 for of_one in reads)
-    if sum(any(rearranged(of_one[0][0], other[0]) for other in of_one[1:]) for of_one in reads) >= 2:
+    if sum(any(map(_is_turned, itertools.repeat(of_one[0]), of_one[1:])) for of_one in reads) >= 2:
         return True
     if any(len(each) < 2 or each[-1].size != 1 for of_one in reads for each in of_one):
         return False
@@ -270,6 +280,11 @@ def _is_random(reader: Any, *, alike: bool) -> bool:
     again = max(_way(of_one[0], other) for of_one in reads for other in of_one[1:])
     between = np.mean([_way(one[0], other[0]) for one, other in itertools.combinations(reads, 2)])
     return kept and bool(again > _MORE_THAN_NOISE * between)
+
+
+def _is_turned(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    """Has something of a sample other places when it is read again: its picture, or the map that belongs to it?"""
+    return any(rearranged(a, b) for a, b in zip(one, other, strict=False) if a.ndim)
 
 
 def _way(one: list[np.ndarray], other: list[np.ndarray]) -> float:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, SequentialSampler, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from surefoot.checks.evidence import Samples
 from surefoot.probes.dependence import dependence
+from surefoot.probes.places import places_of
 from surefoot.randomness import seed_all
 from surefoot.witness.scene import tensors
 
@@ -46,13 +47,14 @@ def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None
 
 
 def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
-    """How labels are shared out, and labels that only ever rise along a data set that is read in its order."""
+    """How labels are shared out, and labels that come kind by kind in the order in which they are read."""
     labels = _labels(reader)
     if len(labels) < 32:
         return
     found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
-    if isinstance(loader.sampler, SequentialSampler):
-        found.sorted_labels = _kinds_in_a_row(labels, loader)
+    places = None if isinstance(loader.sampler, RandomSampler) else places_of(loader, reader)
+    if places:
+        found.sorted_labels = _kinds_in_a_row(_labels(reader, places), loader)
 
 
 def _kinds_in_a_row(labels: list[float], loader: DataLoader[Any]) -> int:
@@ -63,13 +65,14 @@ def _kinds_in_a_row(labels: list[float], loader: DataLoader[Any]) -> int:
     return kinds if many and runs <= 2 * kinds else 0
 
 
-def _labels(reader: Any) -> list[float]:
-    """The labels of up to 512 samples in a row, spread over all of it."""
-    step = max(1, len(reader) // MOST_SAMPLES)
+def _labels(reader: Any, places: Sequence[int] = ()) -> list[float]:
+    """The labels of up to 512 samples, those at some places or all, spread over them."""
+    places = places or range(len(reader))
+    spread = places[:: max(1, len(places) // MOST_SAMPLES)]
     if isinstance(reader, TensorDataset):
         last = reader.tensors[-1]
-        return [] if last.dim() != 1 else last[::step].tolist()
-    return _labels_of(reader[n] for n in range(0, len(reader), step))
+        return [] if last.dim() != 1 else last[list(spread)].tolist()
+    return _labels_of(reader[n] for n in spread)
 
 
 def _labels_of(samples: Iterable[Any]) -> list[float]:

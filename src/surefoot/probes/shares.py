@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-    WeightedRandomSampler,
-)
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from surefoot.phases import Phases
 from surefoot.probes.data import copied, print_of
+from surefoot.probes.places import places_of
 from surefoot.randomness import kept, seed_all
 
 MOST_PLACES = 20_000
@@ -51,7 +42,7 @@ def share_of(loader: DataLoader[Any], phases: Phases) -> Share | None:
 
 def _share(loader: DataLoader[Any]) -> Share | None:
     dataset: Any = loader.dataset
-    places = _places(loader, dataset)
+    places = places_of(loader, dataset)
     if places is None or len(set(places)) < len(places):
         return None
     while isinstance(dataset, Subset):
@@ -64,17 +55,3 @@ def _share(loader: DataLoader[Any]) -> Share | None:
         prints.append(print_of(reader[place]))
     each = size // MOST_PLACES + 1
     return Share([place for place in places if place % each == 0], [size, *prints])
-
-
-def _places(loader: DataLoader[Any], dataset: Any) -> list[int] | None:
-    """The places in the order of one pass; samplers that keep a state are asked in a copy."""
-    batches: Any = loader.batch_sampler
-    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches or loader.sampler
-    if isinstance(sampler, WeightedRandomSampler) or (isinstance(sampler, RandomSampler) and sampler.replacement):
-        return None
-    if isinstance(sampler, SequentialSampler | RandomSampler):
-        return list(range(len(dataset)))
-    if type(sampler) is not DistributedSampler:
-        sampler = copy.deepcopy(sampler, {id(dataset): dataset})
-    found = list(sampler)
-    return [place for batch in found for place in batch] if found and isinstance(found[0], list) else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,8 @@ class Files(Part):
         self._buffers: dict[nn.Module, dict[str, int]] = {}
         """Buffers as they were before the first forward."""
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
+        self._read = 0
+        """The elements in the file that was read last, until a model is given them."""
 
     def __enter__(self) -> Files:
         self.follow(nn.Module, "load_state_dict", before=self._loads_weights)
@@ -52,22 +55,24 @@ class Files(Part):
                 self.follow(kind, "load_state_dict", after=self._restores_scheduler)
         self.follow(torch, "save", before=self._saves)
         self.follow(torch, "load", after=self._reads)
+        self.follow(pickle, "dump", before=self._dumps)
         return self
 
     def _loads_weights(self, module: nn.Module, state: Any, strict: bool = True, *_: Any, **kwargs: Any) -> None:
         own = dict(module.named_parameters())
-        if strict or not own:
+        kept = {name for name, each in own.items() if name in state and _is_same_memory(each, state[name])}
+        if not own or (strict and not (kept and self._read)):
+            self._read = 0
             return
-        names = set(state)
-        matched = sum(each.numel() for name, each in own.items() if name in names)
-        given = [each for each in state.values() if isinstance(each, torch.Tensor)]
+        names = set(state) - kept
+        found, self._read = self._read if kept else sum(each.numel() for each in tensors(state)), 0
         self._files.append(
             File(
                 "loose-load",
                 caller(),
-                matched=matched,
+                matched=sum(each.numel() for name, each in own.items() if name in names),
                 wanted=sum(each.numel() for each in own.values()),
-                found=sum(each.numel() for each in given),
+                found=found,
                 detail=next(iter(sorted(names - set(own))), ""),
             )
         )
@@ -76,9 +81,7 @@ class Files(Part):
         self._buffers[model] = {name: fingerprint(each) for name, each in _saved_buffers(model)}
 
     def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
-        items = list(saved.values()) if isinstance(saved, dict) else [saved]
-        if any(isinstance(each, nn.Module) for each in [saved, *items]):
-            self._files.append(File("module", caller(), detail=type(saved).__name__))
+        self._dumps(saved)
         prints = {fingerprint(each) for each in tensors(saved) if readable(each)}
         for model, first in self._buffers.items():
             moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
@@ -89,6 +92,11 @@ class Files(Part):
         if to_resume and not any(map(_is_optimizer_state, _inside(saved))):
             self._files.append(File("without-optimizer", caller()))
 
+    def _dumps(self, saved: Any, *_: Any, **__: Any) -> None:
+        """Something is pickled, and with it the modules in it."""
+        if any(map(_holds_module, [saved, *_inside(saved)])):
+            self._files.append(File("module", caller(), detail=type(saved).__name__))
+
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
         """Weights beside a counter of steps and no score, while an optimizer has a state worth keeping."""
         if any(str(key).lower().split("_")[-1].startswith(_SCORES) for key in saved):
@@ -98,6 +106,7 @@ class Files(Part):
         return counts and weights and any(optimizer.state for optimizer in self.scene.stepped)
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
+        self._read = sum(each.numel() for each in tensors(loaded))
         items = list(loaded.values()) if isinstance(loaded, dict) else []
         if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
             items = list(_inside(loaded))
@@ -108,22 +117,31 @@ class Files(Part):
             self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates))
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
-        self._given_state.append(optimizer)
-        if any(each.groups for each in self._loaded):  # some wrappers load a state of their own
+        if optimizer.state or not self._keeps_state(optimizer):
+            self._given_state.append(optimizer)
+        elif asked_by_user():
+            self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
+        if asked_by_user():  # some wrappers load a state of their own
             self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
 
     def _restores_scheduler(self, *_: Any, **__: Any) -> None:
         self._restored.add(LRScheduler)
 
+    def _keeps_state(self, optimizer: Optimizer) -> bool:
+        """Has another optimizer of this kind had a state?"""
+        return any(type(each) is type(optimizer) and each.state for each in self.scene.stepped if each is not optimizer)
+
     def update_begins(self, optimizer: Optimizer) -> None:
         """A rate that jumps between the restored optimizer and its first update was set by a new scheduler."""
         self._last_updates[optimizer] = self.scene.updates
         loaded = self._rates.pop(optimizer, None)
-        if loaded is None or LRScheduler in self._restored:
+        if loaded is None:
             return
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        scheduled = all("initial_lr" in group for group in optimizer.param_groups)
-        if scheduled and rates != loaded[0]:
+        first = [group.get("initial_lr") for group in optimizer.param_groups]
+        from_file = any(each.groups for each in self._loaded)
+        begins_anew = rates == first or (from_file and None not in first and LRScheduler not in self._restored)
+        if begins_anew and rates != loaded[0]:
             detail = f"{loaded[0][0]:.3g} in the file, {rates[0]:.3g} in the first update"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
 
@@ -161,6 +179,16 @@ def _inside(saved: Any) -> Iterator[Any]:
         yield each
         if isinstance(each, list | tuple) or (isinstance(each, dict) and not _is_weights(each)):
             yield from _inside(each)
+
+
+def _holds_module(value: Any) -> bool:
+    """Is this a module, or something of the user's with a module among its attributes?"""
+    inside = vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, type | torch.Tensor) else ()
+    return isinstance(value, nn.Module) or any(isinstance(each, nn.Module) for each in inside)
+
+
+def _is_same_memory(one: torch.Tensor, other: Any) -> bool:
+    return readable(one) and readable(other) and one.numel() > 0 and one.data_ptr() == other.data_ptr()
 
 
 def _names(saved: Any) -> set[str]:

@@ -10,16 +10,23 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from surefoot.checks.evidence import Loader
+from surefoot.phases import aside
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 from surefoot.witness.sources import row_prints
 
 _FIRSTS = 3
 """Of so many passes the first batch is read, whenever they come."""
+_STREAMED = 64
+"""Of a stream that workers read, so many batches are looked at."""
+_FEWEST_SHARED, _SHARED = 8, 0.1
+"""So many samples of one worker, and so large a part, must have come from another, too."""
+_SHUFFLES = ("epoch", "seed", "generator", "rng", "shuffle")
+"""What a sampler has that is to give another order in every pass."""
 
 
 @dataclass
@@ -34,8 +41,8 @@ class Seen:
     epochs: list[int] = field(default_factory=list)
     trainings: set[int] = field(default_factory=set)
     """Those in which updates or evaluations were made from it: a fold, or one of several settings that are tried."""
-    first_batches: dict[int, list[int]] = field(default_factory=dict)
-    """Of each training: the hashes of the first batches of its passes."""
+    first_columns: dict[int, list[set[int]]] = field(default_factory=dict)
+    """Of each training: hashes of what the first batches of its passes hold, column by column."""
     only_evaluates: bool = False
     """Its last pass is over and fed evaluations alone: updates that follow are not made from it."""
     leftover: int = 0
@@ -47,6 +54,8 @@ class Seen:
     """Hashes of what its last batch holds."""
     entered: list[tuple[int, int]] = field(default_factory=list)
     """Of the first batches of evaluation passes: their hash, and that of what entered the model."""
+    streamed: list[list[int]] = field(default_factory=list)
+    """Of the first batches of a stream that workers read: hashes of their samples."""
 
     @property
     def role(self) -> str:
@@ -103,17 +112,22 @@ class Loaders(Part):
         for each in self.seen.values():
             each.since, each.held = 0, set()
         self._first, self._waiting = None, True
-        if not self.scene.close and not (first and len(seen.entered) < _FIRSTS):
+        firsts = seen.first_columns.setdefault(self.scene.training, [])
+        begins = first and len(firsts) < _FIRSTS
+        streams = seen.passes == 1 and len(seen.streamed) < _STREAMED and _is_read_by_workers(seen.loader)
+        if not (self.scene.close or begins or streams or (first and len(seen.entered) < _FIRSTS)):
             return
         held = [each for each in tensors(batch) if readable(each)]
         read = [digest(each) for each in held]
         if self.scene.close:
             seen.held = set(read)
             self.delivered.append([row_prints(each) for each in held if each.dim() and len(each) > 1])
+        if streams:
+            seen.streamed.append(_samples(held) if seen.loader.batch_size else [hash(tuple(read))])
+        if begins:
+            firsts.append({print_ for print_, each in zip(read, held, strict=True) if _tells_order(each)})
         if first:
             self._first = hash(tuple(read))
-            if self.scene.close:
-                seen.first_batches.setdefault(self.scene.training, []).append(self._first)
 
     def ended(self, seen: Seen) -> None:
         """A pass is over; a loader that reads ahead says so before its last batch is used."""
@@ -185,8 +199,9 @@ class Loaders(Part):
         for seen in self.seen.values():
             sampler = getattr(seen.loader, "sampler", None)
             by_epoch = isinstance(sampler, DistributedSampler) and sampler.shuffle
-            shuffled = isinstance(sampler, RandomSampler) or by_epoch
-            firsts = max(seen.first_batches.values(), key=len, default=[])
+            shuffled = isinstance(sampler, RandomSampler) or by_epoch or _is_to_shuffle(seen.loader)
+            firsts = max(seen.first_columns.values(), key=len, default=[])
+            passes = firsts if seen.batches >= 2 * seen.passes else []
             yield Loader(
                 kind=type(seen.loader.dataset).__name__,
                 role=seen.role,
@@ -197,10 +212,11 @@ class Loaders(Part):
                 workers=seen.loader.num_workers,
                 keeps_workers=bool(seen.loader.persistent_workers),
                 same_epoch=by_epoch and len(seen.epochs) >= 2 and len(set(seen.epochs)) == 1,
-                same_first_batch=shuffled and not by_epoch and len(firsts) >= 2 and len(set(firsts)) == 1,
+                same_first_batch=shuffled and not by_epoch and len(passes) >= 2 and bool(set.intersection(*passes)),
                 leftover=seen.leftover,
                 window=seen.window,
                 updates_of_a_batch=seen.most_since,
+                told_twice=bool(seen.streamed) and _is_told_twice(seen.streamed, seen.loader.num_workers),
                 random_inputs=any(a == b and x != y for a, x in seen.entered for b, y in seen.entered),
             )
 
@@ -238,3 +254,41 @@ def _length(loader: DataLoader[Any]) -> int | None:
         return len(loader)
     except TypeError:
         return None
+
+
+def _is_read_by_workers(loader: DataLoader[Any]) -> bool:
+    return isinstance(loader.dataset, IterableDataset) and loader.num_workers > 1
+
+
+def _samples(held: list[torch.Tensor]) -> list[int]:
+    """A hash of each sample of a batch."""
+    rows = [row_prints(each) for each in held if each.dim()]
+    return [hash(each) for each in zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)]
+
+
+def _is_told_twice(batches: list[list[int]], workers: int) -> bool:
+    """Do workers, which take turns, yield samples of each other's, and not each its own again?"""
+    one, other = ([each for batch in batches[worker::workers] for each in batch] for worker in (0, 1))
+    shared = len(set(one) & set(other))
+    again = len(one) - len(set(one))
+    return shared >= _FEWEST_SHARED and shared > _SHARED * min(len(one), len(other)) and again < 0.25 * shared
+
+
+def _is_to_shuffle(loader: DataLoader[Any]) -> bool:
+    """Has a sampler that is not torch's what it needs to give another order in every pass?"""
+    for sampler in (loader.sampler, loader.batch_sampler):
+        own = sampler is not None and not type(sampler).__module__.startswith("torch.")
+        if own and any(getattr(sampler, name, False) not in (False, None) for name in _SHUFFLES):
+            return getattr(sampler, "shuffle", True) is not False
+    return False
+
+
+def _tells_order(column: torch.Tensor) -> bool:
+    """Do the rows of a column differ, so that another order would show, and do they not just count?"""
+    if column.dim() == 0 or len(column) < 2:
+        return False
+    with aside():
+        rows = column.detach().flatten(1) if column.dim() > 1 else column.detach()[:, None]
+        kinds = len(rows.unique(dim=0))
+        rises = rows.shape[1] == 1 and bool((rows[1:] >= rows[:-1]).all())
+    return not rises and (kinds >= 4 or (kinds >= 2 and len(rows) >= 16))

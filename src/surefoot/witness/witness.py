@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -104,10 +105,12 @@ class Witness(Listener):
         phases.listeners.append(self)
 
     def __enter__(self) -> Self:
-        self._entered.enter_context(self.schedules)
+        staying: tuple[Part, ...] = (self.schedules, self.files, self.kept, self.resumes)
+        for part in staying:
+            self._entered.enter_context(part)
         self._entered.push(self._looking)
         for part in self.parts:
-            if part is not self.schedules:
+            if part not in staying:
                 self._looking.enter_context(part)
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
@@ -120,10 +123,11 @@ class Witness(Listener):
         self._entered.close()
 
     def rest(self) -> None:
-        """Looks no longer; only updates and the steps of schedulers are counted from now on."""
+        """Looks no longer; from now on only updates and schedulers are counted, and files are read."""
         self._looking.close()
-        listeners = self.scene.phases.listeners
-        self.scene.phases.listeners = [self.schedules if each is self else each for each in listeners]
+        staying = (self.files, self.resumes, self.schedules)
+        listeners = [staying if each is self else (each,) for each in self.scene.phases.listeners]
+        self.scene.phases.listeners = [*itertools.chain.from_iterable(listeners)]
         self.schedules.alone = True
 
     def model_found(self, model: nn.Module, prefix: str) -> None:

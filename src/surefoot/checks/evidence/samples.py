@@ -19,7 +19,9 @@ class Loader:
     same_epoch: bool = False
     """A sampler that shuffles by epoch was never told of a new one."""
     same_first_batch: bool = False
-    """Every pass began with the same batch, although it shuffles."""
+    """Every pass began with the same samples, although it shuffles."""
+    told_twice: bool = False
+    """Two workers handed out the same samples of a stream."""
     leftover: int = 0
     """Backwards whose gradients no update had used when a pass ended."""
     window: int = 1

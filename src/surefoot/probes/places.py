@@ -1,0 +1,27 @@
+"""Places: which samples of a data set a loader reads in one pass, in their order."""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+
+def places_of(loader: DataLoader[Any], dataset: Any) -> list[int] | None:
+    """The places in the order of one pass; samplers that keep a state are asked in a copy.
+
+    None where samples are drawn with replacement. A plain shuffle is told as if it were none.
+    """
+    batches: Any = loader.batch_sampler
+    sampler: Any = batches.sampler if type(batches) is BatchSampler else batches or loader.sampler
+    if isinstance(sampler, WeightedRandomSampler) or (isinstance(sampler, RandomSampler) and sampler.replacement):
+        return None
+    if isinstance(sampler, SequentialSampler | RandomSampler):
+        return list(range(len(dataset)))
+    if type(sampler) is not DistributedSampler:
+        sampler = copy.deepcopy(sampler, {id(dataset): dataset})
+    found = list(islice(sampler, len(dataset) + 1))  # some have no end
+    return [place for batch in found for place in batch] if found and isinstance(found[0], list) else found
