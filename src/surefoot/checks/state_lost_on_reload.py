@@ -1,7 +1,8 @@
 """state-lost-on-reload
 
 ## What it does
-Reports tensors of a model that training changes and that its state_dict does not hold, and files with all its
+Reports tensors of a model that training changes and that its state_dict does not hold, plain numbers that its
+forwards change and depend on, and files with all its
 parameters and none of its buffers.
 
 ## Why it hurts
@@ -19,7 +20,8 @@ self.register_buffer("running", torch.zeros(width))
 ```
 
 ## What looks like it and is fine
-Caches that are computed anew, and tables that never change.
+Caches that are computed anew, tables that never change, counters that nothing depends on, and numbers that the
+loop sets.
 """
 
 from collections.abc import Iterator
@@ -41,14 +43,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="save model.state_dict(), which holds both",
             )
             return
-    for layout in evidence.layouts:
-        if layout.lost_state:
+    tensors = [(layout.lost_state, "tensor") for layout in evidence.layouts]
+    numbers = [(probe.counters, "number") for probe in evidence.probes]
+    for lost, what in (*tensors, *numbers):
+        if lost:
             yield Finding(
                 check="state-lost-on-reload",
                 severity="warning",
-                seen=f"{counted(len(layout.lost_state), 'tensor')} changed in training, in no state_dict: "
-                f"{', '.join(layout.lost_state[:3])}",
-                where=layout.lost_state[0],
+                seen=f"{counted(len(lost), what)} changed in training, in no state_dict: {', '.join(lost[:3])}",
+                where=lost[0],
                 why="a resumed run begins with their initial values",
                 remedy="register them as buffers, persistent ones",
             )

@@ -1,8 +1,8 @@
 """unscaled-inputs
 
 ## What it does
-Reports inputs that enter the first layer as bytes from 0 to 255, scaled down twice, or in units in which they
-are tens, hundreds or thousands.
+Reports inputs that enter the first layer as bytes from 0 to 255, scaled down or normalised twice, or in units in
+which they are tens, hundreds or thousands.
 
 ## Why it hurts
 Layers are initialised for inputs near one. Inputs a hundred times as large saturate them, and one step moves
@@ -32,6 +32,9 @@ _LARGE = 20.0
 _BRIGHT, _SMALL = 10.0, 1e-3
 """No picture is scaled to such numbers, and no features are to such small ones."""
 
+_TWICE, _FLAT = 3.5, 0.02
+"""Pictures that are normalised have a root mean square near 1, and differ from pixel to pixel."""
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for inputs in evidence.inputs:
@@ -54,6 +57,11 @@ def _fault(inputs: Inputs) -> str:
         return f", with a root mean square of {inputs.size:.3g}"
     if 0 < inputs.size < _SMALL:
         return f", with a root mean square of {inputs.size:.3g}, as if scaled down twice"
+    picture = inputs.image and len(inputs.shape) == 4
+    if picture and 0 < inputs.highest - inputs.lowest < _FLAT < inputs.size:
+        return ", as if divided by 255 twice before they were normalised"
+    if picture and inputs.lowest < 0 and (inputs.size > _TWICE or _lies_below(inputs)):
+        return f", with a root mean square of {inputs.size:.3g}, as if normalised twice"
     if not inputs.image or len(inputs.shape) < 2 or inputs.lowest < 0:
         return ""
     if len(inputs.shape) == 4 and inputs.size > _BRIGHT:
@@ -62,3 +70,8 @@ def _fault(inputs: Inputs) -> str:
         return ", in whole numbers"
     twice = len(inputs.shape) == 4 and 0 < inputs.highest <= 1 / 128
     return ", as if divided by 255 twice" if twice else ""
+
+
+def _lies_below(inputs: Inputs) -> bool:
+    """Do values fill -3 to 1, as those between 0 and 1 do that are brought between -1 and 1 twice?"""
+    return abs(inputs.lowest + 3) < 1e-3 and -1 < inputs.highest < 1 + 1e-3

@@ -9,6 +9,7 @@ import torch
 from surefoot.checks.evidence import Probe
 from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
+from surefoot.probes.counters import Numbers, lost_numbers
 from surefoot.probes.dropouts import Dropouts
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
@@ -19,13 +20,18 @@ from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Scene, tensors
 
 
-def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool) -> Probe:
-    """What a model does when its inputs are disturbed; nothing, where it cannot be run again."""
+def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers) -> Probe:
+    """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
+
+    `first` are the plain numbers that it had at first.
+    """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
     if again is None:
         return found
     with scene.phases.deaf(), kept():
+        with suppress(Exception):
+            found.counters = tuple(lost_numbers(again, first))
         try:
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with Dropouts(again.inputs) as dropouts:

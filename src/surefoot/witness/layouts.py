@@ -13,6 +13,7 @@ from torch import nn
 
 from surefoot.checks.evidence import Layout
 from surefoot.phases import aside, number
+from surefoot.probes.counters import Numbers, numbers_of
 from surefoot.witness.calls import is_batch_norm
 from surefoot.witness.graph import linearly_made, through_views
 from surefoot.witness.scene import Part, Scene, fingerprint, readable
@@ -36,6 +37,8 @@ class Layouts(Part):
         self.ties = ties
         self._layouts: dict[nn.Module, Layout] = {}
         self._unsaved: dict[nn.Module, dict[str, tuple[tuple[int, ...], int]]] = {}
+        self._numbers: dict[nn.Module, Numbers] = {}
+        """Plain numbers among the attributes of modules, as they were before the first forward."""
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
         self._frozen_norms: dict[str, None] = {}
         self._returned: dict[int, nn.Linear] = {}
@@ -53,6 +56,7 @@ class Layouts(Part):
     def model_found(self, model: nn.Module, prefix: str) -> None:
         if self.scene.updating is not None:
             self._found_in_update.add(model)
+        self._numbers[model] = numbers_of(model)
         self._unsaved[model] = {name: _print(each) for name, each in _unsaved(model) if readable(each)}
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
@@ -138,6 +142,9 @@ class Layouts(Part):
             layout.alike_rows = tuple(name for name, p in matrices if _alike(p))
             layout.faint = sum(0 < _size(p) * math.sqrt(p[0].numel()) < _LEAST_GAIN for p in computing)
         return layout
+
+    def first_numbers(self, model: nn.Module) -> Numbers:
+        return self._numbers.get(model, {})
 
     def _stuck(self, model: nn.Module) -> Iterator[str]:
         """Matrices that began as one number and have since not moved, or only so that all rows stayed alike."""

@@ -14,7 +14,7 @@ from surefoot.checks.evidence import Shown
 from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene, digest, own, readable, tensors
-from surefoot.witness.sources import FEWEST, arrays_in_sight, larger_than, prints
+from surefoot.witness.sources import FEWEST, LONGEST, arrays_in_sight, larger_than, prints
 
 MOST_EVALUATIONS = 64
 """So many forwards without gradients are read, whenever they come."""
@@ -95,7 +95,7 @@ class Rows(Part):
 
     def _larger(self, read: dict[int, torch.Tensor]) -> list[torch.Tensor]:
         """Arrays of the loop that hold what all updates have used, unless this one used other rows of them, too."""
-        arrays = arrays_in_sight()
+        arrays = arrays_in_sight(lists=True)
         found: list[torch.Tensor] = []
         for print_ in self._last:
             found += larger_than([read[print_]], arrays, times=_TIMES)
@@ -104,7 +104,7 @@ class Rows(Part):
 
     def part_of(self) -> int:
         """The rows of an array of which one batch is used over and over, and none evaluated; 0 where there is none."""
-        free = (each for each in self._wholes if self._evaluated.isdisjoint(prints(each, most=len(each))))
+        free = (each for each in self._wholes if len(each) > LONGEST or self._evaluated.isdisjoint(_all_prints(each)))
         return max(map(len, free), default=0)
 
     def seen(self) -> Iterator[Shown]:
@@ -116,6 +116,10 @@ class Rows(Part):
         for model, shown in self.shown:
             if not optimized.isdisjoint(model.parameters()):
                 yield shown
+
+
+def _all_prints(array: torch.Tensor) -> list[int]:
+    return prints(array, most=len(array))
 
 
 def _of_samples(given: Iterator[torch.Tensor]) -> list[torch.Tensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,16 +16,22 @@ from torch.utils.data import DataLoader
 
 from surefoot.callers import frames
 from surefoot.phases import aside
-from surefoot.witness.scene import readable
+from surefoot.witness.scene import LARGEST, readable
 
 MOST_ROWS = 512
 LONGEST = 16 * MOST_ROWS
 """Longer arrays are not read."""
+LONGEST_TEXT = 1 << 22
+"""Unless they are one row of tokens."""
 _FRAMES = 32
 _DEEP = 3
 FEWEST = 4
 """Fewer elements repeat by chance."""
 _SHORT = 16
+_SAMPLES = 16
+"""A list of so many things that are alike is one of samples."""
+_WINDOW = 8
+"""Fewer tokens in a row occur twice in a text."""
 _DISTINCT = 0.9
 """So many rows of an array must differ from all others, for a row to be told by its values."""
 _NOT_LOOKED_INTO = ("torch", "surefoot", "numpy", "builtins", "transformers", "lightning", "accelerate")
@@ -44,30 +52,52 @@ def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
         return prints(values.double() if short else values, most)
 
 
-def arrays_in_sight() -> list[torch.Tensor]:
-    """What the functions that are running hold in variables, in containers and in attributes of their objects."""
-    found: dict[int, torch.Tensor] = {}
+def arrays_in_sight(*, lists: bool = False) -> list[torch.Tensor]:
+    """What the functions that are running hold in variables, in containers and in attributes of their objects.
+
+    With `lists`, the columns of lists of samples, and long texts, too.
+    """
+    found: dict[int, tuple[Any, torch.Tensor]] = {}  # both, so that no other array is given the id of one
     for frame in islice(frames(), _FRAMES):
         if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
-            for array in _arrays(list(frame.f_locals.values())[:256], _DEEP):
-                found.setdefault(id(array), _tensor(array))
-    return [each for each in found.values() if readable(each) and 1 <= len(each) <= LONGEST]
+            for array in _arrays(list(frame.f_locals.values())[:256], _DEEP, lists=lists):
+                found.setdefault(id(array), (array, _tensor(array)))
+    seen = (each for _, each in found.values())
+    return [each for each in seen if readable(each) and 1 <= len(each) <= _longest(each, lists=lists)]
 
 
-def _arrays(items: Iterable[Any], deep: int) -> Iterator[torch.Tensor | np.ndarray]:
+def _longest(array: torch.Tensor, *, lists: bool) -> int:
+    return LONGEST_TEXT if lists and array.dim() == 1 and not array.is_floating_point() else LONGEST
+
+
+def _arrays(items: Iterable[Any], deep: int, *, lists: bool) -> Iterator[torch.Tensor | np.ndarray]:
     for each in items:
+        if lists and isinstance(each, list | tuple | deque) and _SAMPLES <= len(each) <= LONGEST:
+            yield from _columns(each)
         if isinstance(each, torch.Tensor | np.ndarray):
             if each.ndim and (isinstance(each, torch.Tensor) or each.dtype.kind in "iufb"):
                 yield each
         elif deep:
-            yield from _arrays(_held_by(each), deep - 1)
+            yield from _arrays(_held_by(each), deep - 1, lists=lists)
+
+
+def _columns(samples: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """What samples in a list hold, each value joined with those of all others."""
+    rows = [list(each.values()) if isinstance(each, dict) else each for each in samples]
+    if not all(type(each) in (list, tuple) for each in rows):
+        rows = [[each] for each in rows]
+    for column in zip(*rows, strict=False):
+        with suppress(ValueError, TypeError, RuntimeError), aside():  # names and the like are no values
+            values = [torch.as_tensor(each) for each in column]
+            if sum(each.numel() for each in values) <= LARGEST:
+                yield torch.stack(values) if len({each.shape for each in values}) == 1 else torch.cat(values)
 
 
 def _held_by(thing: Any) -> list[Any]:
     if isinstance(thing, dict):
         return list(thing.values())[:64]
-    if isinstance(thing, list | tuple):
-        return list(thing[:16])
+    if isinstance(thing, list | tuple | deque):
+        return list(islice(thing, 16))
     if isinstance(thing, DataLoader):
         return [thing.dataset]
     known = type(thing).__module__.split(".")[0] in _NOT_LOOKED_INTO and not hasattr(thing, "__getitem__")
@@ -116,8 +146,19 @@ def larger_than(batches: list[torch.Tensor], arrays: list[torch.Tensor], *, time
     beside = [each for each in arrays if len(each) == len(batches[0])]
     indices = [each for each in beside if each.dim() == 1 and each.dtype == torch.int64]
     for array in arrays:
-        if len(array) >= times * len(batches[0]) and any(is_part(each, array, indices) for each in batches):
+        rows = len(array) >= times * len(batches[0]) and any(is_part(each, array, indices) for each in batches)
+        if rows or any(is_of_text(each, array, times) for each in batches):
             yield array
+
+
+def is_of_text(batch: torch.Tensor, text: torch.Tensor, times: int) -> bool:
+    """Is every row of a batch cut out of a text that is many times as long?"""
+    tokens = text.dim() == 1 and batch.dim() == 2 and not batch.is_floating_point() and not text.is_floating_point()
+    if not tokens or batch.shape[1] < _WINDOW or len(text) < times * batch.numel():
+        return False
+    with aside():
+        whole = text.to(torch.int64).cpu().numpy().tobytes()
+        return all(row.numpy().tobytes() in whole for row in batch.to(torch.int64).cpu())
 
 
 def is_part(batch: torch.Tensor, array: torch.Tensor, indices: list[torch.Tensor]) -> bool:

@@ -284,7 +284,10 @@ class Witness(Listener):
         readings = [read(self.scene, each, self.losses.targets) for each in self.calls.captured.values() if each.used]
         repeats = any(each.repeated for each in evidence.evaluations)
         evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
-        evidence.probes = tuple(probe(self.scene, each, self.losses, repeats) for each in readings)
+        evidence.probes = tuple(
+            probe(self.scene, each, self.losses, repeats, self.layouts.first_numbers(each.call.model))
+            for each in readings
+        )
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
         arrays = (look_at_arrays(*each) for each in self.pairs.sources if not evidence.loaders)

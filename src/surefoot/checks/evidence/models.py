@@ -146,6 +146,8 @@ class Probe:
 
     model: str
     where: str = ""
+    counters: tuple[str, ...] = ()
+    """Plain numbers that its forwards change, and on which its outputs depend."""
     future: float = 0.0
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0
