@@ -36,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="changing-samples",
                 severity="error",
-                seen=f"reading one sample three times changed {samples.where}.{samples.changed_by_reading}",
+                seen=f"reading one sample a few times changed {samples.where}.{samples.changed_by_reading}",
                 where=samples.where,
                 why="what is done to a sample piles up over the epochs",
                 remedy="copy before writing: x.clone(), x.copy(), or x + noise",

@@ -1,7 +1,8 @@
 """same-order-every-epoch
 
 ## What it does
-Reports a loader that shuffles and begins every pass in the same order.
+Reports a loader that shuffles and begins every pass in the same order, and a loop that shuffles the rows of its
+arrays once for all passes.
 
 ## Why it hurts
 `DistributedSampler` shuffles by its epoch, which somebody has to set; a generator seeded anew per epoch
@@ -21,7 +22,7 @@ for epoch in range(epochs):
 ```
 
 ## What looks like it and is fine
-A loader that does not shuffle; one epoch.
+A loader that does not shuffle; one epoch; a part of the rows that was drawn once.
 """
 
 from collections.abc import Iterator
@@ -31,16 +32,23 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for loader in evidence.loaders:
-        if loader.role != "training" or (loader.batches or 2) < 2:
-            continue
-        if loader.same_epoch or loader.same_first_batch:
+    training = [loader for loader in evidence.loaders if loader.role == "training"]
+    for loader in training:
+        if (loader.batches or 2) >= 2 and (loader.same_epoch or loader.same_first_batch):
             how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
-            yield Finding(
-                check="same-order-every-epoch",
-                severity="warning",
-                seen=f"{loader.passes} passes over {loader.kind} in the same order: {how}",
-                where=f"the loader of {loader.kind}",
-                why="batches always hold the same samples together",
-                remedy="call sampler.set_epoch(epoch) before each pass; seed the loader's generator once",
-            )
+            seen = f"{loader.passes} passes over {loader.kind} in the same order: {how}"
+            yield _finding(seen, f"the loader of {loader.kind}")
+    if evidence.shuffled_once and not training:
+        seen = f"all passes go through {evidence.shuffled_once} rows in one order, which was shuffled once"
+        yield _finding(seen, "the training loop")
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="same-order-every-epoch",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="batches always hold the same samples together",
+        remedy="draw a new order before each pass: call sampler.set_epoch(epoch), seed a generator once",
+    )

@@ -1,7 +1,8 @@
 """same-randomness-every-epoch
 
 ## What it does
-Reports workers that draw the same random numbers in every epoch.
+Reports workers that draw the same random numbers in every epoch, and passes that begin with the very same augmented
+samples.
 
 ## Why it hurts
 A `worker_init_fn` that seeds with a constant runs again whenever workers start. Every epoch shows exactly
@@ -33,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 check="same-randomness-every-epoch",
                 severity="error",
-                seen=f"workers reading {samples.where} drew the same random numbers in two epochs",
+                seen=f"what reads {samples.where} drew the same random numbers in two epochs",
                 where=samples.where,
                 why="every epoch shows exactly the same augmented samples",
                 remedy="leave seeding to torch, or derive the seed from torch.initial_seed()",

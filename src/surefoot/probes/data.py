@@ -8,6 +8,7 @@ import random
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ _MORE_THAN_NOISE = 0.7
 """Of the way between two samples: what an augmentation moves one by, and a little noise does not."""
 _MOST_STREAMED = 16 * MOST_SAMPLES
 _READ_AGAIN = 8
-"""Of so many samples each is read three times, to see whether they are random."""
+"""So many samples are read three times each, to see whether they are random, and one so many times."""
 
 
 def samples_of(loaders: Loaders) -> Iterator[Samples]:
@@ -63,6 +64,11 @@ def _look(seen: Seen, evaluating: list[Seen]) -> Samples:
             part(found, loader)
         except Exception:
             continue
+    if seen.repeats and not isinstance(loader.dataset, IterableDataset):
+        with suppress(ValueError):
+            found.alike_epochs |= not found.alike_workers and _never_stays(
+                copied(loader.dataset), loader.batch_size or 1
+            )
     found.shared_with_evaluation = _worst([_beside(found, loader, each.loader) for each in evaluating])
     return found
 
@@ -99,9 +105,8 @@ def _workers(found: Samples, loader: DataLoader[Any]) -> None:
     epochs = [[print_of(batch[0]) for batch in _asked(loader)] for _ in range(2)]
     random_ = any(len(set(read[::2])) > 1 for read in epochs)
     found.alike_workers = random_ and any(read[::2] == read[1::2] for read in epochs)
-    found.alike_epochs = (
-        random_ and epochs[0] == epochs[1] and not loader.persistent_workers and not found.alike_workers
-    )
+    by_hand = loader.worker_init_fn is not None or not found.alike_workers
+    found.alike_epochs = random_ and epochs[0] == epochs[1] and not loader.persistent_workers and by_hand
 
 
 def _stays(reader: Any) -> bool:
@@ -110,6 +115,13 @@ def _stays(reader: Any) -> bool:
         return len({print_of(reader[0]) for _ in range(3)}) == 1
     except Exception:
         return False
+
+
+def _never_stays(reader: Any, count: int) -> bool:
+    """Do so many samples, read again and again, never come out as before?"""
+    places = range(min(count, len(reader), 4 * _READ_AGAIN))
+    reads = [tuple(print_of(reader[place]) for place in places) for _ in range(4)]
+    return len(set(reads)) == len(reads)
 
 
 def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -232,12 +244,12 @@ def _reading(found: Samples, loader: DataLoader[Any]) -> None:
         return
     reader: Any = copied(loader.dataset)
     before = {name: array.copy() for name, array in _arrays(reader)}
-    for _ in range(3):
-        seed_all(0)
+    for seed in range(_READ_AGAIN):
+        seed_all(seed)  # some change a sample now and then
         reader[0]
-    for name, array in _arrays(reader):
-        if name in before and array.shape == before[name].shape and not np.array_equal(array, before[name]):
-            found.changed_by_reading = name
+        for name, array in _arrays(reader):
+            if name in before and array.shape == before[name].shape and not np.array_equal(array, before[name]):
+                found.changed_by_reading = name
 
 
 def _labelled(found: Samples, loader: DataLoader[Any]) -> None:

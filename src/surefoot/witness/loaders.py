@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -26,7 +29,8 @@ _STREAMED = 64
 _FEWEST_SHARED, _SHARED = 8, 0.1
 """So many samples of one worker, and so large a part, must have come from another, too."""
 _SHUFFLES = ("epoch", "seed", "generator", "rng", "shuffle")
-"""What a sampler has that is to give another order in every pass."""
+_DRAWS = re.compile("randperm|shuffle|permut")
+"""What a sampler has and does that is to give another order in every pass."""
 
 
 @dataclass
@@ -54,8 +58,16 @@ class Seen:
     """Hashes of what its last batch holds."""
     entered: list[tuple[int, int]] = field(default_factory=list)
     """Of the first batches of evaluation passes: their hash, and that of what entered the model."""
+    first_batches: dict[int, list[int]] = field(default_factory=dict)
+    """Of each training: hashes of the first batches of its passes."""
     streamed: list[list[int]] = field(default_factory=list)
     """Of the first batches of a stream that workers read: hashes of their samples."""
+
+    @property
+    def repeats(self) -> bool:
+        """Did every pass begin with the very same batch, augmented alike?"""
+        firsts = max(self.first_batches.values(), key=len, default=[])
+        return len(firsts) >= 2 and len(set(firsts)) == 1
 
     @property
     def role(self) -> str:
@@ -126,6 +138,7 @@ class Loaders(Part):
             seen.streamed.append(_samples(held) if seen.loader.batch_size else [hash(tuple(read))])
         if begins:
             firsts.append({print_ for print_, each in zip(read, held, strict=True) if _tells_order(each)})
+            seen.first_batches.setdefault(self.scene.training, []).append(hash(tuple(read)))
         if first:
             self._first = hash(tuple(read))
 
@@ -275,11 +288,15 @@ def _is_told_twice(batches: list[list[int]], workers: int) -> bool:
 
 
 def _is_to_shuffle(loader: DataLoader[Any]) -> bool:
-    """Has a sampler that is not torch's what it needs to give another order in every pass?"""
+    """Is a sampler that is not torch's to give another order in every pass, by what it has or by how it is written?"""
     for sampler in (loader.sampler, loader.batch_sampler):
-        own = sampler is not None and not type(sampler).__module__.startswith("torch.")
-        if own and any(getattr(sampler, name, False) not in (False, None) for name in _SHUFFLES):
-            return getattr(sampler, "shuffle", True) is not False
+        if sampler is None or type(sampler).__module__.startswith(("torch.", "builtins")):
+            continue
+        has = any(getattr(sampler, name, False) not in (False, None) for name in _SHUFFLES)
+        with suppress(OSError, TypeError):
+            has |= _DRAWS.search(inspect.getsource(type(sampler))) is not None
+        if has and getattr(sampler, "shuffle", True) is not False:
+            return True
     return False
 
 

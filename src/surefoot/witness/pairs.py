@@ -67,6 +67,8 @@ class Pairs(Part):
         self._together = 0
         self.sources: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Arrays that inputs and targets are taken from by the same rows."""
+        self.places: list[tuple[int, bool]] = []
+        """The lengths of arrays that hold the inputs, and whether these are rows that follow each other."""
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
@@ -160,6 +162,7 @@ class Pairs(Part):
         arrays, verdict = Arrays(), None
         for each in entered:
             for inputs, places in arrays.holding(each):
+                self.places.append((len(inputs), bool((places[1:] > places[:-1]).all())))
                 for targets in arrays.beside(inputs, target):
                     if is_of(targets[places], target):
                         self.sources = self.sources or [(inputs, targets)]

@@ -40,6 +40,7 @@ from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.noise import Noise
+from surefoot.witness.orders import Orders
 from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
@@ -80,6 +81,7 @@ class Witness(Listener):
         self.seeds, self.thresholds = Seeds(self.scene), Thresholds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.rows, self.pairs = Rows(self.scene, self.loaders), Pairs(self.scene, self.loaders)
+        self.orders = Orders(self.scene, self.pairs)
         self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
         self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
         self.transforms.seen = self._loss_seen
@@ -95,9 +97,9 @@ class Witness(Listener):
         self.parts: list[Part] = [
             self.calls, self.gradients, self.clipping, self.losses, self.reductions, self.coarseness, self.aims,
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.pairs,
-            self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files, self.kept,
-            self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging, self.told_metrics,
-            self.between, self.draws, self.resumes, self.saved_shards,
+            self.orders, self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files,
+            self.kept, self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging,
+            self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -150,7 +152,7 @@ class Witness(Listener):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
         heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
-        for part in (*heard, self.between):
+        for part in (*heard, self.orders, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -249,6 +251,7 @@ class Witness(Listener):
             parted=(*self.picks.parted(), *self.pairs.parted(), *self.noise.parted()),
             shown=tuple(self.rows.seen()),
             part_of=self.rows.part_of(),
+            shuffled_once=self.orders.shuffled_once(),
             reseeded_updates=self.seeds.repeated(),
             unseeded_generators=self.draws.unseeded(),
             benchmarks_kernels=torch.backends.cudnn.benchmark and torch.are_deterministic_algorithms_enabled(),

@@ -117,6 +117,8 @@ class Evidence:
     shown: tuple[Shown, ...] = ()
     part_of: int = 0
     """The rows of an array of which one batch is used over and over; 0 where none is."""
+    shuffled_once: int = 0
+    """The rows of an array that all passes go through in one order, which is not theirs; 0 where none does."""
     reseeded_updates: int = 0
     """Updates that drew the same random numbers as the one before."""
     unseeded_generators: tuple[str, ...] = ()
