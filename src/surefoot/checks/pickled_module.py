@@ -1,7 +1,7 @@
 """pickled-module
 
 ## What it does
-Mentions a module that is saved whole.
+Mentions a module that is saved or pickled whole, alone or inside of something else.
 
 ## Why it hurts
 The file holds a reference to the class and where it was. Moved or renamed code cannot load it, and loading
@@ -33,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="pickled-module",
             severity="info",
-            seen=f"torch.save was given a {whole[0].detail} with the module itself",
+            seen=f"what was saved is a {whole[0].detail} with the module itself",
             where=whole[0].where or "torch.save",
             why="the file loads only where the same code stands in the same place",
             remedy="save model.state_dict()",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,8 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from surefoot.callers import asked_by_user, caller
 from surefoot.checks.evidence import File
 from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
+from surefoot.witness.schedules import Schedules
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
+_FEWEST = 3
+"""Fewer tensors have the shapes of a model's by chance."""
 _COUNTERS = ("epoch", "step", "iter", "iteration", "global_step")
 
 
@@ -31,11 +35,22 @@ class _Loaded:
     update: int
 
 
+@dataclass
+class _Weights:
+    """The tensors of a file."""
+
+    where: str = ""
+    elements: int = 0
+    prints: set[int] = field(default_factory=set)
+    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
+
+
 class Files(Part):
     """State on its way to a file and back."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, schedules: Schedules) -> None:
         super().__init__(scene)
+        self._schedules = schedules
         self._files: list[File] = []
         self._loaded: list[_Loaded] = []
         self._restored: set[type] = set()
@@ -44,8 +59,10 @@ class Files(Part):
         self._buffers: dict[nn.Module, dict[str, int]] = {}
         """Buffers as they were before the first forward."""
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
-        self._read = 0
-        """The elements in the file that was read last, until a model is given them."""
+        self._midway: set[Optimizer] = set()
+        """Optimizers that were given a rate which a schedule had changed."""
+        self._read = _Weights()
+        """What the file that was read last holds, until a model is given it."""
 
     def __enter__(self) -> Files:
         self.follow(nn.Module, "load_state_dict", before=self._loads_weights)
@@ -55,30 +72,41 @@ class Files(Part):
                 self.follow(kind, "load_state_dict", after=self._restores_scheduler)
         self.follow(torch, "save", before=self._saves)
         self.follow(torch, "load", after=self._reads)
-        self.follow(pickle, "dump", before=self._dumps)
+        for name in ("dump", "dumps"):
+            self.follow(pickle, name, before=self._dumps)
         return self
 
     def _loads_weights(self, module: nn.Module, state: Any, strict: bool = True, *_: Any, **kwargs: Any) -> None:
         own = dict(module.named_parameters())
         kept = {name for name, each in own.items() if name in state and _is_same_memory(each, state[name])}
-        if not own or (strict and not (kept and self._read)):
-            self._read = 0
+        read, self._read = self._read, _Weights()
+        if not own or (strict and not (kept and read.elements)):
             return
         names = set(state) - kept
-        found, self._read = self._read if kept else sum(each.numel() for each in tensors(state)), 0
         self._files.append(
             File(
                 "loose-load",
                 caller(),
                 matched=sum(each.numel() for name, each in own.items() if name in names),
                 wanted=sum(each.numel() for each in own.values()),
-                found=found,
+                found=max(read.elements, sum(each.numel() for each in tensors(state))),
                 detail=next(iter(sorted(names - set(own))), ""),
             )
         )
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         self._buffers[model] = {name: fingerprint(each) for name, each in _saved_buffers(model)}
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        """A file holds tensors such as those of the model that is trained now, and none of them is in it."""
+        if not self._read.elements or not torch.is_grad_enabled() or not model.training:
+            return
+        read, self._read = self._read, _Weights()
+        own = [each for each in model.parameters() if readable(each) and each.dim()]
+        alike = not Counter(tuple(each.shape) for each in own) - read.shapes
+        if len(own) >= _FEWEST and alike and read.prints.isdisjoint(map(fingerprint, own)):
+            wanted = sum(map(torch.numel, own))
+            self._files.append(File("loose-load", read.where, wanted=wanted, found=read.elements))
 
     def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
         self._dumps(saved)
@@ -94,7 +122,7 @@ class Files(Part):
 
     def _dumps(self, saved: Any, *_: Any, **__: Any) -> None:
         """Something is pickled, and with it the modules in it."""
-        if any(map(_holds_module, [saved, *_inside(saved)])):
+        if asked_by_user() and any(map(_holds_module, [saved, *_inside(saved)])):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
 
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
@@ -106,7 +134,10 @@ class Files(Part):
         return counts and weights and any(optimizer.state for optimizer in self.scene.stepped)
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        self._read = sum(each.numel() for each in tensors(loaded))
+        if asked_by_user():
+            held = [each for each in tensors(loaded) if readable(each)]
+            shapes = Counter(tuple(each.shape) for each in held)
+            self._read = _Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
         items = list(loaded.values()) if isinstance(loaded, dict) else []
         if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
             items = list(_inside(loaded))
@@ -122,6 +153,10 @@ class Files(Part):
         elif asked_by_user():
             self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
         if asked_by_user():  # some wrappers load a state of their own
+            groups = optimizer.param_groups
+            self._midway |= (
+                {optimizer} if any(each["lr"] != each.get("initial_lr", each["lr"]) for each in groups) else set()
+            )
             self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
 
     def _restores_scheduler(self, *_: Any, **__: Any) -> None:
@@ -139,6 +174,10 @@ class Files(Part):
             return
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         first = [group.get("initial_lr") for group in optimizer.param_groups]
+        if optimizer in self._midway and self._schedules.begins(optimizer):
+            detail = f"the rate in the file is {loaded[0][0]:.3g}, of a schedule that has begun, and it begins anew"
+            self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
+            return
         from_file = any(each.groups for each in self._loaded)
         begins_anew = rates == first or (from_file and None not in first and LRScheduler not in self._restored)
         if begins_anew and rates != loaded[0]:

@@ -81,6 +81,11 @@ class Schedules(Part):
         if self.alone:
             self.scene.count(optimizer)
 
+    def begins(self, optimizer: Optimizer) -> bool:
+        """Is the latest scheduler of an optimizer where it began?"""
+        its = [each.scheduler for each in self.seen.values() if is_same(each.scheduler.optimizer, optimizer)]
+        return bool(its) and its[-1].last_epoch <= 0
+
     def _rates_of(self, optimizer: Optimizer) -> tuple[float, ...]:
         known = [rates for each, rates in self._rates.items() if is_same(each, optimizer)]
         longest = max(known, key=lambda rates: len(rates), default=[])

@@ -87,7 +87,7 @@ class Witness(Listener):
         self.transforms.seen = self._loss_seen
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
-        self.files, self.kept = Files(self.scene), Kept(self.scene)
+        self.files, self.kept = Files(self.scene, self.schedules), Kept(self.scene)
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
         self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
