@@ -1,7 +1,8 @@
 """shuffled-evaluation
 
 ## What it does
-Mentions an evaluation loader that shuffles or drops its last batch.
+Mentions an evaluation loader that shuffles or drops its last batch, and evaluations by hand that read their samples in
+another order every time or leave out those that fill no batch.
 
 ## Why it hurts
 Samples that are dropped are never measured, and a shuffled order makes two evaluations hard to compare.
@@ -27,14 +28,21 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for loader in evidence.loaders:
-        if loader.role == "evaluation" and (loader.shuffled or loader.drops_last):
-            how = " and ".join(["shuffles"] * loader.shuffled + ["drops its last batch"] * loader.drops_last)
+    told = [
+        (f"the evaluation loader of {each.kind}", f"the loader of {each.kind}", each.out_of_order, each.drops_last)
+        for each in evidence.loaders
+        if each.role == "evaluation"
+    ]
+    told += [("the evaluation", each.model, each.reordered, each.left_out > 0) for each in evidence.passes]
+    for what, where, shuffles, drops in told:
+        if shuffles or drops:
+            how = " and ".join(["shuffles"] * shuffles + ["drops its last batch"] * drops)
             yield Finding(
                 check="shuffled-evaluation",
                 severity="info",
-                seen=f"the evaluation loader of {loader.kind} {how}",
-                where=f"the loader of {loader.kind}",
+                seen=f"{what} {how}",
+                where=where,
                 why="dropped samples are never measured, and the order differs from one evaluation to the next",
                 remedy="evaluate in order, with drop_last=False",
             )
+            return

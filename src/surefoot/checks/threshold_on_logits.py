@@ -1,11 +1,13 @@
 """threshold-on-logits
 
 ## What it does
-Reports numbers that are compared with one half although they are logits: some lie below 0 or above 1, and the
-loss is `binary_cross_entropy_with_logits`.
+Reports scores of an evaluated model that are taken for what they are not: logits that are compared with one half or
+rounded, in torch or outside of it; probabilities that are compared with 0, or go through a sigmoid once more;
+independent labels that share one softmax; and a largest score that is sought among something else than the classes.
 
 ## Why it hurts
-A logit of one half is a probability of 62%. The metric leaves out samples that the model is right about.
+A logit of one half is a probability of 62%. The metric leaves out samples that the model is right about. The largest
+score over the samples of a batch is no guess at all.
 
 ## Buggy
 ```python
@@ -28,14 +30,15 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    if not any(loss.function == "binary_cross_entropy_with_logits" for loss in evidence.losses):
-        return
-    for threshold in evidence.thresholds[:1]:
+    binary = any(loss.function == "binary_cross_entropy_with_logits" for loss in evidence.losses)
+    binary |= any(aim.kind == "binary" for aim in evidence.aims)
+    for threshold in [each for each in evidence.thresholds if each.seen or binary][:1]:
+        between = f"numbers between {threshold.lowest:.3g} and {threshold.highest:.3g}"
         yield Finding(
             check="threshold-on-logits",
             severity="info",
-            seen=f"numbers between {threshold.lowest:.3g} and {threshold.highest:.3g} are compared with 0.5",
+            seen=threshold.seen or f"{between} are compared with 0.5",
             where=threshold.where or "the loop",
-            why="a logit of one half is a probability of 62%",
-            remedy="compare torch.sigmoid(logits) with 0.5, or logits with 0",
+            why="a logit of one half is a probability of 62%, and only classes can be told by the largest score",
+            remedy="compare torch.sigmoid(logits) with 0.5, or logits with 0; seek the largest over the classes",
         )

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from surefoot.checks.evidence import Loader
@@ -213,6 +213,7 @@ class Loaders(Part):
             sampler = getattr(seen.loader, "sampler", None)
             by_epoch = isinstance(sampler, DistributedSampler) and sampler.shuffle
             shuffled = isinstance(sampler, RandomSampler) or by_epoch or _is_to_shuffle(seen.loader)
+            batching = getattr(seen.loader, "batch_sampler", None)
             firsts = max(seen.first_columns.values(), key=len, default=[])
             passes = firsts if seen.batches >= 2 * seen.passes else []
             yield Loader(
@@ -221,7 +222,7 @@ class Loaders(Part):
                 passes=seen.passes,
                 batches=_length(seen.loader),
                 shuffled=shuffled,
-                drops_last=bool(seen.loader.drop_last),
+                drops_last=bool(seen.loader.drop_last) or bool(getattr(batching, "drop_last", False)),
                 workers=seen.loader.num_workers,
                 keeps_workers=bool(seen.loader.persistent_workers),
                 same_epoch=by_epoch and len(seen.epochs) >= 2 and len(set(seen.epochs)) == 1,
@@ -230,6 +231,7 @@ class Loaders(Part):
                 window=seen.window,
                 updates_of_a_batch=seen.most_since,
                 told_twice=bool(seen.streamed) and _is_told_twice(seen.streamed, seen.loader.num_workers),
+                out_of_order=shuffled or _is_out_of_order(getattr(batching, "sampler", sampler)),
                 random_inputs=any(a == b and x != y for a, x in seen.entered for b, y in seen.entered),
             )
 
@@ -260,6 +262,16 @@ class _Followed:
         if self._read == _length(self._seen.loader):  # some loops count, and do not ask for one more
             self._loaders.ended(self._seen)
         return batch
+
+
+def _is_out_of_order(sampler: Any) -> bool:
+    """Does a sampler draw, or is it a list of places that do not rise?"""
+    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        return True
+    if not isinstance(sampler, list | tuple | torch.Tensor) or not len(sampler):
+        return False
+    places = torch.as_tensor(sampler)
+    return places.dim() == 1 and bool((places.diff() < 0).any())
 
 
 def _length(loader: DataLoader[Any]) -> int | None:

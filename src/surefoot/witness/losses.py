@@ -91,6 +91,8 @@ class Losses(Part):
             self.targets.taken(name, args, kwargs, out)
             if name == "__getitem__":
                 self._picks.taken(args, out)
+        if name == "mean" and not torch.is_grad_enabled() and isinstance(out, torch.Tensor) and not out.dim():
+            self._averages.mean_taken()
         if name in _ARITHMETIC and len(args) >= 2:
             self._arithmetic(name, args, out)
         if name in _SOFTMAXES and self.scene.close:

@@ -42,6 +42,7 @@ from surefoot.witness.losses import Losses
 from surefoot.witness.noise import Noise
 from surefoot.witness.orders import Orders
 from surefoot.witness.pairs import Pairs
+from surefoot.witness.passes import Passes
 from surefoot.witness.picks import Picks
 from surefoot.witness.ranks import Between
 from surefoot.witness.recomputed import Recomputed
@@ -81,7 +82,7 @@ class Witness(Listener):
         self.seeds, self.thresholds = Seeds(self.scene), Thresholds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
         self.rows, self.pairs = Rows(self.scene, self.loaders), Pairs(self.scene, self.loaders)
-        self.orders = Orders(self.scene, self.pairs)
+        self.orders, self.passes = Orders(self.scene, self.pairs), Passes(self.scene, self.loaders)
         self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
         self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
         self.transforms.seen = self._loss_seen
@@ -152,7 +153,7 @@ class Witness(Listener):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
         heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
-        for part in (*heard, self.orders, self.between):
+        for part in (*heard, self.orders, self.passes, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -250,6 +251,7 @@ class Witness(Listener):
             ranks=self.between.ranks(),
             parted=(*self.picks.parted(), *self.pairs.parted(), *self.noise.parted()),
             shown=tuple(self.rows.seen()),
+            passes=tuple(self.passes.passes()),
             part_of=self.rows.part_of(),
             shuffled_once=self.orders.shuffled_once(),
             reseeded_updates=self.seeds.repeated(),

@@ -30,7 +30,7 @@ from surefoot.checks.evidence.models import (
     Recomputation,
     Sequence,
 )
-from surefoot.checks.evidence.samples import Inputs, Loader, Parted, Samples, Shown
+from surefoot.checks.evidence.samples import Inputs, Loader, Parted, Pass, Samples, Shown
 from surefoot.checks.evidence.state import File, Ranks, Resumption, SharedFile
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "Optimizing",
     "Parameter",
     "Parted",
+    "Pass",
     "Probe",
     "Ranks",
     "Recomputation",
@@ -115,6 +116,7 @@ class Evidence:
     derivatives: tuple[Derivative, ...] = ()
     parted: tuple[Parted, ...] = ()
     shown: tuple[Shown, ...] = ()
+    passes: tuple[Pass, ...] = ()
     part_of: int = 0
     """The rows of an array of which one batch is used over and over; 0 where none is."""
     shuffled_once: int = 0

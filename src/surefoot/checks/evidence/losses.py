@@ -86,11 +86,13 @@ class Term:
 
 @dataclass(slots=True)
 class Threshold:
-    """A comparison with one half, without gradients, of numbers beyond 0 and 1, or of what a model returns as it is."""
+    """Scores of an evaluated model that are taken for what they are not."""
 
     where: str
     lowest: float
     highest: float
+    seen: str = ""
+    """What is done to them; empty where logits are compared with one half or rounded."""
 
 
 @dataclass(slots=True)

@@ -28,6 +28,8 @@ class Loader:
     """Backwards per update."""
     updates_of_a_batch: int = 0
     """The most updates in a row that used a batch of it, before any loader handed out another."""
+    out_of_order: bool = False
+    """Its sampler draws, or lists places that do not rise."""
     random_inputs: bool = False
     """The same batch entered a model with other values in another pass."""
 
@@ -65,6 +67,17 @@ class Samples:
     """The share of the label that most samples have; None where samples have no labels."""
     sorted_labels: int = 0
     """The number of classes in a data set that is read in the order of its labels."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """Evaluations of one line, as their samples show."""
+
+    model: str
+    reordered: bool
+    """The samples of the first came again in another order."""
+    left_out: int
+    """The last rows of an array that the others are evaluated from, fewer than a batch."""
 
 
 @dataclass(slots=True)
