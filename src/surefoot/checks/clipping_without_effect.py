@@ -2,7 +2,7 @@
 
 ## What it does
 Reports gradient clipping that cannot work: after the update, before the last backward, or on parameters that no
-optimizer holds; and clipping of a small part of what every update uses.
+optimizer holds, or into new tensors that nothing uses; and clipping of a small part of what every update uses.
 
 ## Why it hurts
 The gradients that an update uses are not limited, although the code says so. The first spike goes through.
@@ -37,6 +37,16 @@ _SMALL = 0.2
 def check(evidence: Evidence) -> Iterator[Finding]:
     clips = [clip for clip in evidence.clips if not clip.unlimited]
     share = max((update.clipped_share for update in evidence.updates), default=0.0)
+    if evidence.unused_limits and share < _SMALL:
+        yield Finding(
+            check="clipping-without-effect",
+            severity="error",
+            seen="gradients are limited into new tensors, and nothing ever uses these",
+            where=evidence.unused_limits[0],
+            why="the gradients that an update uses are not limited",
+            remedy="limit them in place, p.grad.clamp_(-c, c), or put the result back: p.grad = limited",
+        )
+        return
     if len(clips) < 2 or len(evidence.updates) < 2 or share >= _SMALL:
         return
     yield Finding(

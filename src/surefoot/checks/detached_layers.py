@@ -2,7 +2,8 @@
 
 ## What it does
 Reports layers that run in forward, are held by an optimizer, and never receive a gradient from what they give
-although the loss depends on them.
+although the loss depends on them; and what is drawn by `sample()` from a distribution that a model made, and goes on
+into the loss.
 
 ## Why it hurts
 The graph is cut behind them by `.detach()`, `.data`, `no_grad`, NumPy, or reentrant checkpointing of an
@@ -22,7 +23,8 @@ def forward(self, x):
 
 ## What looks like it and is fine
 Frozen layers; experts that were not chosen; layers whose result nobody uses; a stop-gradient branch whose
-layers have another path; weights that are moved by hand, as a moving average is.
+layers have another path; weights that are moved by hand, as a moving average is; samples whose `log_prob` is asked
+for, as policy gradients do.
 """
 
 from collections.abc import Iterator
@@ -43,6 +45,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and not each.only_in
         and not each.moved
     ]
+    for line in evidence.drawn_without_gradient[:1]:
+        yield Finding(
+            check="detached-layers",
+            severity="warning",
+            seen="what a model's distribution gives is drawn by sample(), and goes on into the loss without a gradient",
+            where=line,
+            why="what made the distribution learns nothing of what is made from its samples",
+            remedy="draw with rsample(); sample() is for losses that use log_prob of what was drawn",
+        )
+        return
     if not cut or len(evidence.updates) < 2:
         return
     names = [each.name for each in cut]

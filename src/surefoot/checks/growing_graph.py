@@ -23,6 +23,7 @@ loss.backward()
 Inputs of varying length; curricula.
 """
 
+import itertools
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
@@ -40,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield _finding(where, nodes, "nodes", "inputs of one shape")
             return
     for where, nodes in old.items():
-        grown = _longest_growth(nodes)
+        grown = _longest_growth([count for count, _ in itertools.groupby(nodes)])
         if len(grown) >= 4:
             yield _finding(where, grown, "nodes of earlier updates", "one line")
             return

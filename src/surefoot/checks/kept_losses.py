@@ -1,7 +1,8 @@
 """kept-losses
 
 ## What it does
-Reports back-propagated graphs of steps long past that still exist, because something keeps their loss.
+Reports back-propagated graphs of steps long past that still exist, because something keeps their loss, or
+anything else that hangs on them.
 
 ## Why it hurts
 A loss in a list keeps its graph: memory grows with every step, until a long run dies of it.

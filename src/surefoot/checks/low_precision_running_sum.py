@@ -1,11 +1,11 @@
 """low-precision-running-sum
 
 ## What it does
-Reports a sum that is kept in bfloat16 or float16 over several batches.
+Reports a sum that is kept in bfloat16 or float16 over several batches, and averages of weights that are.
 
 ## Why it hurts
 A bfloat16 sum of ones stops at 256. Averages of losses and metrics come out too small, by more the longer
-the epoch.
+the epoch. A moving average of weights stands still: a hundredth of the way is less than its last digit.
 
 ## Buggy
 ```python

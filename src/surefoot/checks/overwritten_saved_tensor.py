@@ -1,8 +1,8 @@
 """overwritten-saved-tensor
 
 ## What it does
-Reports parameters whose values change between a forward and its backward, behind autograd's back, and tensors of the
-graph that are written to through `.data`.
+Reports parameters and inputs whose values change between a forward and its backward, behind autograd's back, and
+tensors of the graph that are written to through `.data`.
 
 ## Why it hurts
 Autograd saved a reference to the weight. Changed through `.data`, the gradient is computed with a value
@@ -51,9 +51,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="overwritten-saved-tensor",
             severity="error",
-            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {counted(len(names), 'parameter')} changed "
+            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {counted(len(names), 'tensor')} changed "
             f"before the backward, such as {names[0]}",
             where=names[0],
             why="the gradient is computed with values that the forward never used",
-            remedy="change weights after backward, under no_grad and not through .data",
+            remedy="change weights after backward, under no_grad and not through .data; give a forward an array of "
+            "its own",
         )

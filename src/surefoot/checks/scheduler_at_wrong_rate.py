@@ -2,7 +2,7 @@
 
 ## What it does
 Reports a scheduler that is stepped more or less often than its horizon was counted in: per batch instead of
-per epoch, per micro-batch, or the other way round.
+per epoch, per micro-batch, or the other way round; and a rate set by hand whose course shows the same.
 
 ## Why it hurts
 A cosine over 100 epochs that is stepped per batch is at zero within the first epoch and then rises again.
@@ -29,6 +29,7 @@ Warm restarts; a constant tail; a run that is stopped early, unless it has hardl
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from surefoot.checks.evidence import Evidence, Schedule
 from surefoot.records.finding import Finding
@@ -38,14 +39,16 @@ _SPENT = 1e-3
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
+    parts = [update.micro_batches for update in evidence.updates if update.micro_batches]
+    usual = max(set(parts), key=parts.count, default=1)
     for schedule in evidence.schedules:
         fault = _fault(schedule) or _spent(schedule)
-        short = "" if fault else _hardly_begun(schedule)
-        if fault or short:
+        doubt = "" if fault else _ends_by_parts(schedule, usual) or _hardly_begun(schedule)
+        if fault or doubt:
             yield Finding(
                 check="scheduler-at-wrong-rate",
-                severity="error" if fault else "warning",
-                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {fault or short}",
+                severity="error" if fault and not schedule.by_hand else "warning",
+                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {fault or doubt}",
                 where=schedule.where or schedule.kind,
                 why="the learning rate follows another curve than the one that was meant",
                 remedy="count the horizon in the unit that step() is called in: updates or epochs",
@@ -54,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 def _fault(schedule: Schedule) -> str:
     if schedule.between_updates >= 2:
-        return f"{schedule.between_updates} steps in every update"
+        return f"{schedule.between_updates} steps at a time, between one update and the next"
     by_horizon = "" if schedule.horizon is None else _beside(schedule, schedule.horizon)
     left, per_update = schedule.share_after_epoch, _per_update(schedule)
     if not by_horizon and per_update and left is not None and left < _SPENT:
@@ -70,6 +73,21 @@ def _spent(schedule: Schedule) -> str:
     after = rates[rates.index(max(rates)) :]
     spent = sum(rate < _SPENT * max(rates) for rate in after)
     return f"{spent} updates had less than {_SPENT:g} of the highest rate" if spent > len(rates) / 3 else ""
+
+
+def _ends_by_parts(schedule: Schedule, parts: int) -> str:
+    """A rate that has come down step by step when as many micro-batches were made as the run has updates."""
+    rates = schedule.rates
+    if parts < 2 or not schedule.ended or len(rates) < 4 * parts or not max(rates):
+        return ""
+    top = rates.index(max(rates))
+    end = top + rates[top:].index(min(rates[top:]))
+    down = [one - other for one, other in pairwise(rates[top : end + 1])]
+    gradual = len(down) >= 3 and min(down) >= 0 and max(down) < 0.5 * sum(down) and sum(down) > 0.5 * max(rates)
+    expected = len(rates) / parts
+    if gradual and abs(end - expected) <= 1 + 0.1 * expected:
+        return f"it was at its end after {end} of {len(rates)} updates, which are of {parts} micro-batches each"
+    return ""
 
 
 def _hardly_begun(schedule: Schedule) -> str:

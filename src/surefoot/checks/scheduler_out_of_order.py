@@ -1,8 +1,8 @@
 """scheduler-out-of-order
 
 ## What it does
-Reports a scheduler that is stepped before the first update, drives an optimizer that makes none, or is
-never stepped.
+Reports a scheduler that is stepped before the first update, drives an optimizer that makes none, or no more
+since another one took its place, or is never stepped.
 
 ## Why it hurts
 Stepped too early, the first value of the schedule is skipped. Bound to another optimizer, or never stepped,
@@ -38,6 +38,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             seen = f"its optimizer made no update, another one made {schedule.others_updated}"
         elif not schedule.calls and not schedule.updates and schedule.replaced and schedule.ended:
             seen = f"it was never stepped, nor was its optimizer; another one made {schedule.others_updated} updates"
+        elif schedule.replaced and schedule.idle_calls >= 2:
+            seen = f"{schedule.idle_calls} of its steps came while another optimizer updated what its own one holds"
         elif schedule.before_first_update and schedule.updates >= 2 and schedule.calls >= 2:
             seen = "its first step came before the first update"
         elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):

@@ -33,6 +33,8 @@ from surefoot.records.finding import Finding
 
 _ALIKE = 1e-4
 """Weights of one loss that differ by no more than this are the same."""
+_ABOUT = 0.2
+"""Micro-batches of the same data have counts that differ by no more than this."""
 
 
 def windows(evidence: Evidence) -> Iterator[list[Loss]]:
@@ -105,13 +107,18 @@ def _may_be_divided_later(window: list[Loss]) -> bool:
     return window[0].reduction == "sum" and len({loss.valid for loss in window}) == 1
 
 
+def _near(window: list[Loss]) -> float:
+    """How near to 1 a weight must be: a sum may be divided by the count of another micro-batch than its own."""
+    return _ABOUT if window[0].reduction == "sum" and window[0].function != "sum" else _ALIKE
+
+
 def check(evidence: Evidence) -> Iterator[Finding]:
     # without a line it is a way's own step, which divides once, by the count of all
     cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
     summed = [
         window
         for window in windows(evidence)
-        if all(abs(weight - 1) < _ALIKE for weight in own_weights(window, evidence))
+        if all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
         and not _may_be_divided_later(window)
         and not _is_one_batch(window, evidence)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}

@@ -1,7 +1,8 @@
 """zero-learning-rate
 
 ## What it does
-Reports an optimizer whose learning rate is zero in every update seen, and a warm-up that the run never leaves.
+Reports an optimizer whose learning rate is zero in every update seen, or falls to it at once and stays there, and a
+warm-up that the run never leaves, by a scheduler or by hand.
 
 ## Why it hurts
 Nothing moves. It happens when a schedule returns 0, as integer division does (`step // warmup`), or when a
@@ -42,13 +43,26 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             highest, planned = max(schedule.rates), updates[-1].planned_rate
             course = f"rose to {highest:.1e} in {len(schedule.rates)} updates, of {planned:g}"
             yield _finding(f"the learning rate of {optimizer.kind} {course}", updates)
+        elif schedule is not None and updates and not schedule.others_updated and (off := _switched_off(schedule)):
+            yield _finding(f"the learning rate of {optimizer.kind} falls to 0 at once and stays there: {off}", updates)
 
 
 def _only_warms(schedule: Schedule, planned: float | None) -> bool:
     if not planned or not schedule.ended or len(schedule.rates) < 8:
         return False
     rises = all(a <= b for a, b in pairwise(schedule.rates))
+    if schedule.by_hand and not (rises and schedule.rates[-3] < schedule.rates[-1]):
+        return False  # what the optimizer was made with may be a number that stands for nothing
     return max(schedule.rates) < (_RISING if rises else _WARM) * planned
+
+
+def _switched_off(schedule: Schedule) -> str:
+    """From more than half of its highest to zero, for more than a third of a run that has ended."""
+    rates = [rate for rate in schedule.rates if rate]
+    off = len(schedule.rates) - len(rates)
+    at_once = bool(rates) and not any(schedule.rates[-off:]) and rates[-1] > 0.5 * max(rates)
+    long = off >= 3 and 3 * off > len(schedule.rates)
+    return f"the last {off} of {len(schedule.rates)} updates" if schedule.ended and at_once and long else ""
 
 
 def _finding(seen: str, updates: list[Update]) -> Finding:

@@ -27,11 +27,13 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     small = world.fit(recipe)
     batches = batches_of(small)
     with kept(), world:
-        step = Step(small, world)
-        phases = Phases(step.model)
-        witness = Witness(phases, step.optimizer)
+        phases = Phases()
+        witness = Witness(phases)
         witness.scene.tiny, witness.scene.cut_from = True, recipe.micro_batch_size / small.micro_batch_size
         with phases, witness:
+            step = Step(small, world)
+            phases.find(step.model)
+            witness.scene.optimizers.append(step.optimizer)
             try:
                 for _ in range(STEPS):
                     step(world.take(batches) for _ in range(small.micro_batches()))

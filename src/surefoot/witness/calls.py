@@ -14,7 +14,7 @@ from surefoot.checks.evidence import Evaluation, Forward, Inputs
 from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
 from surefoot.witness.captured import Captured
-from surefoot.witness.graph import Graph
+from surefoot.witness.graph import Graph, saves
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, readable, tensors
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -43,6 +43,15 @@ class _Pending:
     model_updates: int = 0
     prints: dict[torch.Tensor, tuple[int, int]] = field(default_factory=dict)
     sentinel: weakref.ref[Sentinel] | None = None
+    inputs: list[tuple[torch.Tensor, int, int]] = field(default_factory=list)
+    """What entered: a hash of its values, and how often it had been written to."""
+
+    def input_overwritten(self, graph: Graph) -> bool:
+        """Does an input hold other values now than in the forward, unseen by autograd, which has kept it?"""
+        return any(
+            writes(each) == written and digest(each) != before and saves(graph, each)
+            for each, before, written in self.inputs
+        )
 
 
 class Calls(Part):
@@ -166,7 +175,9 @@ class Calls(Part):
         """The first forwards are read: their inputs, their random numbers, their parameters."""
         forward = pending.forward
         inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
-        forward.batch = hash(tuple(digest(each) for each in inputs)) if inputs else 0
+        prints = tuple(digest(each) for each in inputs)
+        forward.batch = hash(prints) if inputs else 0
+        pending.inputs = [(each, print_, writes(each)) for each, print_ in zip(inputs, prints, strict=True)]
         drew = random_state() != self._state
         ordinal = sum(each.forward.update == forward.update for each in self._pending)
         before = self._states.get((id(model), ordinal))
@@ -258,7 +269,9 @@ class Calls(Part):
                 for parameter, (print_, written) in pending.prints.items()
                 if writes(parameter) == written and fingerprint(parameter, 64) != print_
             )
-            pending.prints = {}
+            if pending.input_overwritten(graph):
+                forward.overwritten = (*forward.overwritten, "what the model was given")
+            pending.prints, pending.inputs = {}, []
         self.shapes = []
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
@@ -282,7 +295,7 @@ class Calls(Part):
             age = self.scene.updates - pending.forward.update
             alive = pending.sentinel is not None and pending.sentinel() is not None
             pending.forward.graph_kept |= alive and age >= 2 and not pending.forward.backpropagated
-            pending.prints = {}
+            pending.prints, pending.inputs = {}, []
             if age < 3 and not pending.forward.backpropagated:
                 waiting.append(pending)
         self._pending = waiting

@@ -13,7 +13,8 @@ from surefoot.checks.evidence import Coarse
 from surefoot.phases import aside
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
-_SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__"}
+_SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__", "lerp", "lerp_"}
+_SHRINKS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
 _FILLING = {"mul", "__mul__", "__rmul__", "where", "full", "full_like", "tensor", "add", "__add__", "__radd__"}
 _COUNTING = {"arange", "range", "linspace", "cumsum"}
 _CASTS = {"to", "type", "type_as", "half", "bfloat16", "float"}
@@ -36,7 +37,8 @@ class Coarseness(Part):
         self.coarse: dict[tuple[str, str], Coarse] = {}
         self._blurred: dict[int, torch.Tensor] = {}
         """Whole numbers that half precision has rounded, and what they were multiplied with, by their storage."""
-        self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+        """Sums so far, and how many forwards and updates had been made when they were begun."""
         self._forwards = 0
 
     def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
@@ -49,8 +51,8 @@ class Coarseness(Part):
             self._blur(name, args, out)
         if not isinstance(out, torch.Tensor) or out.dtype not in _HALVES:
             return
-        if name in _SUMS:
-            self._sum(args, out)
+        if name in _SUMS or (name in _SHRINKS and self._sums):
+            self._sum(args, out, grows=name in _SUMS)
         if not self.scene.close or not readable(out):
             return
         if name in _FILLING:
@@ -129,16 +131,24 @@ class Coarseness(Part):
             if largest < math.inf and largest * torch.finfo(angles.dtype).eps / 2 > _BLURRED:
                 self._note("positions", angles.dtype, largest)
 
-    def _sum(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
-        """A running sum in half precision, outside the model, over several batches."""
-        if out.dim() or out.requires_grad or self.scene.phases.in_model():
+    def _sum(self, args: tuple[Any, ...], out: torch.Tensor, *, grows: bool) -> None:
+        """A running sum or average in half precision, outside the model: one number over batches, many over updates."""
+        if out.grad_fn is not None or self.scene.phases.in_model() or self.scene.updating is not None:
             return
         known = [self._sums[id(each)] for each in args if id(each) in self._sums]
-        begun = min((first for ref, first in known if ref() is not None), default=None)
-        self._sums[id(out)] = weakref.ref(out), self._forwards if begun is None else begun
-        if begun is not None and self._forwards - begun >= 2 and readable(out):
+        begun = min(((forwards, updates) for ref, forwards, updates in known if ref() is not None), default=None)
+        if begun is None and not grows:
+            return
+        forwards, updates = begun or (self._forwards, self.scene.updates)
+        self._sums[id(out)] = weakref.ref(out), forwards, updates
+        lasts = self.scene.updates - updates >= 2 if out.dim() else self._forwards - forwards >= 2
+        if grows and lasts and readable(out) and not self._is_trained(out):
             with aside():
-                self._note("sum", out.dtype, float(out))
+                self._note("sum", out.dtype, float(out.abs().max()) if out.numel() else 0.0)
+
+    def _is_trained(self, tensor: torch.Tensor) -> bool:
+        """Is it a gradient, or a parameter that is updated by hand?"""
+        return any(tensor is p or tensor is p.grad for p in self.scene.reached)
 
     def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
         where = caller() or self.scene.phases.module() or "the model"

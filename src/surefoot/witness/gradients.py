@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ MOST_COMPARED = 1 << 24
 """So many elements of an optimizer's parameters are copied before an update, to see whether they move."""
 _OLD = 3
 """A graph should be gone so many updates after its backward."""
+_COLLECTIONS = 8
+"""Garbage is collected so often at most, to see whether a graph is kept by more than itself."""
+_KEPT = "surefoot kept"
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Gradients(Part):
         self._marks: dict[torch.Tensor, _Mark] = {}
         self._reached_by: list[frozenset[torch.Tensor]] = []
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
-        self._most_kept = 0
+        self._most_kept, self._collections = 0, _COLLECTIONS
         self._discarded: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -109,6 +113,8 @@ class Gradients(Part):
             sentinel = Sentinel()
             root.metadata["surefoot"] = sentinel
             self._sentinels.append((self.scene.updates, weakref.ref(sentinel)))
+            for node in graph.lowest:
+                node.metadata[_KEPT] = sentinel
         self.backwards[-1].repeated = repeated
         self._compare_by_hand()
 
@@ -143,7 +149,8 @@ class Gradients(Part):
         update = Update(number, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried)
         update.rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
         update.planned_rate = max(
-            (float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group), default=None
+            (float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group),
+            default=optimizer.defaults.get("lr"),
         )
         update.anomaly, update.profiled = torch.is_anomaly_enabled(), is_profiling()
         update.micro_batches = len(self.pending)
@@ -170,13 +177,20 @@ class Gradients(Part):
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
         self.pending = []
-        self._most_kept = max(self._most_kept, self._old(self._sentinels))
+        self._most_kept = max(self._most_kept, self._kept())
         self._before = []
 
-    def _old(self, sentinels: list[tuple[int, weakref.ref[Sentinel]]]) -> int:
-        """How many graphs outlive the updates after them; those that are gone are forgotten."""
-        sentinels[:] = [each for each in sentinels if each[1]() is not None]
-        return sum(number <= self.scene.updates - _OLD for number, _ in sentinels)
+    def _kept(self) -> int:
+        """How many graphs outlive the updates after them, and are no garbage that waits to be collected."""
+        if self._most_kept < 2 <= self._old() and self._collections:
+            self._collections -= 1
+            gc.collect()
+        return self._old() if self._collections else 0
+
+    def _old(self) -> int:
+        """How many graphs are older than they should become; those that are gone are forgotten."""
+        self._sentinels = [each for each in self._sentinels if each[1]() is not None]
+        return sum(number <= self.scene.updates - _OLD for number, _ in self._sentinels)
 
     def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
         with aside():
@@ -217,6 +231,10 @@ class Gradients(Part):
         """Is its gradient the one that the last update has used, and nothing more?"""
         mark = self._marks.get(parameter)
         return mark is not None and mark.stands(parameter.grad) and not mark.carried
+
+    def is_used_gradient(self, tensor: torch.Tensor) -> bool:
+        """Is this what the last update of some parameter was made from, as it was then?"""
+        return any(mark.stands(tensor) for mark in self._marks.values())
 
     def _compare_by_hand(self) -> None:
         """Weights that move although no optimizer made an update are moved by hand."""

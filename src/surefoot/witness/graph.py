@@ -32,6 +32,8 @@ class Graph:
     """Nodes whose gradient is zero everywhere."""
     penalized: set[torch.Tensor] = field(default_factory=set)
     """Leaves that only a penalty on their own values reaches."""
+    lowest: list[Any] = field(default_factory=list)
+    """Nodes that lead to a leaf at once: whatever is made from parameters keeps one of them."""
 
 
 def walk(losses: list[torch.Tensor]) -> Graph:
@@ -42,10 +44,12 @@ def walk(losses: list[torch.Tensor]) -> Graph:
     taught: set[torch.Tensor] = set()
     while waiting:
         node = waiting.pop()
+        above: list[Any] = [each for each, _ in node.next_functions]
+        leaves = [each.variable for each in above if hasattr(each, "variable")]
+        if leaves:
+            found.lowest.append(node)
         if node not in penalties:
-            taught |= {
-                each.variable for each, _ in node.next_functions if each is not None and hasattr(each, "variable")
-            }
+            taught.update(leaves)
         if hasattr(node, "variable"):
             found.leaves.add(node.variable)
         else:
@@ -72,6 +76,21 @@ def _penalties(roots: list[Any]) -> set[Any]:
         found.add(node)
         waiting += [n for n, _ in node.next_functions if operation(n) in _SUMS_OF_POWERS and n not in found]
     return found
+
+
+def saves(graph: Graph, tensor: torch.Tensor) -> bool:
+    """Does a node of the graph keep a tensor, or something that lies in its memory, for the backward?"""
+    waiting, seen, memory = list(graph.roots), set(graph.roots), tensor.untyped_storage().data_ptr()
+    while waiting:
+        node = waiting.pop()
+        for name in ("_saved_self", "_saved_mat1", "_saved_mat2", "_saved_input", "_saved_indices", "_saved_other"):
+            saved = getattr(node, name, None)
+            if isinstance(saved, torch.Tensor) and saved.untyped_storage().data_ptr() == memory:
+                return True
+        above = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= above
+        waiting += above
+    return False
 
 
 def operation(node: Any) -> str:

@@ -180,3 +180,5 @@ def tensors(tree: Any) -> Iterator[torch.Tensor]:
     elif hasattr(tree, "__dataclass_fields__"):
         for item in vars(tree).values():
             yield from tensors(item)
+    elif hasattr(tree, "__dict__") and not isinstance(tree, nn.Module | Optimizer | type):
+        yield from (item for item in vars(tree).values() if isinstance(item, torch.Tensor))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -30,6 +33,8 @@ class _Stepped:
     calls: int = 0
     at: list[int] = field(default_factory=list)
     """How many updates its own optimizer had made at each call."""
+    all_at: list[int] = field(default_factory=list)
+    """How many updates all optimizers had made."""
     last: LRScheduler | None = None
     """Of a sequence of schedulers the one that ends it, and after how many calls that one begins."""
     begins: int = 0
@@ -72,6 +77,7 @@ class Schedules(Part):
             seen.where = caller() or seen.where
         seen.calls += 1
         seen.at.append(self.scene.updates_of(scheduler.optimizer))
+        seen.all_at.append(self.scene.updates)
 
     def update_begins(self, optimizer: Optimizer) -> None:
         rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
@@ -100,8 +106,6 @@ class Schedules(Part):
         for seen in self.seen.values():
             scheduler = seen.scheduler
             own = self.scene.updates_of(scheduler.optimizer)
-            counts = {each: seen.at.count(each) for each in seen.at if each > 0}
-            in_a_row = any(each - 1 in counts for each in counts)
             epoch = self._loaders.training_epoch()
             yield Schedule(
                 kind=type(scheduler).__name__,
@@ -109,7 +113,7 @@ class Schedules(Part):
                 calls=seen.calls,
                 updates=own,
                 before_first_update=bool(seen.at) and seen.at[0] == 0,
-                between_updates=min(counts.values()) if in_a_row else 0,
+                between_updates=_at_a_time(seen.at),
                 horizon=_horizon(seen),
                 turns=isinstance(seen.last or scheduler, _TURNING),
                 epoch=epoch,
@@ -120,7 +124,36 @@ class Schedules(Part):
                 rates=self._rates_of(scheduler.optimizer),
                 ended=self.scene.ended,
                 optimizer=self.scene.number_of(scheduler.optimizer),
+                idle_calls=_idle_calls(seen),
             )
+        yield from self._set_by_hand()
+
+    def _set_by_hand(self) -> Iterator[Schedule]:
+        """Rates that change although no scheduler changes them."""
+        scheduled = [seen.scheduler.optimizer for seen in self.seen.values()]
+        for optimizer, rates in self._rates.items():
+            if len(set(rates)) > 1 and not any(is_same(optimizer, each) for each in scheduled):
+                count = len(rates)
+                yield Schedule(
+                    "the rate set by hand", "", count, count, before_first_update=False, between_updates=1,
+                    horizon=None, turns=False, epoch=self._loaders.training_epoch(),
+                    passes=self._loaders.training_passes(), share_after_epoch=None,
+                    others_updated=self.scene.updates - count, rates=tuple(rates), ended=self.scene.ended,
+                    optimizer=self.scene.number_of(optimizer), by_hand=True,
+                )  # fmt: skip
+
+
+def _at_a_time(at: list[int]) -> int:
+    """How often a scheduler is usually stepped at a time, where it is stepped in many places; 0 where it is not."""
+    counts = Counter(each for each in at if each > 0)
+    regular = len(counts) >= 3 or any(each - 1 in counts for each in counts)
+    return median_low(counts.values()) if regular else 0
+
+
+def _idle_calls(seen: _Stepped) -> int:
+    """Calls between which others were trained and its own optimizer was not."""
+    calls = list(zip(seen.at, seen.all_at, strict=True))
+    return sum(own == before and every > then for (before, then), (own, every) in pairwise(calls))
 
 
 def _horizon(seen: _Stepped) -> int | None:

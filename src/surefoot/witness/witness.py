@@ -25,10 +25,12 @@ from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
 from surefoot.witness.averaging import Averaging
+from surefoot.witness.by_hand import ByHand
 from surefoot.witness.calls import Calls
 from surefoot.witness.clipping import Clipping
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.custom import Custom
+from surefoot.witness.drawn import Drawn
 from surefoot.witness.draws import Draws
 from surefoot.witness.files import Files
 from surefoot.witness.functions import Functions
@@ -73,7 +75,7 @@ class Witness(Listener):
         self.calls = Calls(self.scene)
         self.gradients = Gradients(self.scene)
         self.gradients.discarding.append(self.calls.forget_backpropagated)
-        self.clipping = Clipping(self.scene, self.gradients)
+        self.clipping, self.by_hand = Clipping(self.scene, self.gradients), ByHand(self.scene, self.gradients)
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
@@ -91,7 +93,8 @@ class Witness(Listener):
         self.files, self.kept = Files(self.scene, self.schedules), Kept(self.scene)
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
-        self.draws, self.resumes = Draws(self.scene), Resumes(self.scene, self.loaders)
+        self.draws, self.drawn = Draws(self.scene), Drawn(self.scene)
+        self.resumes = Resumes(self.scene, self.loaders)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
         self.told_metrics = ToldMetrics(self.scene, self.loaders)
         self.between = Between(self.scene, self.losses, self.loaders, self.averaging, self.told_metrics)
@@ -100,7 +103,7 @@ class Witness(Listener):
             self.terms, self.shapes, self.aliases, self.custom, self.picks, self.averages, self.rows, self.pairs,
             self.orders, self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files,
             self.kept, self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging,
-            self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards,
+            self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards, self.by_hand, self.drawn,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -118,6 +121,7 @@ class Witness(Listener):
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
             self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
+            self.by_hand, self.drawn,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -238,6 +242,8 @@ class Witness(Listener):
             flat_lines=tuple(line for line, count in self.terms.flat.items() if count >= 3),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.clipping.clips),
+            drawn_without_gradient=self.drawn.lines(),
+            unused_limits=self.by_hand.unused(),
             schedules=tuple(self.schedules.schedules()),
             loaders=tuple(self.loaders.loaders()),
             inputs=tuple(self.calls.inputs),

@@ -94,6 +94,10 @@ class Evidence:
     """Lines of the loss that round, or take the sign of, what is back-propagated."""
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()
+    drawn_without_gradient: tuple[str, ...] = ()
+    """Lines that draw from a model's distribution without its gradient what the loss is then made from."""
+    unused_limits: tuple[str, ...] = ()
+    """Lines that limit gradients, or copies of them, into tensors that nothing uses."""
     schedules: tuple[Schedule, ...] = ()
     loaders: tuple[Loader, ...] = ()
     samples: tuple[Samples, ...] = ()

@@ -103,7 +103,7 @@ class Update:
     rate: float = 1.0
     """The largest learning rate of its groups."""
     planned_rate: float | None = None
-    """The largest that a scheduler starts from; None where there is no scheduler."""
+    """The largest that a scheduler starts from, or that the optimizer was made with; None where it has none."""
     moved: bool | None = None
     """Some parameter with a gradient changed; None where that was not looked at."""
     lost_share: float = 0.0
@@ -175,7 +175,7 @@ class Schedule:
     """Of its own optimizer."""
     before_first_update: bool
     between_updates: int
-    """The most calls between two updates."""
+    """How many calls usually come at a time."""
     horizon: int | None
     """After so many calls it is at its end."""
     turns: bool
@@ -196,6 +196,10 @@ class Schedule:
     """The script has run to its end."""
     optimizer: int = -1
     """The number of its optimizer."""
+    by_hand: bool = False
+    """There is no scheduler: the loop itself sets the rate."""
+    idle_calls: int = 0
+    """Calls since whose last one another optimizer had made updates, and its own one none."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,114 @@
+"""By hand: what a loop itself makes of gradients: limited and then left unused, or added to those used before."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from surefoot.callers import caller
+from surefoot.witness.gradients import Gradients
+from surefoot.witness.scene import Part, Scene, held, tensors
+
+_TENSOR: Any = torch.Tensor
+_GRADIENT = _TENSOR.grad.__get__
+"""What reading `.grad` calls."""
+_SHARES = {"detach", "view", "reshape", "flatten", "contiguous", "view_as"}
+_COPIES = {"clone", "copy", "to", "float", "cpu"}
+_LIMITS = {
+    "clamp",
+    "clip",
+    "mul",
+    "__mul__",
+    "__rmul__",
+    "div",
+    "__truediv__",
+    "true_divide",
+    "multiply",
+    "_foreach_mul",
+}
+_LIMITS_IN_PLACE = {"clamp_", "clip_", "mul_", "div_", "__imul__", "__itruediv__", "_foreach_mul_", "_foreach_div_"}
+_SUMS = {"add", "__add__", "__radd__"}
+
+
+class ByHand(Part):
+    """Gradients from the backward to the update, in the hands of the loop."""
+
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self._gradients = gradients
+        self._known: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._copies: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._limited: dict[int, weakref.ref[torch.Tensor]] = {}
+        """Limited gradients that nothing was made from so far."""
+        self._sums: dict[int, weakref.ref[torch.Tensor]] = {}
+        """A gradient that an update has used, and another one."""
+        self._left: dict[str, set[int]] = {}
+        """Lines whose limited gradients are gone and were never used, and in which updates."""
+
+    def __enter__(self) -> ByHand:
+        self.follow(torch.autograd, "grad", after=lambda out, *_, **__: self._note(out))
+        return self
+
+    def unused(self) -> tuple[str, ...]:
+        return tuple(line for line, updates in self._left.items() if len(updates) >= 2)
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if self.scene.updating is not None or not self.scene.close or self.scene.phases.in_model():
+            return
+        if function == _GRADIENT:
+            self._note(out)
+        elif self._known:
+            self._use(getattr(function, "__name__", ""), args, kwargs, out)
+
+    def _note(self, found: Any) -> None:
+        self._known |= {id(each): weakref.ref(each) for each in tensors(found)}
+
+    def _use(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        first = list(tensors(args[:1]))
+        if name in _LIMITS_IN_PLACE:
+            self._read((args[1:], kwargs))
+            self._limit(each for each in first if _among(each, self._copies))
+            return
+        self._read((args, kwargs))
+        known = [each for each in first if _among(each, self._known)]
+        if name in _LIMITS and (known or any(_among(each, self._copies) for each in first)):
+            self._limit(tensors(out))
+        elif known and name in _SHARES:
+            self._note(out)
+        elif known and name in _COPIES and out is not args[0]:
+            self._copies |= {id(each): weakref.ref(each) for each in tensors(out)}
+        elif name in _SUMS and any(self._gradients.is_used_gradient(each) for each in tensors(args)):
+            self._sums[id(out)] = weakref.ref(out)
+
+    def _read(self, given: Any) -> None:
+        for each in tensors(given) if self._limited else ():
+            if _among(each, self._limited):
+                del self._limited[id(each)]
+
+    def _limit(self, limited: Any) -> None:
+        for each in limited:
+            gone = functools.partial(self._gone, id(each), caller(), self.scene.updates)
+            self._limited[id(each)] = weakref.ref(each, gone)
+
+    def _gone(self, key: int, line: str, update: int, ref: weakref.ref[torch.Tensor]) -> None:
+        if self._limited.get(key) is ref:
+            del self._limited[key]
+            self._left.setdefault(line, set()).add(update)
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        names, update = self.scene.names(), self._gradients.updates[-1]
+        carried = [p for p in held(optimizer) if p.grad is not None and _among(p.grad, self._sums)]
+        update.carried = (*update.carried, *(names.get(p, "?") for p in carried))
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._known, self._copies, self._sums = {}, {}, {}
+
+
+def _among(tensor: torch.Tensor, known: dict[int, weakref.ref[torch.Tensor]]) -> bool:
+    ref = known.get(id(tensor))
+    return ref is not None and ref() is tensor
