@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from surefoot import fake_world
 from surefoot.meters.meter import Meter, Operators
-from surefoot.phases import Listener, Phases, softmax_dim
+from surefoot.phases import Listener, Phases, factors_of, softmax_dim
 
 
 class Diary(Meter):
@@ -295,6 +295,15 @@ def test_what_is_computed_aside_is_seen_by_no_mode_and_has_no_graph():
 def test_a_softmax_remembers_its_dimension(dim):
     made = torch.ones(2, 3, requires_grad=True).softmax(dim)
     assert softmax_dim(made.grad_fn) % 2 == dim % 2, "SoftmaxBackward0._saved_dim is no longer the dimension"
+
+
+def test_a_product_remembers_its_factors_until_its_backward():
+    rows, number = torch.ones(3, requires_grad=True) * torch.arange(3.0), torch.ones(3, requires_grad=True) * 2.0
+    sizes = [[each.numel() for each in factors_of(made.grad_fn)] for made in (rows, number)]
+    largest = [max(each, default=1) for each in sizes]
+    assert largest == [3, 1], "MulBackward0 no longer keeps its factors by these names"
+    rows.sum().backward()
+    assert factors_of(rows.grad_fn) == []
 
 
 def test_nodes_are_numbered_in_the_order_of_forward():

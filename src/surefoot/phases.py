@@ -18,7 +18,7 @@ import json
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, Self
 
@@ -405,6 +405,15 @@ def softmax_dim(node: torch.autograd.graph.Node) -> int:
     """The dimension that a softmax ran over; torch keeps it without its sign."""
     dim: int = node._saved_dim  # type: ignore[attr-defined]
     return (dim + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def factors_of(node: torch.autograd.graph.Node) -> list[torch.Tensor]:
+    """The tensors that a product keeps for its backward; none once that has freed them."""
+    kept = []
+    for name in ("_saved_self", "_saved_other"):
+        with suppress(AttributeError, RuntimeError):
+            kept.append(getattr(node, name))
+    return [each for each in kept if isinstance(each, torch.Tensor)]
 
 
 @contextmanager

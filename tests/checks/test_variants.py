@@ -382,7 +382,7 @@ def test_a_tensor_of_the_graph_that_is_written_through_its_data(when):
 
 
 @pytest.mark.parametrize(("sign", "other", "expected"), [
-    (-1, 1, ["negated-loss"]), (1, 1, []), (1, -1, []),
+    (-1, 1, ["negated-loss"]), (1, 1, []), (1, -1, ["negated-loss"]),
 ])  # fmt: skip
 def test_labels_that_are_unlearned_beside_another_loss(sign, other, expected):
     def loss(logits, y):

@@ -1,8 +1,9 @@
 """far-off-initial-loss
 
 ## What it does
-Reports a first cross-entropy that is more than twice that of a uniform guess, and a layer whose first weights make
-what it is given more than twenty times as large.
+Reports a first cross-entropy that is more than twice that of a uniform guess, a layer whose first weights make what it
+is given more than twenty times as large or all have one sign, and a model most of whose layers make it several times as
+large.
 
 ## Why it hurts
 A fresh model that is confidently wrong has badly scaled weights: the first hundreds of steps go into
@@ -41,6 +42,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     tiny = [layout for layout in evidence.layouts if layout.faint * 2 > layout.matrices and layout.faint >= 2]
     if tiny:
         yield _finding(f"before the first update {tiny[0].faint} layers return next to nothing", tiny[0].model)
+        return
+    loud = [layout for layout in evidence.layouts if layout.loud * 2 > layout.matrices and layout.loud >= 2]
+    if loud:
+        seen = (
+            f"before the first update {loud[0].loud} of {loud[0].matrices} layers make what they are given far larger"
+        )
+        yield _finding(seen, loud[0].model)
         return
     if any(loss.cosines for loss in evidence.losses if loss.update == 0):
         return

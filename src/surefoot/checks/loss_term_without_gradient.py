@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding, Severity
 
-_ALIKE = 1e-2
+_ALIKE = 1e-5
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

@@ -1,8 +1,9 @@
 """negated-loss
 
 ## What it does
-Reports a loss that is maximised: it enters what is back-propagated with a negative weight, the optimizer has
-`maximize=True`, or every gradient moves predictions away from the targets they are compared with.
+Reports a loss that is maximised: it enters what is back-propagated with a negative weight, alone or as one term of
+several, the optimizer has `maximize=True`, or every gradient moves predictions away from the targets they are compared
+with.
 
 ## Why it hurts
 Every update makes the model worse. The printed loss may look like one that falls, if the negative is
@@ -19,13 +20,13 @@ F.cross_entropy(model(x), y).backward()
 ```
 
 ## What looks like it and is fine
-Adversarial and reversal terms beside a loss of labels; optimizers that take turns and play against each other;
-policy gradients.
+Reversed gradients; optimizers that take turns and play against each other; policy gradients; pairs of which one is
+pulled and the other pushed.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Loss
 from surefoot.records.finding import Finding
 
 
@@ -55,6 +56,30 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="back-propagate the loss itself, with maximize=False",
             )
             return
+        if term := _subtracted(losses, sign):
+            yield Finding(
+                check="negated-loss",
+                severity="warning",
+                seen=f"one term of the loss, a {term.function}, enters with a negative weight beside others",
+                where=term.where or "the recipe's loss",
+                why="every update makes the model worse at what the term measures",
+                remedy="add the term; to move away from something on purpose, allow this",
+            )
+            return
+
+
+def _subtracted(losses: list[Loss], sign: int) -> Loss | None:
+    """A term that pushes away from targets without a gradient, and has no counterpart of its kind that pulls."""
+    terms: dict[int, list[Loss]] = {}
+    for loss in losses:
+        terms.setdefault(loss.site, []).append(loss)
+    weighed = [(group[0], [w * sign for each in group for w in each.weights if w]) for group in terms.values()]
+    added = [loss for loss, weights in weighed if weights and min(weights) > 0]
+    for loss, weights in weighed:
+        alike = any((loss.function, loss.shape) == (each.function, each.shape) for each in added)
+        if added and len(weights) >= 4 and max(weights) < 0 and loss.fixed_target and not alike:
+            return loss
+    return None
 
 
 def _is_fixed(evidence: Evidence) -> bool:
@@ -71,7 +96,8 @@ def _pushes_away(evidence: Evidence, numbers: list[int], sign: int) -> bool:
 def _stages(evidence: Evidence) -> Iterator[tuple[int, list[int]]]:
     """Optimizers that play against no other, with the numbers of their backwards.
 
-    Such an optimizer either does not take turns with others, or no backward reaches what it holds and what they hold.
+    Such an optimizer either does not take turns with others, or every backward that reaches what it holds reaches what
+    the same others hold, and no backward reaches but some of them.
     """
     order = [update.optimizer for update in evidence.updates]
     for optimizer in dict.fromkeys(order):
@@ -79,6 +105,10 @@ def _stages(evidence: Evidence) -> Iterator[tuple[int, list[int]]]:
         if set(order[first : last + 1]) == {optimizer}:
             yield optimizer, [n for n, each in enumerate(evidence.backwards) if first <= each.update <= last]
         else:
-            own = [n for n, each in enumerate(evidence.backwards) if optimizer in each.optimizers]
-            if all(evidence.backwards[n].optimizers == {optimizer} for n in own):
+            together = next(
+                (each.optimizers for each in evidence.backwards if optimizer in each.optimizers), {optimizer}
+            )
+            own = [n for n, each in enumerate(evidence.backwards) if together & each.optimizers]
+            one_way = len({evidence.optimizers[each].maximizes for each in together}) == 1
+            if one_way and all(evidence.backwards[n].optimizers == together for n in own):
                 yield optimizer, own

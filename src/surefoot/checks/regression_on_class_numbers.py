@@ -33,14 +33,16 @@ _DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 def check(evidence: Evidence) -> Iterator[Finding]:
     distances = [loss for loss in evidence.losses if loss.function in _DISTANCES]
     by_hand = [aim for aim in evidence.aims if aim.kind == "distance"]
-    seen = [each.class_numbers for each in (distances or by_hand)]
+    differences = [loss for loss in evidence.losses if loss.function in ("sub", "rsub") and loss.class_numbers]
+    seen = [each.class_numbers for each in (distances or by_hand or differences)]
     if not seen or not all(seen) or max(seen) < 3:
         return
+    first = next(iter(distances or differences), None)
     yield Finding(
         check="regression-on-class-numbers",
         severity="info",
         seen=f"the targets of {len(seen)} losses are whole numbers from 0 to {max(seen) - 1}, one for each sample",
-        where=(distances[0].where if distances else by_hand[0].model) or "the recipe's loss",
+        where=(first.where if first is not None else by_hand[0].model) or "the recipe's loss",
         why="if they are the numbers of classes, their distances mean nothing",
         remedy="use cross_entropy with one output per class; if they are an order or a count, allow this",
     )

@@ -2,7 +2,8 @@
 
 ## What it does
 Reports a softmax over another dimension than the classes right before the loss or in its targets, over the samples of
-a batch inside the model, or over heads or queries where attention adds up over keys.
+a batch inside the model, over heads or queries where attention adds up over keys, or over all of a graph's edges where
+messages are added up node by node.
 
 ## Why it hurts
 Probabilities then sum to 1 over the batch, so that every sample's output depends on the others it happens
@@ -42,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     turned = [loss for loss in evidence.losses if loss.turned_target]
     products = [each for each in evidence.crossings if each.kind == "product"]
     misdirected = [each for each in evidence.crossings if each.kind in ("samples", "alone")]
-    mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > 1e-3]
+    mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > 1e-5]
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
         seen = f"{len(wrong)} losses were given a softmax that does not sum to 1 over the {classes} classes"
@@ -57,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         seen = f"the targets of {len(turned)} losses sum to 1 over another dimension than the classes"
         where = turned[0].where or "the recipe's loss"
     elif products:
-        seen = f"a softmax over {products[0].seen} is followed by a product that adds up over the last"
+        seen = f"a softmax over {products[0].seen} is followed by a sum over another dimension, or over each group"
         where = products[0].where
     elif misdirected:
         seen, where = f"a softmax runs over {misdirected[0].seen}", misdirected[0].where

@@ -223,20 +223,21 @@ def _at_real(before: list[torch.Tensor], after: list[torch.Tensor], padded: torc
 
 
 def _by_length(again: Again, padded: torch.Tensor) -> float:
-    """How much outputs change when a column is cut off in which only padding stands."""
+    """How much outputs of shorter samples change when the longest are left out, and the columns that only they fill."""
     rows, length = padded.shape
-    padded_last = padded[:, -1]
-
-    def cut(each: torch.Tensor, by: int) -> torch.Tensor:
-        each = each[padded_last] if each.dim() and len(each) == rows else each
-        return each[:, : length - by] if each.dim() >= 2 and each.shape[1] == length else each
-
-    if not bool(padded_last.any()):
+    real = (~padded).sum(1)
+    kept = real < min(length, int(real.max()) + 1)
+    shorter = int(real[kept].max()) if bool(kept.any()) else length
+    if shorter == length or not bool(padded[kept][:, shorter:].all()):
         return 0.0
+
+    def cut(each: torch.Tensor) -> torch.Tensor:
+        each = each[kept] if each.dim() and len(each) == rows else each
+        return each[:, :shorter] if each.dim() >= 2 and each.shape[1] == length else each
+
     with suppress(Exception):
-        whole, short = (again({place: cut(each, by) for place, each in enumerate(again.inputs)}) for by in (0, 1))
-        whole = [each[:, :-1] if each.dim() >= 2 and each.shape[1] == length else each for each in whole]
-        return _at_real(whole, short, padded[padded_last][:, :-1])
+        whole, short = again(), again({place: cut(each) for place, each in enumerate(again.inputs)})
+        return _at_real([cut(each) for each in whole], short, padded[kept][:, :shorter])
     return 0.0
 
 
@@ -244,7 +245,9 @@ def _behind_mixing(again: Again, padded: torch.Tensor) -> float:
     """How much outputs change with what the last layer that mixes neighbours returns at padded positions."""
     calls = _Noise(padded)
     base = calls.around(again)
-    return _at_real(base, _Noise(padded, at=calls.seen - 1).around(again), padded) if calls.seen else 0.0
+    if not calls.seen:
+        return _by_length(again, padded)  # they are given packed rows, and return zeros for padding
+    return _at_real(base, _Noise(padded, at=calls.seen - 1).around(again), padded)
 
 
 class _Noise:

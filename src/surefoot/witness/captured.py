@@ -42,6 +42,10 @@ class Captured:
             earlier = before.columns if before is not None and before.backward == self.backward else []
             self.columns = [*earlier[-_MOST:], column.flatten()]
 
+    def used_places(self) -> list[int]:
+        """The places of the outputs that a backward passed."""
+        return [place for place, number in enumerate(self.outputs) if number in self.used]
+
     def follow(self, outputs: list[torch.Tensor]) -> None:
         """Takes note of the rows of its outputs that a loss is made from."""
         for place, each in enumerate(outputs):

@@ -27,6 +27,8 @@ class Graph:
     numbers: set[int] = field(default_factory=set)
     softmaxes: list[Any] = field(default_factory=list)
     """Softmax nodes that go straight into a log-softmax."""
+    sigmoids: list[Any] = field(default_factory=list)
+    """Sigmoid and softmax nodes that go straight into a sigmoid."""
     ascends: bool = False
     flat: list[Any] = field(default_factory=list)
     """Nodes whose gradient is zero everywhere."""
@@ -58,6 +60,8 @@ def walk(losses: list[torch.Tensor]) -> Graph:
             found.flat.append(node)
         if node.name() == "LogSoftmaxBackward0" and operation(above := made_by(node)) == "Softmax":
             found.softmaxes.append(above)
+        if node.name() == "SigmoidBackward0" and operation(above := squeezed(made_by(node))) in ("Sigmoid", "Softmax"):
+            found.sigmoids.append(above)
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
@@ -116,6 +120,17 @@ def undropped(node: Any) -> Any:
     while operation(node := through_views(node)) in ("NativeDropout", "Dropout"):
         node = node.next_functions[0][0]
     return node
+
+
+def squeezed(node: Any) -> Any:
+    """The sigmoid or softmax whose result was only kept away from 0 and 1 since; else the node itself."""
+    above = node
+    while operation(above) in ("Clamp", "ClampMin", "ClampMax", "Add"):
+        inputs = [each for each, _ in above.next_functions if each is not None]
+        if len(inputs) != 1:
+            return node
+        above = undropped(inputs[0])
+    return above if operation(above) in ("Sigmoid", "Softmax") else node
 
 
 def linearly_made(node: Any) -> Any:

@@ -25,6 +25,12 @@ _ENOUGH = 4
 _LARGEST_GAIN = 20.0
 """By which a layer may multiply at first; every scheme of torch's stays below 5 at any width."""
 
+_LOUD_GAIN = 4.5
+"""By which most layers may multiply, one after the other: a standard deviation of 1 at a width of 24 is more."""
+
+_LARGEST_SHIFT = 5.0
+"""By which a layer may multiply what has one sign, where its weights have one, too: drawn between 0 and 1, say."""
+
 _LEAST_GAIN = 5e-3
 """Below this a layer returns next to nothing; a standard deviation of 0.02 gives 0.08 at a width of 16."""
 
@@ -140,7 +146,9 @@ class Layouts(Part):
             layout.matrices, layout.constant_matrices = len(computing), len(constant)
             self._began[model] = [(n, p, float(p.flatten()[0])) for n, p in matrices if any(p is c for c in constant)]
             layout.alike_rows = tuple(name for name, p in matrices if _alike(p))
-            layout.faint = sum(0 < _size(p) * math.sqrt(p[0].numel()) < _LEAST_GAIN for p in computing)
+            gains = [_size(p) * math.sqrt(p[0].numel() if p in layers else min(p.shape)) for p in computing]
+            layout.faint = sum(0 < gain < _LEAST_GAIN for gain in gains)
+            layout.loud = 0 if model in self._found_in_update else sum(gain > _LOUD_GAIN for gain in gains)
         return layout
 
     def first_numbers(self, model: nn.Module) -> Numbers:
@@ -237,12 +245,19 @@ def _far_off(model: nn.Module) -> Iterator[str]:
         inputs = 1 if isinstance(module, nn.Embedding) else weight[0].numel()
         with aside():
             gain = _size(weight) * math.sqrt(inputs)
-        if gain > _LARGEST_GAIN:
-            yield f"{name or type(module).__name__} ({gain:.0f} times)"
+            one_sided = inputs > 1 and weight.numel() >= 32 and bool((weight > 0).all() | (weight < 0).all())
+            shift = abs(float(weight.float().mean())) * inputs if one_sided and not _is_even(weight) else 0.0
+        if gain > _LARGEST_GAIN or shift > _LARGEST_SHIFT:
+            yield f"{name or type(module).__name__} ({max(gain, shift):.0f} times)"
 
 
 def _size(weight: torch.Tensor) -> float:
     return float(weight.float().square().mean().sqrt())
+
+
+def _is_even(weight: torch.Tensor) -> bool:
+    """Is this one number over and over, or nearly: a layer that takes means or sums?"""
+    return float(weight.float().std()) < 0.1 * abs(float(weight.float().mean()))
 
 
 def _alike(matrix: torch.Tensor) -> bool:

@@ -16,7 +16,9 @@ from surefoot.phases import aside, number
 from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.faults import argument, ctc_fault, kl_fault
-from surefoot.witness.graph import Graph, made_by, operation, ranks, scales_cosines, through_views, undropped, walk
+from surefoot.witness.graph import (
+    Graph, made_by, operation, ranks, scales_cosines, squeezed, through_views, undropped, walk,
+)  # fmt: skip
 from surefoot.witness.noise import Noise
 from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
@@ -64,7 +66,7 @@ class Losses(Part):
         """By module: the dimension of a softmax and the shape it ran over."""
         self.softmax_over_queries = self.softmax_of_samples = ""
         self._alone: dict[str, bool] = {}
-        """By module: whether its softmax only ever ran over one number."""
+        """By line: whether its softmax only ever ran over one number."""
         self.targets = Targets(scene)
         self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
         self.outputs: set[int] = set()
@@ -108,9 +110,9 @@ class Losses(Part):
         reduction = _reduction(args, kwargs)
         shapes = tuple(given.shape), tuple(target.shape)
         loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
-        loss.site = site()
+        loss.site, loss.fixed_target = site(), name not in _OTHERS.values() and not target.requires_grad
         loss.target_print = digest(target) if readable(target) else 0
-        made = undropped(given.grad_fn)
+        made = squeezed(undropped(given.grad_fn))
         loss.above = loss.logits_from = operation(made)
         while loss.logits_from in ("LogSoftmax", "Log") or (loss.logits_from == "Softmax" and loss.above == "Log"):
             made = made_by(made)
@@ -219,7 +221,12 @@ class Losses(Part):
             loss = self._difference(name, graded, other)
             loss.of_outputs, loss.valid = True, other.numel()
             with aside():
-                loss.constant = _constant(other)
+                loss.constant, loss.class_numbers = _constant(other), _class_numbers(other)
+        elif "sub" in name and first.shape == second.shape and not other.is_floating_point() and readable(other):
+            with aside():
+                numbers = _class_numbers(other)
+            if numbers:
+                self._difference(name, graded, other).class_numbers = numbers
 
     def _difference(self, name: str, graded: torch.Tensor, other: torch.Tensor) -> Loss:
         """A loss that begins with an operator: what has a gradient, beside what has none."""
@@ -232,6 +239,8 @@ class Losses(Part):
         if not isinstance(out, torch.Tensor) or not readable(out) or not readable(given):
             return
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if dim is None:
+            dim = 0 if out.dim() in (1, 3) else 1  # what torch chooses, with a warning
         module = self.scene.phases.module() or "the model"
         if isinstance(dim, int) and out.dim() >= 2 and dim % out.dim() == 0 and self.scene.phases.in_model():
             self.softmax_over[module] = 0, tuple(out.shape)
@@ -243,7 +252,8 @@ class Losses(Part):
         ):
             self.softmax_over_queries = module
         if isinstance(dim, int) and out.dim() >= 2 and out.requires_grad:
-            self._alone[module] = out.shape[dim] == 1 and self._alone.get(module, True)
+            where = caller() or module
+            self._alone[where] = out.shape[dim] == 1 and self._alone.get(where, True)
             outside = not self.scene.phases.in_model() and out.dim() == 2 and out.shape[0] != out.shape[1] > 1
             if outside and dim % 2 == 0 and self._is_output(given):
                 self.softmax_of_samples = caller() or "the loss"
@@ -255,9 +265,9 @@ class Losses(Part):
         """A softmax of a prediction over the samples, and those that only ever ran over one number."""
         if self.softmax_of_samples:
             yield Crossing("samples", self.softmax_of_samples, "the first dimension of what a model returned")
-        for module, alone in self._alone.items():
+        for where, alone in self._alone.items():
             if alone:
-                yield Crossing("alone", module, "a dimension of size 1")
+                yield Crossing("alone", where, "a dimension of size 1")
 
 
 def _divided_by_sum(args: tuple[Any, ...]) -> int | None:

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import xxhash
 from torch import nn
+from torch.distributions import Distribution
 from torch.optim import Optimizer
 
 from surefoot.phases import Listener, Phases, aside
@@ -168,7 +169,7 @@ def several() -> bool:
 
 
 def tensors(tree: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested containers and in what models return: mappings, sequences, plain objects of one level."""
+    """The tensors in nested containers and in what models return: mappings, sequences, data classes, distributions."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, dict):
@@ -177,7 +178,7 @@ def tensors(tree: Any) -> Iterator[torch.Tensor]:
     elif isinstance(tree, list | tuple | set):
         for item in tree:
             yield from tensors(item)
-    elif hasattr(tree, "__dataclass_fields__"):
+    elif hasattr(tree, "__dataclass_fields__") or isinstance(tree, Distribution):
         for item in vars(tree).values():
             yield from tensors(item)
     elif hasattr(tree, "__dict__") and not isinstance(tree, nn.Module | Optimizer | type):

@@ -12,11 +12,12 @@ import torch
 from surefoot.callers import caller
 from surefoot.checks.evidence import Crossing
 from surefoot.phases import softmax_dim
-from surefoot.witness.graph import operation
+from surefoot.witness.graph import operation, through_views
 from surefoot.witness.scene import Part, Scene, tensors
 
 _VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}
+_GATHERINGS = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
 _KEEPS_DIMENSIONS = {"Clone", "ToCopy", "NativeDropout", "Mul", "Div"}
 """Between a softmax and its product: what leaves dimensions in their places."""
 
@@ -39,6 +40,8 @@ class Shapes(Part):
                 self._note("view", f"{_told(before)} as {_told(after)}")
         elif name in _PRODUCTS and len(args) == 2 and out.requires_grad:
             self._product(args[0])
+        elif name in _GATHERINGS and out.requires_grad:
+            self._gathered(list(tensors((args[1:], kwargs))))
         elif name == "einsum" and args and isinstance(args[0], str) and out.requires_grad:
             self._einsum(args[0], list(tensors(args[1:])))
 
@@ -60,6 +63,13 @@ class Shapes(Part):
             if added and dim not in added:
                 self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
 
+    def _gathered(self, given: list[torch.Tensor]) -> None:
+        """Messages that are added up group by group, and were weighed by one softmax over all groups."""
+        for message in given:
+            node = _weights_of(message.grad_fn)
+            if node is not None and softmax_dim(node) == 0:
+                self._note("product", "all groups")
+
     def _note(self, kind: str, seen: str) -> None:
         where = caller() or self.scene.phases.module() or "the model"
         self.crossings.setdefault(f"{kind} {where}", Crossing(kind, where, seen))
@@ -77,6 +87,18 @@ def shared_out_over(weights: Any) -> int | None:
     while operation(scores) in ("Mul", "Div", "Add", "MaskedFill", "Where", "ToCopy", "UnsafeView", "View", "Sub"):
         scores = next((each for each, _ in scores.next_functions if each is not None), None)
     return dim if operation(scores) == "Bmm" and dim != weights.dim() - 1 else None
+
+
+def _weights_of(node: Any) -> Any:
+    """The softmax that is a factor of a product, whatever was done to its shape; None where there is none."""
+    waiting = [through_views(node)]
+    while waiting:
+        each = through_views(waiting.pop())
+        if operation(each) == "Softmax":
+            return each
+        if operation(each) in ("Mul", "NativeDropout"):
+            waiting += [above for above, _ in each.next_functions if above is not None]
+    return None
 
 
 def _straight_above(tensor: torch.Tensor) -> Any:

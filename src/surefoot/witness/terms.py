@@ -10,7 +10,7 @@ import torch
 
 from surefoot.callers import caller
 from surefoot.checks.evidence import Term
-from surefoot.phases import aside
+from surefoot.phases import aside, factors_of
 from surefoot.witness.graph import VIEWS, Graph, operation
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
@@ -22,7 +22,10 @@ _FLAT = {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_"
 """What these return has a graph, and no gradient but zero passes it."""
 _FLAT_NOTE = "surefoot flat"
 _MAKES = {"tensor", "as_tensor"}
+_LARGEST = {"max", "amax", "maximum"}
+"""What is subtracted before an exponential and added behind the logarithm is no term."""
 _NOTE = "surefoot term"
+_NOTE_OF_ROWS = "surefoot term of each sample"
 
 
 class Terms(Part):
@@ -50,13 +53,16 @@ class Terms(Part):
                 _note(out, _FLAT_NOTE, caller())
             if name in _SUMS and out.dim() == 0 and len(args) >= 2:
                 self._added(args[0], args[1], out)
+            elif name in _SUMS and out.dim() == 1 and len(args) >= 2:
+                self._added_by_sample(args[0], args[1], out)
             elif name == "stack" and out.dim() == 1 and args:
                 self._stacked(args[0], out)
         elif name in _MAKES and self._read and isinstance(args[0] if args else None, float):
             self._cut[id(out)] = weakref.ref(out)
         elif any(each.requires_grad or self._is_cut(each) for each in tensors(args)):
             self._read |= name in _READS
-            self._cut |= {id(each): weakref.ref(each) for each in tensors(out)}
+            if name not in _LARGEST:
+                self._cut |= {id(each): weakref.ref(each) for each in tensors(out)}
 
     def _is_cut(self, tensor: torch.Tensor) -> bool:
         known = self._cut.get(id(tensor))
@@ -75,6 +81,16 @@ class Terms(Part):
             if beside and abs(beside) != abs(value):  # else the number is there to take the other's place
                 _note(out, _NOTE, (caller(), value))
 
+    def _added_by_sample(self, first: Any, second: Any, out: torch.Tensor) -> None:
+        """The same of one number for each sample, of which the mean or the sum will be the loss."""
+        both = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
+        if not both or first.shape != second.shape or first.requires_grad == second.requires_grad:
+            return
+        other = second if first.requires_grad else first
+        if self._is_cut(other) and readable(other) and out.grad_fn is not None:
+            with aside():
+                _note(out, _NOTE_OF_ROWS, (caller(), float(other.float().mean())))
+
     def _stacked(self, parts: Any, out: torch.Tensor) -> None:
         """Of terms that stand side by side, to be added up, one without a gradient is noted."""
         for part in parts if isinstance(parts, list | tuple) else ():
@@ -86,18 +102,27 @@ class Terms(Part):
         if not self.scene.close:
             return
         self.flat.update({node.metadata[_FLAT_NOTE] for node in graph.flat if _FLAT_NOTE in node.metadata})
-        waiting, seen = list(graph.roots), set(graph.roots)
+        waiting, seen, weighed = list(graph.roots), set(graph.roots), set()
         while waiting:
             node = waiting.pop()
             if _NOTE in node.metadata:
                 self.terms.append(Term(*node.metadata[_NOTE]))
+            if _NOTE_OF_ROWS in node.metadata and node not in weighed:
+                self.terms.append(Term(*node.metadata[_NOTE_OF_ROWS]))
             if operation(node) in _KEEPS_TERMS:
                 above = {each for each, _ in node.next_functions if each is not None} - seen
                 seen |= above
                 waiting += above
+                if node in weighed or _weighs(node):
+                    weighed |= above
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._cut = {}
+
+
+def _weighs(node: Any) -> bool:
+    """Is this a product with more than one number, as advantages and shares are?"""
+    return operation(node) in ("Mul", "Div") and any(each.numel() > 1 for each in factors_of(node))
 
 
 def _note(tensor: torch.Tensor, name: str, value: Any) -> None:

@@ -176,6 +176,7 @@ class Witness(Listener):
                 reaches_optimized=False,
                 followed_by_update=False,
                 double_softmax=tuple(self.scene.phases.maker(node) or "the loss" for node in graph.softmaxes),
+                double_sigmoid=tuple(self.scene.phases.maker(node) or "the loss" for node in graph.sigmoids),
                 nodes=len(graph.numbers),
                 old_nodes=self._older(graph),
                 shapes=tuple(self.calls.shapes),

@@ -62,6 +62,8 @@ class Backward:
     followed_by_update: bool
     double_softmax: tuple[str, ...]
     """Modules whose softmax goes straight into a log-softmax."""
+    double_sigmoid: tuple[str, ...] = ()
+    """Modules whose sigmoid or softmax goes straight into a sigmoid."""
     nodes: int = 0
     old_nodes: int = 0
     """Those made before the last two updates."""

@@ -47,6 +47,8 @@ class Loss:
     ranks: bool = False
     """Its input puts what belongs to each sample before other things: the answer has its own place, and no class."""
     site: int = 0
+    fixed_target: bool = False
+    """What its input is compared with has no gradient."""
     of_outputs: bool = False
     """Of a distance: what it is given left a model as it is, or as a view of that."""
     target_print: int = 0

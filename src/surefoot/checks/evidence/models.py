@@ -75,6 +75,8 @@ class Layout:
     """Tensors that are neither parameters nor buffers."""
     faint: int = 0
     """Layers whose first weights make next to nothing of what they are given."""
+    loud: int = 0
+    """Layers whose first weights make it several times as large."""
     far_off: tuple[str, ...] = ()
     """Layers whose first weights make what they are given many times as large."""
     stuck: tuple[str, ...] = ()
