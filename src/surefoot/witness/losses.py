@@ -17,8 +17,16 @@ from surefoot.witness.averages import Averages
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.faults import argument, ctc_fault, kl_fault
 from surefoot.witness.graph import (
-    Graph, made_by, operation, ranks, scales_cosines, squeezed, through_views, undropped, walk,
-)  # fmt: skip
+    Graph,
+    made_by,
+    operation,
+    ranks,
+    scales_cosines,
+    squeezed,
+    through_views,
+    undropped,
+    walk,
+)
 from surefoot.witness.noise import Noise
 from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
