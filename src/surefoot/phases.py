@@ -17,7 +17,7 @@ import functools
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, Self
@@ -59,6 +59,19 @@ class Listener:
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None: ...
 
 
+class _Unsaved:
+    """A hook that does nothing in copies of its model and in files that hold one, nor needs surefoot there."""
+
+    def __init__(self, hook: Callable[..., None]) -> None:
+        self._hook = hook
+
+    def __call__(self, *args: Any) -> None:
+        self._hook(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
+
+
 class Phases:
     """Follows a loop while entered. `now()` is the current segment, `module()` the innermost module at work."""
 
@@ -96,8 +109,8 @@ class Phases:
         """From now on hears only calls of the models found so far: phases stay known, modules inside do not."""
         self._calls_heard.close()
         for model in self.models:
-            self._calls_heard.callback(model.register_forward_pre_hook(self._call_begins).remove)
-            follow = model.register_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
+            self._calls_heard.callback(model.register_forward_pre_hook(_Unsaved(self._call_begins)).remove)
+            follow = model.register_forward_hook(_Unsaved(self._call_ends), with_kwargs=True, always_call=True)
             self._calls_heard.callback(follow.remove)
 
     def now(self) -> Segment:

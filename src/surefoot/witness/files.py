@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from surefoot.callers import asked_by_user, caller
 from surefoot.checks.evidence import File
+from surefoot.phases import aside
 from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
 from surefoot.witness.schedules import Schedules
 
@@ -102,7 +103,7 @@ class Files(Part):
         if not self._read.elements or not torch.is_grad_enabled() or not model.training:
             return
         read, self._read = self._read, _Weights()
-        own = [each for each in model.parameters() if readable(each) and each.dim()]
+        own = [each for each in model.parameters() if readable(each) and _varies(each)]
         alike = not Counter(tuple(each.shape) for each in own) - read.shapes
         if len(own) >= _FEWEST and alike and read.prints.isdisjoint(map(fingerprint, own)):
             wanted = sum(map(torch.numel, own))
@@ -148,9 +149,10 @@ class Files(Part):
             self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates))
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
-        if optimizer.state or not self._keeps_state(optimizer):
+        read = any(holds_optimizer for _, holds_optimizer, *_ in self._loaded)
+        if optimizer.state or not (read or self._keeps_state(optimizer)):
             self._given_state.append(optimizer)
-        elif asked_by_user():
+        elif asked_by_user() and self._keeps_state(optimizer):
             self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
         if asked_by_user():  # some wrappers load a state of their own
             groups = optimizer.param_groups
@@ -228,6 +230,11 @@ def _holds_module(value: Any) -> bool:
 
 def _is_same_memory(one: torch.Tensor, other: Any) -> bool:
     return readable(one) and readable(other) and one.numel() > 0 and one.data_ptr() == other.data_ptr()
+
+
+def _varies(tensor: torch.Tensor) -> bool:
+    with aside():
+        return bool((tensor != tensor.flatten()[:1].squeeze()).any())
 
 
 def _names(saved: Any) -> set[str]:
