@@ -139,6 +139,16 @@ def test_whatever_generator_is_seeded_anew_in_every_step(draw, again):
     assert stepped(batch) == (["reseeded-steps"] if again else [])
 
 
+def test_what_is_drawn_alike_once_per_pass_is_no_noise_of_steps():
+    def batch(step):
+        if step % 4 == 0:
+            own_of_torch(3)
+        rows = torch.arange(16 * (step % 4), 16 * (step % 4) + 16)
+        return TOLD[rows], KINDS[rows]
+
+    assert stepped(batch) == []
+
+
 # ------------------------------------------------------------------------------------------- one batch for ever
 
 

@@ -41,6 +41,8 @@ class Seeds(Part):
         self._fresh: dict[str, str] = {}
         """The states of the global ones after that."""
         self._others_again = 0
+        self._at: dict[str, int] = {}
+        """The last update before which something was drawn, and others were seeded."""
 
     def __enter__(self) -> Seeds:
         self.follow(torch, "manual_seed", after=self._seeds)
@@ -80,13 +82,19 @@ class Seeds(Part):
                 self._drawn.add(digest(generator.get_state()))  # else a projection that is made anew on purpose
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        if self._drawn:  # one of several optimizers may have nothing to draw
-            self._redrawn += not self._drawn.isdisjoint(self._last_drawn)
+        if self._drawn:
+            self._redrawn += self._follows("drawn") and not self._drawn.isdisjoint(self._last_drawn)
             self._drawn, self._last_drawn = set(), self._drawn
         if self._others:
             used = {name: given for name, given in self._others.items() if len(given) == 1 and self._has_drawn(name)}
-            self._others_again += any(self._last_others.get(name) == given for name, given in used.items())
+            again = any(self._last_others.get(name) == given for name, given in used.items())
+            self._others_again += self._follows("others") and again
             self._others, self._last_others = {}, used
+
+    def _follows(self, what: str) -> bool:
+        """Has the update before this one done so, too, as far as it is of the same optimizer? Not: once per pass."""
+        before, self._at[what] = self._at.get(what, 0), self.scene.updates
+        return self.scene.updates - before <= max(1, len(self.scene.stepped))
 
     def _has_drawn(self, name: str) -> bool:
         """Is a generator no longer where its seed has put it? One of the loop's own was made to draw."""
