@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 BOOKED_STEPS = 3
 """How many steps of a script are booked; after that its operators are no longer looked at."""
 CHECKED_STEPS = 100
-"""How many steps of a script the checks look at, unless they are to look at all; after that only the clock runs."""
+"""How many steps of a script the checks look at, unless they are to look at all; after that only the clock runs,
+and files are looked at."""
 
 
 class Seen:

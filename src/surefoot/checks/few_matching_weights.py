@@ -1,8 +1,8 @@
 """few-matching-weights
 
 ## What it does
-Reports `load_state_dict` that is given less than half of what the model and the file hold: with
-`strict=False`, or with the model's own weights in place of those that no name matched.
+Reports a file of which a model is given less than half: by `load_state_dict(strict=False)`, with its own weights in
+place of those that no name matched, or by names that are compared by hand.
 
 ## Why it hurts
 A prefix (`module.`, `_orig_mod.`, `model.`) makes every name different, and `strict=False` says nothing.

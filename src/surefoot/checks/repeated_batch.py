@@ -3,7 +3,7 @@
 ## What it does
 Reports a loop that gives its model the same inputs in four updates in a row although a loader has more, in
 three if each of them begins the loader anew or if the run has no more; and one that makes all its updates from one
-and the same part of an array, as it is or changed anew in every step.
+and the same part of an array, a list of samples or a text, as it is or changed anew in every step.
 
 ## Why it hurts
 The loss falls beautifully: one batch is learned by heart. It happens when `next(iter(loader))` is left

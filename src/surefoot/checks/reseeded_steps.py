@@ -1,7 +1,8 @@
 """reseeded-steps
 
 ## What it does
-Reports steps that all begin with the same random state.
+Reports steps that all begin with the same random state, or seed a generator of Python's, of numpy's or of their own
+with the same number and draw from it.
 
 ## Why it hurts
 A seed set inside the loop gives every step the same dropout mask and the same noise: the same units are
@@ -22,7 +23,8 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-Seeding before an evaluation; steps that draw no random numbers; seeds derived from the step.
+Seeding before an evaluation; steps that draw no random numbers; seeds derived from the step; a projection that a
+model draws anew from one seed.
 """
 
 from collections.abc import Iterator

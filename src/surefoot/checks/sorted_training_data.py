@@ -1,7 +1,7 @@
 """sorted-training-data
 
 ## What it does
-Reports a training loader that reads a data set in its order, where that is the order of its labels.
+Reports a training loader that reads a data set in the order of its labels.
 
 ## Why it hurts
 Batches hold one class each. The model learns to answer what came last, and forgets the rest.

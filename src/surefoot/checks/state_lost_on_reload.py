@@ -2,8 +2,7 @@
 
 ## What it does
 Reports tensors of a model that training changes and that its state_dict does not hold, plain numbers that its
-forwards change and depend on, and files with all its
-parameters and none of its buffers.
+forwards change and depend on, and files with all its parameters and none of its buffers.
 
 ## Why it hurts
 After a restart they are what they were in the beginning: running statistics, counters and averages are

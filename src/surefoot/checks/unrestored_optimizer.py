@@ -1,7 +1,7 @@
 """unrestored-optimizer
 
 ## What it does
-Reports a loaded checkpoint whose optimizer state is not put back before training goes on.
+Reports a loaded checkpoint whose optimizer state is not put back, or not all of it, before training goes on.
 
 ## Why it hurts
 The moments start from zero, so the first updates are as large as those of a fresh run.

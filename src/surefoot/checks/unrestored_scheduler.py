@@ -1,7 +1,7 @@
 """unrestored-scheduler
 
 ## What it does
-Reports a resumed run whose learning rate is not the one of the checkpoint.
+Reports a resumed run whose learning rate is not the one of the checkpoint, or whose schedule begins anew.
 
 ## Why it hurts
 A scheduler built after the optimizer was restored starts its curve anew: the rate jumps back to the

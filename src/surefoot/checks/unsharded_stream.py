@@ -1,7 +1,7 @@
 """unsharded-stream
 
 ## What it does
-Reports a stream of which every worker yields all.
+Reports a stream of which every worker yields all, or what others yield.
 
 ## Why it hurts
 An `IterableDataset` is copied into every worker. Unless it takes its share, each sample comes as often as
