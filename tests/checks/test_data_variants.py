@@ -1,5 +1,7 @@
 """Other forms of bugs in data and schedules than their twins have, each beside what looks like it and is fine."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -141,6 +143,22 @@ def test_a_lone_forward_in_training_mode_is_an_evaluation_if_it_is_rare(every, m
 
     found = stepped(by_permutation, model=mlp(nn.Dropout(0.5), inputs=6, classes=3), evaluate=evaluate, every=every)
     assert found == ["training-mode-in-evaluation"] * expected
+
+
+@pytest.mark.parametrize(("every", "mode", "expected"), [(5, True, True), (5, False, False), (1, True, False)])
+def test_a_copy_of_a_model_is_evaluated_in_evaluation_mode(every, mode, expected):
+    model = mlp(nn.Dropout(0.5), inputs=6, classes=3)
+    average = copy.deepcopy(model).requires_grad_(False).train(mode)
+
+    def evaluate(_):
+        with torch.no_grad():
+            for ours, theirs in zip(average.parameters(), model.parameters(), strict=True):
+                ours.lerp_(theirs, 0.1)
+            for x in TOLD[128:].split(32):
+                average(x)
+
+    found = stepped(by_permutation, model=model, evaluate=evaluate, every=every)
+    assert ("training-mode-in-evaluation" in found) is expected
 
 
 @pytest.mark.parametrize("probabilities", [True, False])
@@ -339,6 +357,35 @@ def test_what_a_loop_keeps_of_the_means_of_its_batches(text, kinds, tmp_path):
     number = 1 + next(n for n, line in enumerate(text.splitlines()) if "f(x)" in line)
     line, loop, scope = loop_around([Line(str(file), number)])
     assert [kept.kind for kept in kept_by(loop, scope, line.file, {number})] == kinds
+
+
+def answered(*, lost):
+    """Two questions about each sample, of which one may always have the same answer."""
+    kinds = torch.zeros_like(KINDS) if lost else KINDS
+    loader = DataLoader(TensorDataset(TOLD, kinds, TOLD[:, 0]), 16, shuffle=True)
+    model = mlp(inputs=6, classes=4)
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for x, kind, size in loader:
+            optimizer.zero_grad()
+            out = model(x)
+            loss = F.cross_entropy(out[:, :3], kind)
+            (loss + F.mse_loss(out[:, 3], size)).backward()
+            optimizer.step()
+    return named(seen.findings)
+
+
+def test_one_of_several_losses_whose_targets_are_all_the_same():
+    assert answered(lost=True) == ["constant-targets"]
+    assert answered(lost=False) == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_inputs_that_were_sorted_without_their_labels(alone):
+    order = TOLD.sum(1).argsort()
+    loader = DataLoader(TensorDataset(TOLD[order], KINDS if alone else KINDS[order]), 16, shuffle=True)
+    found = named(trained(loader, model=mlp(inputs=6, classes=3)))
+    assert found == ["labels-of-other-samples"] * alone
 
 
 # ------------------------------------------------------------------------------------------- what enters a model

@@ -31,7 +31,8 @@ KEPT = {
     # functions of the same file
     "def acc(z):\n    return z.sum() / len(z)\nfor x, y in data:\n    a.append(acc(f(x)))\nprint(np.mean(a))": ["mean"],
     "def hits(z):\n    return z.sum()\nfor x, y in data:\n    z = f(x)\n    a += hits(z)\nprint(a / len(data))": [],
-    # scores that are gathered are no means
+    # scores and numbers of single samples that are gathered are no means
+    "for x, y in data:\n    a.append(f(x).sum((1, 2)) / n)\nprint(torch.cat(a).mean())": [],
     "for x, y in data:\n    z, t = f(x)\n    a.append(z)\nprint(torch.cat(a).mean())": [],
     # the last of several, of items, of attributes, shown meanwhile or begun anew
     "for x, y in data:\n    loss, acc = f(x)\nprint(loss.item())": ["last"],
@@ -155,6 +156,7 @@ def slices(stop):
         (lambda: torch.randperm(44).split(8), True),
         (lambda: [torch.randperm(44)[:30]], True),
         (lambda: torch.arange(43, -1, -1).split(8), False),
+        (lambda: torch.randint(10, (44,)).split(8), False),
     ],
 )
 def test_evaluations_by_hand_read_all_samples_and_always_the_same(batches, found):

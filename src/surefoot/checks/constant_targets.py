@@ -1,7 +1,8 @@
 """constant-targets
 
 ## What it does
-Reports training in which every target of every batch seen is one and the same class, letter or number.
+Reports training in which every target of every batch seen is one and the same class, letter or number; where there are
+several losses, one whose targets are, if a part of all samples of the data set holds nothing else.
 
 ## Why it hurts
 Nothing is to be learned but a constant. The loss falls quickly, which looks like success.
@@ -37,17 +38,13 @@ _CHANCE = 1e-3
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    if any(each.sorted_labels for each in evidence.samples) or len([o for o in evidence.optimizers if o.updates]) > 1:
+    if any(each.sorted_labels for each in evidence.samples):
         return
-    judged: list[Loss | Aim] = [
-        loss for loss in evidence.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
-    ] or [aim for aim in evidence.aims if aim.kind in _AIMED]
-    constants = {loss.constant for loss in judged}
-    if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
-        return
-    counts = [each.valid if isinstance(each, Loss) else each.targets for each in judged]
-    if not _by_chance(counts, evidence):
-        first = judged[0]
+    judged = _of_constant_parts(evidence)
+    if not judged and len([each for each in evidence.optimizers if each.updates]) == 1:
+        judged = _of_all_losses(evidence)
+    if judged:
+        first, counts = judged[0], [_count(each) for each in judged]
         yield Finding(
             check="constant-targets",
             severity="warning",
@@ -56,6 +53,36 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="there is nothing to learn but a constant",
             remedy="look at where the labels are read, cast or sliced",
         )
+
+
+def _of_constant_parts(evidence: Evidence) -> list[Loss | Aim]:
+    """The losses of one line whose targets are all that some part of the samples holds."""
+    parts = {value for each in evidence.samples for value in each.constant_parts}
+    lines: dict[str, list[Loss | Aim]] = {}
+    for loss in evidence.losses:
+        if loss.function in _CLASSES and not loss.ranks:
+            lines.setdefault(loss.where, []).append(loss)
+    for losses in lines.values():
+        constants = {each.constant for each in losses}
+        enough = len({each.backward for each in losses}) >= 3 and sum(map(_count, losses)) >= _FEWEST
+        if enough and len(constants) == 1 and constants <= parts:
+            return losses
+    return []
+
+
+def _of_all_losses(evidence: Evidence) -> list[Loss | Aim]:
+    """All losses, where all targets are one and the same."""
+    judged: list[Loss | Aim] = [
+        loss for loss in evidence.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
+    ] or [aim for aim in evidence.aims if aim.kind in _AIMED]
+    constants = {loss.constant for loss in judged}
+    if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
+        return []
+    return [] if _by_chance([_count(each) for each in judged], evidence) else judged
+
+
+def _count(judged: Loss | Aim) -> int:
+    return judged.valid if isinstance(judged, Loss) else judged.targets
 
 
 def _is_of_outputs(loss: Loss) -> bool:

@@ -3,10 +3,10 @@
 ## What it does
 Reports samples that do not keep their own labels: a label that is drawn anew with every reading, a collate
 function that orders inputs and labels differently, labels that belong to the sample before or after, labels that
-stand in an order while inputs do not, training labels that have nothing to do with the inputs while those of
-evaluation do; batches whose inputs and targets are of different rows, of a loader's batch or of the loop's arrays;
-samples that come again with another sample's target; pictures that are flipped or turned without the maps that
-belong to them; and noise as a target that no input was made from.
+stand in an order while inputs do not, or the other way round, training labels that have nothing to do with the
+inputs while those of evaluation do; batches whose inputs and targets are of different rows, of a loader's batch or
+of the loop's arrays; samples that come again with another sample's target; pictures that are flipped or turned
+without the maps that belong to them; and noise as a target that no input was made from.
 
 ## Why it hurts
 There is nothing to learn. The loss falls to that of guessing and stays there, or the training set is learned
@@ -62,7 +62,7 @@ def _told(samples: Samples) -> str:
     if samples.label_shift:
         return f"labels depend on the sample {'before' if samples.label_shift > 0 else 'after'} their own"
     if samples.labels_in_order:
-        return "labels stand in an order, inputs in none, and neither tells anything of the other"
+        return "either labels or inputs stand in an order, the others in none, and neither tells anything of the other"
     if samples.unlike_evaluation:
         return "labels depend on the inputs in evaluation, and not at all in training"
     return ""

@@ -2,7 +2,7 @@
 
 ## What it does
 Reports evaluation, without gradients, with Dropout or BatchNorm in training mode: several batches in a row,
-or one now and then.
+or one now and then; of a model that is trained, and now and then of its copy, as an average of its weights is.
 
 ## Why it hurts
 Dropout makes the numbers worse and random; BatchNorm uses the statistics of the evaluation batch and lets
@@ -26,7 +26,7 @@ model.train()
 
 ## What looks like it and is fine
 Monte Carlo dropout; a single forward in every step, as for a pseudo-label; a policy that acts; collecting
-statistics with `update_bn`.
+statistics with `update_bn`; a teacher that looks at every batch.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ _VIEWS = 4
 def check(evidence: Evidence) -> Iterator[Finding]:
     runs: dict[tuple[str, int], list[Evaluation]] = {}
     for each in evidence.evaluations:
-        if each.trained and each.active and not each.repeated and each.update:
+        if (each.trained or each.copied) and each.active and not each.repeated and each.update:
             runs.setdefault((each.model, each.update), []).append(each)
     if any(each.repeated for each in evidence.evaluations):
         return
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         passes = sum(other == model for other, _ in runs)
         rare = len(evidence.updates) >= 4 and passes <= _RARE * len(evidence.updates)
         in_step = len(run) <= _VIEWS and passes > max(2, _RARE * len(evidence.updates))
-        if (len(run) >= 2 and not in_step) or (rare and run[0].samples >= _FEWEST):
+        if (len(run) >= 2 and run[0].trained and not in_step) or (rare and run[0].samples >= _FEWEST):
             yield Finding(
                 check="training-mode-in-evaluation",
                 severity="warning",

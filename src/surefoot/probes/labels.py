@@ -20,9 +20,11 @@ from surefoot.witness.scene import tensors
 MOST_SAMPLES = 512
 MOST_SECONDS = 1.0
 """Reading ends after this, with what was read by then."""
-_STRONG, _NONE = 8.0, 2.5
-"""Dependence beyond doubt, and none that could be told from chance."""
+_STRONG, _NONE, _SORTED = 8.0, 2.5, 20.0
+"""Dependence beyond doubt, none that could be told from chance, and that of values on places they were sorted into."""
 _JOINED = 16
+_FEWEST_ALIKE = 64
+"""So many samples must hold one and the same number for it to be a constant."""
 _MOST_STREAMED = 8 * MOST_SAMPLES
 
 
@@ -44,6 +46,19 @@ def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None
     found.collated_apart = _collated_apart(reader, loader)
     found.label_shift = _shift(reader)
     found.labels_in_order = _in_order(reader)
+    found.constant_parts = _constant_parts(reader)
+
+
+def _constant_parts(reader: Any) -> tuple[float, ...]:
+    """The numbers that are all that some part of the samples holds, from the first to the last."""
+    step = max(1, len(reader) // MOST_SAMPLES)
+    samples = [list(parts(each)) for each in as_many_as_time_allows(reader[n] for n in range(0, len(reader), step))]
+    if len(samples) < _FEWEST_ALIKE or len({len(each) for each in samples}) != 1:
+        return ()
+    columns = [np.concatenate([each.ravel() for each in column]) for column in zip(*samples, strict=True)]
+    return tuple(
+        float(each[0]) for each in columns if each.size and each.dtype.kind in "iufb" and (each == each[0]).all()
+    )
 
 
 def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
@@ -237,15 +252,16 @@ def _shift_of(inputs: np.ndarray, targets: np.ndarray) -> int:
 
 
 def _in_order(reader: Any) -> bool:
-    """Do labels depend on their place, while no input depends on its own, nor on its label?"""
+    """Do labels depend on their place and no input on its own, or the other way round, and neither on the other?"""
     columns = list(_columns(reader))
     if not columns or len(columns[0][1]) < 64:
         return False
     targets = columns[0][1]
     places = np.arange(len(targets), dtype=np.float64)[:, None]
-    if dependence(places, targets) < _STRONG:
-        return False
-    return all(abs(dependence(x, places)) < _NONE and abs(dependence(x, targets)) < _NONE for x, _ in columns)
+    of_labels, of_inputs = dependence(places, targets), [dependence(x, places) for x, _ in columns]
+    labels_stand = of_labels > _STRONG and all(abs(each) < _NONE for each in of_inputs)
+    inputs_stand = abs(of_labels) < _NONE and any(each > _SORTED for each in of_inputs)
+    return (labels_stand or inputs_stand) and all(abs(dependence(x, targets)) < _NONE for x, _ in columns)
 
 
 def independent_beside(training: Any, evaluation: Any) -> bool:

@@ -11,6 +11,8 @@ from functools import cache
 from surefoot.probes.loop_body import Body, Loop, is_read, key, name_of_call, uses, words
 
 MEANS = ("mean", "fmean", "nanmean", "average")
+_JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "chain")
+"""What they join are the numbers of single samples."""
 _READINGS = (*MEANS, "avg", "compute", "value", "result", "global_avg")
 
 
@@ -101,7 +103,8 @@ def _of_last_batch(after: list[ast.AST], body: Body) -> Iterator[ast.expr]:
 def _counts_alike(node: ast.AST, name: str, body: Body, after: list[ast.AST]) -> bool:
     """Does this divide what was gathered by the number of batches, take its mean, or ask a meter for it?"""
     if isinstance(node, ast.Call) and name_of_call(node) in MEANS:
-        return _holds(node, name, body, after)
+        joined = any(isinstance(each, ast.Call) and name_of_call(each) in _JOINING for each in ast.walk(node))
+        return not joined and _holds(node, name, body, after)
     if isinstance(node, ast.Attribute) and node.attr in _READINGS and name in body.metered:
         return key(node.value) == name
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _holds(node.left, name, body, after):

@@ -40,12 +40,14 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
             except RuntimeError:
                 if all(backward.differentiable for backward in witness.evidence().backwards):
                     raise  # not the error that torch raises for a loss without a graph
+        data = recipe.data()
+        witness.narrow.look_at(data)
         evidence = witness.evidence()
-        evidence.samples += (_samples(recipe, phases),)
+        evidence.samples += (_samples(recipe, data, phases),)
         return run_checks(evidence, recipe=recipe.name, allow=allow)
 
 
-def _samples(recipe: Recipe, phases: Phases) -> Samples:
+def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:
     """What the data does when it is read again, by as many workers as the recipe has."""
 
     def loader(data: Dataset[Any]) -> Seen:
@@ -56,4 +58,4 @@ def _samples(recipe: Recipe, phases: Phases) -> Samples:
         return Seen(DataLoader(data, recipe.micro_batch_size, shuffle, num_workers=workers, collate_fn=collate))
 
     evaluation = [] if recipe.evaluation is None else [loader(recipe.evaluation())]
-    return read_again(loader(recipe.data()), evaluation, phases)
+    return read_again(loader(data), evaluation, phases)

@@ -303,9 +303,16 @@ class Calls(Part):
     def settle(self) -> None:
         """What can only be said at the end."""
         optimized = self.scene.optimized()
+        trained = {_build(each) for each in self.scene.phases.models if not optimized.isdisjoint(each.parameters())}
         for model, evaluation, _ in self._evaluated:
             alive = model()
             evaluation.trained = alive is not None and not optimized.isdisjoint(alive.parameters())
+            evaluation.copied = alive is not None and not evaluation.trained and _build(alive) in trained
+
+
+def _build(model: nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
+    """What a model and its copies have in common."""
+    return type(model), tuple(each.shape for each in model.parameters())
 
 
 def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:

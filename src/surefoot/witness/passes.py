@@ -19,6 +19,9 @@ _MOST = 64
 _RARE = 1 / 3
 """Forwards after more than this share of the updates belong to the step, as those of a teacher do."""
 
+_DISTINCT = 0.9
+"""So many of the samples of an evaluation differ from all others; states of a game come again and again."""
+
 
 @dataclass
 class _Line:
@@ -63,8 +66,9 @@ class Passes(Part):
         """A second evaluation begins: are its first samples those that the other began with, and was that all?"""
         rows, known = row_prints(first), [row_prints(each) for each in line.batches]
         before = {row for batch in known for row in batch}
+        distinct = len(before) >= max(FEWEST, _DISTINCT * sum(map(len, known)))
         again = sum(row in before for row in rows)
-        line.reordered = rows != known[0] and len(before) >= FEWEST and again >= max(2, len(rows) / 2)
+        line.reordered = rows != known[0] and distinct and again >= max(2, len(rows) / 2)
         if {each.shape for each in line.batches} == {first.shape} and len(first) > 1:
             line.left_out = _left_out(torch.cat(line.batches), len(first))
 

@@ -52,7 +52,7 @@ def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
         return prints(values.double() if short else values, most)
 
 
-def arrays_in_sight(*, lists: bool = False) -> list[torch.Tensor]:
+def arrays_in_sight(*, lists: bool = False, longest: int = LONGEST) -> list[torch.Tensor]:
     """What the functions that are running hold in variables, in containers and in attributes of their objects.
 
     With `lists`, the columns of lists of samples, and long texts, too.
@@ -63,7 +63,13 @@ def arrays_in_sight(*, lists: bool = False) -> list[torch.Tensor]:
             for array in _arrays(list(frame.f_locals.values())[:256], _DEEP, lists=lists):
                 found.setdefault(id(array), (array, _tensor(array)))
     seen = (each for _, each in found.values())
-    return [each for each in seen if readable(each) and 1 <= len(each) <= _longest(each, lists=lists)]
+    return [each for each in seen if readable(each) and 1 <= len(each) <= max(longest, _longest(each, lists=lists))]
+
+
+def arrays_held_by(thing: Any) -> list[torch.Tensor]:
+    """The arrays in attributes and containers of one object."""
+    arrays = _arrays([thing], _DEEP, lists=False)
+    return [each for array in arrays if readable(each := _tensor(array)) and len(each)]
 
 
 def _longest(array: torch.Tensor, *, lists: bool) -> int:

@@ -41,6 +41,7 @@ from surefoot.witness.kept import Kept
 from surefoot.witness.layouts import Layouts
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.narrow import Narrow
 from surefoot.witness.noise import Noise
 from surefoot.witness.orders import Orders
 from surefoot.witness.pairs import Pairs
@@ -85,6 +86,7 @@ class Witness(Listener):
         self.loaders = Loaders(self.scene, self.gradients)
         self.rows, self.pairs = Rows(self.scene, self.loaders), Pairs(self.scene, self.loaders)
         self.orders, self.passes = Orders(self.scene, self.pairs), Passes(self.scene, self.loaders)
+        self.narrow = Narrow(self.scene, self.loaders)
         self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
         self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
         self.transforms.seen = self._loss_seen
@@ -157,7 +159,7 @@ class Witness(Listener):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
         heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
-        for part in (*heard, self.orders, self.passes, self.between):
+        for part in (*heard, self.orders, self.passes, self.narrow, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -259,6 +261,7 @@ class Witness(Listener):
             parted=(*self.picks.parted(), *self.pairs.parted(), *self.noise.parted()),
             shown=tuple(self.rows.seen()),
             passes=tuple(self.passes.passes()),
+            narrow_tokens=tuple(self.narrow.found()),
             part_of=self.rows.part_of(),
             shuffled_once=self.orders.shuffled_once(),
             reseeded_updates=self.seeds.repeated(),

@@ -181,6 +181,13 @@ def _(buggy):
     return plain(Tokens(), x=text[:, :-1], y=text[:, 1:], loss=per_token)
 
 
+@twin("wrapped-token-ids")
+def _(buggy):
+    kept = whole(1000, 64, 13).to(torch.uint8 if buggy else torch.uint16)
+    text = kept.long()
+    return plain(Tokens(vocabulary=1000), x=text[:, :-1], y=text[:, 1:], loss=per_token)
+
+
 @twin("loss-term-without-gradient")
 def _(buggy):
     model = Module(lambda self, x: (self.end(self.body(x).relu()), self.back(self.body(x).relu())),

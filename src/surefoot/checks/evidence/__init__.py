@@ -30,7 +30,7 @@ from surefoot.checks.evidence.models import (
     Recomputation,
     Sequence,
 )
-from surefoot.checks.evidence.samples import Inputs, Loader, Parted, Pass, Samples, Shown
+from surefoot.checks.evidence.samples import Inputs, Loader, NarrowTokens, Parted, Pass, Samples, Shown
 from surefoot.checks.evidence.state import File, Ranks, Resumption, SharedFile
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Loader",
     "Loss",
     "Metric",
+    "NarrowTokens",
     "Optimizing",
     "Parameter",
     "Parted",
@@ -121,6 +122,7 @@ class Evidence:
     parted: tuple[Parted, ...] = ()
     shown: tuple[Shown, ...] = ()
     passes: tuple[Pass, ...] = ()
+    narrow_tokens: tuple[NarrowTokens, ...] = ()
     part_of: int = 0
     """The rows of an array of which one batch is used over and over; 0 where none is."""
     shuffled_once: int = 0

@@ -47,6 +47,8 @@ class Evaluation:
     repeated: bool
     """The inputs are those of the forward before, and no update came between."""
     trained: bool = False
+    copied: bool = False
+    """The model is built like one that is trained, and is not trained itself: an average of its weights, perhaps."""
     samples: int = 0
 
 

@@ -58,13 +58,16 @@ class Samples:
     label_shift: int = 0
     """Labels depend on the inputs so many samples away, and not on their own."""
     labels_in_order: bool = False
-    """Labels depend on their place among the samples, and inputs depend neither on theirs nor on labels."""
+    """Labels depend on their place among the samples and inputs do not, or inputs do and labels do not, and neither
+    depends on the other."""
     unlike_evaluation: bool = False
     """Labels depend on the inputs in evaluation, and not in training."""
     shared_with_evaluation: float = 0.0
     """The share of evaluation samples that occur in training."""
     commonest_label: float | None = None
     """The share of the label that most samples have; None where samples have no labels."""
+    constant_parts: tuple[float, ...] = ()
+    """The numbers that are all that some part of the samples holds."""
     sorted_labels: int = 0
     """The number of classes in a data set that is read in the order of its labels."""
 
@@ -104,6 +107,15 @@ class Inputs:
     """Every second token is zero, and only those."""
     size: float = 0.0
     """The root mean square of the feature that has the largest."""
+
+
+@dataclass(slots=True)
+class NarrowTokens:
+    """An array that tokens come from, filled to the brim, with fewer numbers than the embedding has rows."""
+
+    dtype: str
+    holds: int
+    rows: int
 
 
 @dataclass(slots=True)

@@ -1,0 +1,70 @@
+"""Narrow: arrays of tokens whose dtype cannot hold the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.evidence import NarrowTokens
+from surefoot.phases import aside
+from surefoot.witness.loaders import Loaders
+from surefoot.witness.scene import Part, Scene, readable, tensors
+from surefoot.witness.sources import arrays_held_by, arrays_in_sight
+
+_LONGEST = 1 << 24
+_SPARE = 16
+"""A vocabulary may have so many tokens more than its texts have, for starts, ends and classes."""
+_FILLED = 0.95
+"""Numbers that were cut off reach the largest that a dtype holds."""
+
+
+class Narrow(Part):
+    """The arrays that tokens come from, looked at in the first forward."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self._rows = 0
+        self._highest = -1
+        self._tokens = torch.empty(0, dtype=torch.int64)
+        self._arrays: list[tuple[torch.dtype, int]] = []
+        """The dtypes of narrow arrays that hold the tokens seen, and the largest of each."""
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if not self.scene.close or not torch.is_grad_enabled():
+            return
+        given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() > 1 and each.numel()]
+        tokens = [each for each in given if each.dtype in (torch.int64, torch.int32)]
+        rows = max((each.num_embeddings for each in model.modules() if isinstance(each, nn.Embedding)), default=0)
+        if not tokens or rows <= 256 + _SPARE:
+            return
+        with aside():
+            self._highest = max(self._highest, *(int(each.max()) for each in tokens))
+            if not self._rows:
+                self._rows, self._tokens = rows, tokens[0].unique().cpu()
+                self._arrays += self._narrow(arrays_in_sight(longest=_LONGEST))
+                if self._loaders.latest is not None:
+                    self.look_at(self._loaders.latest.loader.dataset)
+
+    def look_at(self, dataset: Any) -> None:
+        """A data set that batches come from."""
+        if self._rows:
+            with aside():
+                self._arrays += self._narrow(arrays_held_by(dataset))
+
+    def _narrow(self, arrays: list[torch.Tensor]) -> Iterator[tuple[torch.dtype, int]]:
+        for each in arrays:
+            if each.dtype in (torch.uint8, torch.uint16) and each.dim() <= 2 and each.numel():
+                values = each.long()
+                if bool(torch.isin(self._tokens, values).all()):
+                    yield each.dtype, int(values.max())
+
+    def found(self) -> Iterator[NarrowTokens]:
+        for dtype, largest in self._arrays:
+            most = torch.iinfo(dtype).max
+            if self._rows > most + 1 + _SPARE and _FILLED * most < largest and self._highest <= most:
+                yield NarrowTokens(str(dtype).removeprefix("torch."), most + 1, self._rows)
+                return
