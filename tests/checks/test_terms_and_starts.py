@@ -125,6 +125,7 @@ def wide(start) -> list[str]:
     [
         (nn.init.normal_, True),
         (nn.init.uniform_, True),
+        (lambda weight: nn.init.normal_(weight, 0.2, 0.2), True),
         (nn.init.xavier_uniform_, False),
         (nn.init.kaiming_normal_, False),
         (nn.init.orthogonal_, False),
@@ -240,3 +241,17 @@ def test_packed_rows_whose_attention_counts_their_padding(masked):
             F.cross_entropy(model(tokens, lengths), torch.tensor([0, 1] * 3)).backward()
             optimizer.step()
         assert named(seen.findings) == ([] if masked else ["padding-in-attention"])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_samples_that_are_mixed_by_little(batch_first):
+    def forward(self, x):
+        h = self.begin(x)
+        return self.end(h + 1e-3 * self.mix(h, h, h, need_weights=False)[0]).mean(1)
+
+    model = Module(
+        forward, begin=lambda: nn.Linear(3, 8), end=lambda: nn.Linear(8, 2),
+        mix=lambda: nn.MultiheadAttention(8, 2, batch_first=batch_first),
+    )  # fmt: skip
+    findings = named(plain(model, x=numbers(8, 5, 3)))
+    assert findings == ([] if batch_first else ["samples-mixed-in-batch"])

@@ -2,8 +2,8 @@
 
 ## What it does
 Reports a first cross-entropy that is more than twice that of a uniform guess, a layer whose first weights make what it
-is given more than twenty times as large or all have one sign, and a model most of whose layers make it several times as
-large.
+is given more than twenty times as large or mostly have one sign, and a model most of whose layers make it several times
+as large.
 
 ## Why it hurts
 A fresh model that is confidently wrong has badly scaled weights: the first hundreds of steps go into

@@ -25,13 +25,13 @@ Graph networks, whose inputs relate samples; time-major code; BatchNorm in train
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import LEAKS, Evidence
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        mixed = probe.other_samples > 1e-3 and not probe.relational and not probe.softmax_over_batch
+        mixed = probe.other_samples > LEAKS and not probe.relational and not probe.softmax_over_batch
         if probe.time_over_samples:
             seen = f"{probe.time_over_samples} takes the samples of a batch for its time"
         elif mixed:

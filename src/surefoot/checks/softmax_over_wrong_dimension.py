@@ -26,7 +26,7 @@ purpose.
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import LEAKS, Evidence
 from surefoot.records.finding import Finding
 
 
@@ -43,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     turned = [loss for loss in evidence.losses if loss.turned_target]
     products = [each for each in evidence.crossings if each.kind == "product"]
     misdirected = [each for each in evidence.crossings if each.kind in ("samples", "alone")]
-    mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > 1e-5]
+    mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > LEAKS]
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
         seen = f"{len(wrong)} losses were given a softmax that does not sum to 1 over the {classes} classes"

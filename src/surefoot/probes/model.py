@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import torch
 
-from surefoot.checks.evidence import Probe
-from surefoot.probes.again import CHANGED, Again, change, inner, other, redrawn
+from surefoot.checks.evidence import LEAKS, Probe
+from surefoot.probes.again import Again, change, inner, moved, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
 from surefoot.probes.counters import Numbers, lost_numbers
 from surefoot.probes.dropouts import Dropouts
@@ -78,11 +78,11 @@ def _disturb(
     mixed, _ = _mixing(again, place, base, 0)
     sequence = reading.sequence
     untold = (sequence is None or sequence.shift is None) and inputs.dim() in (2, 3) and inputs.shape[1] > 1
-    if mixed > CHANGED and untold and not _rows_are_samples(again, place):
+    if mixed > LEAKS and untold and not _rows_are_samples(again, place):
         per_step = not targets or any(_size(each) == inputs.shape[0] * inputs.shape[1] for each in targets)
         if per_step or all(each[:1] != inputs.shape[:1] for each in targets):
             across, own = _mixing(again, place, base, 1)
-            if across < CHANGED / 10 and own > CHANGED and not _time_second(inputs):
+            if across < LEAKS < own and not _time_second(inputs):
                 return  # the second dimension holds the samples
     found.other_samples = mixed
     for module, (_, shape) in losses.softmax_over.items():
@@ -161,8 +161,8 @@ def _mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tup
         if inputs.dim() == before.dim() == 2 and before.shape == after.shape and before.shape[0] == inputs.numel():
             before, after = before.view(*inputs.shape, -1), after.view(*inputs.shape, -1)
         if before.shape == after.shape and before.dim() > dim and before.shape[dim] == inputs.shape[dim]:
-            change = ((before - after).abs() / (before.std(correction=0) + 1e-9)).transpose(0, dim)
-            others, own = max(others, float(change[1:].max())), max(own, float(change[:1].max()))
+            by = moved(before, after).transpose(0, dim)
+            others, own = max(others, float(by[1:].max())), max(own, float(by[:1].max()))
     return others, own
 
 
