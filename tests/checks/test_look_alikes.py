@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, plain, sgd
+from tests.checks.twins.losses import TEXT, Tokens, per_token
 
 
 class Decays(nn.Module):
@@ -28,7 +29,11 @@ class Decays(nn.Module):
 def test_numbers_that_begin_as_zero_are_no_layers():
     t, y = numbers(8, 6).abs(), numbers(8, 6, seed=1)
     assert named(plain(Decays(8, 1), loss=F.mse_loss, x=t, y=y)) == []
-    assert named(plain(Decays(8, 6), loss=F.mse_loss, x=t, y=y)) == ["symmetric-initial-weights"]
+    assert named(plain(Decays(8, 6), loss=F.mse_loss, x=t, y=y)) == []
+    layers = mlp()
+    for each in layers.parameters():
+        nn.init.zeros_(each)
+    assert named(plain(layers)) == ["symmetric-initial-weights"]
 
 
 def test_a_setting_in_a_file_is_no_counter():
@@ -382,3 +387,36 @@ def test_a_sample_that_parts_of_others_are_pasted_into_has_targets_of_both():
                 loss.backward()
                 optimizer.step()
     assert named(seen.findings) == []
+
+
+@pytest.mark.parametrize("runs_on", [True, False])
+def test_documents_whose_positions_run_on_are_parts_of_one_text(runs_on):
+    class Packed(Tokens):
+        def forward(self, tokens, documents, positions):
+            del documents, positions
+            return super().forward(tokens)
+
+    model = Packed()
+    optimizer = sgd(model)
+    begins = torch.arange(12) if runs_on else torch.arange(12) % 4
+    documents, positions = (torch.arange(12) // 4).expand(4, -1), begins.expand(4, -1)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            optimizer.zero_grad()
+            per_token(model(TEXT[:, :12], documents, positions), TEXT[:, 1:13]).backward()
+            optimizer.step()
+    assert named(seen.findings) == ([] if runs_on else ["attention-across-documents"])
+
+
+def test_layers_side_by_side_may_all_begin_at_zero():
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 2)
+            for each in self.parameters():
+                nn.init.zeros_(each)
+
+        def forward(self, x):
+            return torch.cat([self.first(x), self.second(x)], 1)
+
+    assert named(plain(Heads(), y=Y % 2)) == []

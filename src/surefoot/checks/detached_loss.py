@@ -34,7 +34,7 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    if any(update.all_zero is False for update in evidence.updates):
+    if any(update.with_gradient and update.all_zero is False for update in evidence.updates):
         return  # the gradients that updates use come from elsewhere, as from a transform
     relevant = [each for each in evidence.backwards if each.followed_by_update or not each.differentiable]
     if relevant and not any(each.reaches_optimized for each in relevant):

@@ -31,7 +31,8 @@ from surefoot.records.units import counted
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for layout in evidence.layouts:
-        all_constant = layout.matrices >= 2 and layout.constant_matrices == layout.matrices
+        constant = layout.matrices >= 2 and layout.constant_matrices == layout.matrices
+        all_constant = constant and not layout.leaves_zero  # layers side by side, and not one behind another
         stuck = layout.stuck if len(layout.stuck) >= 2 else ()
         if layout.alike_rows or all_constant or stuck:
             what = (

@@ -38,8 +38,8 @@ _FEWEST = 8
 """So many samples in one forward are an evaluation; fewer may be a policy that acts."""
 _RARE = 1 / 3
 """A lone forward after more than this share of the updates belongs to the step, as a pseudo-label does."""
-_VIEWS = 4
-"""So few forwards, after as many updates, are views of one batch whose mean is the pseudo-label."""
+_VIEWS = 2
+"""So many forwards, after as many updates, are views of one batch whose mean is the pseudo-label."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:

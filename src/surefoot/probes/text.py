@@ -109,10 +109,17 @@ def _begins(row: torch.Tensor) -> torch.Tensor | None:
     return goes_on if numbered else None
 
 
+def _runs_on(row: torch.Tensor) -> bool:
+    """Are these positions that go on from one document to the next, which is then a part of the same text?"""
+    return not row.is_floating_point() and row.equal(torch.arange(len(row), device=row.device).to(row.dtype))
+
+
 def _documents(found: Probe, again: Again, text: Text, sequence: Sequence | None) -> None:
     """Where positions start again or documents are numbered, what stands before must not matter behind."""
     tokens = text.tokens
     if sequence is None or sequence.shift != 1 or tokens.unique().numel() < 3:
+        return
+    if any(_runs_on(each[0]) for each in again.inputs if each.shape == tokens.shape):
         return
     beside = (each for each in (*again.inputs, *text.marks) if each.shape == tokens.shape)
     begins = next((starts for each in beside if (starts := _begins(each[0])) is not None), None)

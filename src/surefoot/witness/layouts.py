@@ -175,6 +175,8 @@ class Layouts(Part):
             layout.unregistered = (*(name for name, _ in _unregistered(model)), *_in_containers(model))
             layout.repeated_layers += tuple(name for name, each in _aliases(model) if each in self._twice)
             layout.stuck = tuple(self._stuck(model))
+            zeros = all(not first for *_, first in self._began.get(model, ()))
+            layout.leaves_zero = zeros and self.scene.updates >= _ENOUGH and not layout.stuck
             layout.copied_ties += tuple(name for name in self.ties.undone(model) if name not in layout.copied_ties)
             layout.running_frozen, layout.in_a_row = tuple(self._frozen_norms), tuple(self._in_a_row)
             if self._fewest:

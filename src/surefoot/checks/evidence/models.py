@@ -81,6 +81,8 @@ class Layout:
     """Layers whose first weights make what they are given many times as large."""
     stuck: tuple[str, ...] = ()
     """Matrices that began as one number and that training cannot tell apart: unmoved, or with rows that stay alike."""
+    leaves_zero: bool = False
+    """All matrices that began as one number began as zero, and training has told their rows apart."""
     coarse_positions: tuple[str, ...] = ()
     in_a_row: tuple[str, ...] = ()
     """Pairs of linear layers, the second of which is given what the first returns."""
