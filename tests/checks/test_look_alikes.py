@@ -420,3 +420,17 @@ def test_layers_side_by_side_may_all_begin_at_zero():
             return torch.cat([self.first(x), self.second(x)], 1)
 
     assert named(plain(Heads(), y=Y % 2)) == []
+
+
+def test_points_at_which_derivatives_are_taken_are_no_parameters():
+    model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    model.points = torch.linspace(0, 1, 12)[:, None].requires_grad_()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            u = model(model.points)
+            (slope,) = torch.autograd.grad(u.sum(), model.points, create_graph=True)
+            optimizer.zero_grad()
+            (slope + u - 1).square().mean().backward()
+            optimizer.step()
+    assert {each.severity for each in seen.findings.findings} <= {"info"}

@@ -270,7 +270,9 @@ class Gradients(Part):
         for leaf in self._loose():
             count = self._leaves[id(leaf)][1]
             fixed = count >= 3 and self._leaf_prints.get(id(leaf)) == fingerprint(leaf, 64)
-            yield Leaf(tuple(leaf.shape), count, self._path(leaf), fixed and id(leaf) not in self._entered_models)
+            is_input = id(leaf) in self._entered_models  # such as the points at which derivatives are taken
+            path = "" if is_input else self._path(leaf)
+            yield Leaf(tuple(leaf.shape), count, path, fixed and not is_input)
 
     def _loose(self) -> Iterator[torch.Tensor]:
         known = self.scene.optimized() | set(self.scene.names())

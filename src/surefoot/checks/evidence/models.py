@@ -50,7 +50,7 @@ class Leaf:
     shape: tuple[int, ...]
     backwards: int
     path: str
-    """The attribute of a model that holds it; empty where none does."""
+    """The attribute of a model that holds it; empty where none does, and where a model is given it as an input."""
     fixed: bool = False
     """Its values are what they were in its first backward, and no model is given it as an input."""
 
