@@ -113,7 +113,7 @@ class Witness(Listener):
         phases.listeners.append(self)
 
     def __enter__(self) -> Self:
-        staying: tuple[Part, ...] = (self.schedules, self.files, self.kept, self.resumes)
+        staying: tuple[Part, ...] = (self.schedules, self.files, self.resumes)
         for part in staying:
             self._entered.enter_context(part)
         self._entered.push(self._looking)
