@@ -38,6 +38,8 @@ class Rows(Part):
         self._evaluated_rows: set[int] = set()
         self._last: set[int] = set()
         self._repeats = 0
+        self._before: set[int] = set()
+        """Hashes of all that updates have used."""
         self._batches: list[list[torch.Tensor]] = []
         """What entered models since the last update."""
         self._worked_on: dict[tuple[int, tuple[int, ...]], weakref.ref[torch.Tensor]] = {}
@@ -92,6 +94,7 @@ class Rows(Part):
         self._repeats = self._repeats + 1 if self._last else 0
         if self._repeats > _REPEATS:
             self._wholes = self._wholes or self._larger(read)
+        self._before.update(read)
 
     def _larger(self, read: dict[int, torch.Tensor]) -> list[torch.Tensor]:
         """Arrays of the loop that hold what all updates have used, unless this one used other rows of them, too."""
@@ -99,7 +102,7 @@ class Rows(Part):
         found: list[torch.Tensor] = []
         for print_ in self._last:
             found += larger_than([read[print_]], arrays, times=_TIMES)
-        others = [each for print_, each in read.items() if print_ not in self._last]
+        others = [each for print_, each in read.items() if print_ not in self._before]
         return [] if any(True for each in others for _ in larger_than([each], arrays, times=_TIMES)) else found
 
     def part_of(self) -> int:
