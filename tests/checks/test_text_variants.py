@@ -410,3 +410,43 @@ def test_a_loop_that_calls_a_decoder_for_every_column(shift, ignored, expected):
         return loss
 
     assert trained(model, step) == expected
+
+
+GO, STOP = 1, 2
+
+
+class Bucketed(nn.Module):
+    """Says the next token of a text, whose padding its table names."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.read = nn.Embedding(24, 16, padding_idx=0), nn.GRU(16, 16, batch_first=True)
+        self.say = nn.Linear(16, 24)
+
+    def forward(self, given):
+        return self.say(self.read(self.embed(given))[0])
+
+
+def in_buckets(criterion):
+    """What is found in batches of texts of about one length, of which the first need no padding."""
+    model, drawn = Bucketed(), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for number in range(8):
+            words = torch.randint(3, 24, (8, 4), generator=drawn)
+            given = torch.cat([torch.full((8, 1), GO), words], 1)
+            wanted = torch.cat([words, torch.full((8, 1), STOP)], 1)
+            for row in range(number // 2):
+                given[row, 3:], wanted[row, 2:] = 0, torch.tensor([STOP, 0, 0])
+            optimizer.zero_grad()
+            criterion(model(given).transpose(1, 2), wanted).backward()
+            optimizer.step()
+    return [each.check for each in seen.findings.findings]
+
+
+def test_padding_and_ends_are_looked_for_in_all_batches():
+    ones = torch.ones(24)
+    assert in_buckets(nn.CrossEntropyLoss(ignore_index=0)) == []
+    assert in_buckets(nn.CrossEntropyLoss()) == ["padding-in-loss"]
+    assert in_buckets(nn.CrossEntropyLoss(ones.index_fill(0, torch.tensor([0, STOP]), 0.0))) == ["end-token-ignored"]

@@ -170,10 +170,52 @@ def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target])
         counted = (valid[:, :reach] & asked).sum(1)
         ends_with_padding = by_ends and bool(((counted == 1) & (asked.sum(1) > 1)).any())
         found.padding_counted = 0 if ends_with_padding else int(counted.sum())
+    if not found.padding_counted and _is_declared(beside):
+        found.padding_counted = sum(_padding_asked_for(beside, each) for each in siblings)
+        found.padding_seen_by = "the table" if found.padding_counted else found.padding_seen_by
     found.ends_ignored = _ignored_end(call, beside)
+    if found.ends_ignored is None and _is_declared(beside):
+        found.ends_ignored = _left_out_end(beside, siblings)
     if found.ends_ignored is None and found.shift == 1 and len(siblings) >= _BATCHES:
         found.ends_ignored = _end_among_padding(beside, siblings)
     return found
+
+
+def _is_declared(beside: Beside) -> bool:
+    """Does the table of the text name a padding, and do targets count in the same vocabulary?"""
+    text, loss = beside.text, beside.target.loss
+    return text.padding is not None and text.table is not None and len(text.table) in loss.shape
+
+
+def _in_rows(beside: Beside, target: Target) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """The targets of a batch, which of them count, and which are padding; None where it is not at ends alone."""
+    rows = len(target.values) if target.values.dim() == 2 else len(beside.text.tokens)
+    if target.values.numel() % rows:
+        return None
+    values, valid = target.values.reshape(rows, -1), target.valid.reshape(rows, -1)
+    padding = values.eq(beside.text.padding or 0)
+    padded = ends_of(values, beside.text.padding) if bool(padding.any()) else padding
+    return (values, valid, padded) if padded is not None and padded.equal(padding) else None
+
+
+def _padding_asked_for(beside: Beside, target: Target) -> int:
+    """How much padding counts in a batch, in rows that end with more than one of it: one may be the end."""
+    found = _in_rows(beside, target)
+    if found is None:
+        return 0
+    _, valid, padded = found
+    longer = padded.sum(1) > 1
+    return int((valid & padded)[longer].sum()) if bool((valid | ~padded)[longer].all()) else 0
+
+
+def _left_out_end(beside: Beside, siblings: list[Target]) -> int | None:
+    """The token that every text ends with before its padding, if it never counts and others do."""
+    found = [each for target in siblings if (each := _in_rows(beside, target)) is not None]
+    last = [values.gather(1, ((~padded).sum(1) - 1).clamp(0)[:, None]) for values, _, padded in found]
+    lasts = {token for each in last for token in each.unique().tolist()}
+    counted = {token for values, valid, _ in found for token in values[valid].unique().tolist()}
+    lost = len(found) >= _BATCHES and len(counted) > 2 and lasts.isdisjoint(counted | {beside.text.padding})
+    return int(lasts.pop()) if lost and len(lasts) == 1 else None
 
 
 def _whole(beside: Beside) -> torch.Tensor:
