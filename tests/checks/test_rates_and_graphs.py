@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Independent, Normal
-from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LinearLR
 
 import surefoot
 from surefoot.watch import watch_script
@@ -238,3 +238,52 @@ def test_sums_are_divided_by_the_count_of_all_parts_and_not_of_the_first(right):
         optimizer.step()
 
     assert looped(step) == ([] if right else ["summed-micro-batches"])
+
+
+@pytest.mark.parametrize("per_update", [True, False])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda optimizer: LambdaLR(optimizer, lambda step: 1 - step / 24),
+        lambda optimizer: LambdaLR(optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / 24))),
+        lambda optimizer: LinearLR(optimizer, 1.0, 0.01, total_iters=24),
+    ],
+)
+def test_the_end_of_a_schedule_is_known_though_it_says_none(schedule, per_update):
+    model = mlp()
+    optimizer = sgd(model)
+    scheduler = schedule(optimizer)
+    with surefoot.watch(model, optimizer) as seen:
+        for number in range(24):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            if per_update or number % 8 == 7:
+                scheduler.step()
+    assert named(seen.findings) == ([] if per_update else ["scheduler-at-wrong-rate"])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_part_of_a_loss_is_back_propagated_once(whole):
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        logits = model(X)
+        fit, size = F.cross_entropy(logits, Y), 0.01 * logits.square().mean()
+        fit.backward(retain_graph=True)
+        (fit + size if whole else size).backward()
+        optimizer.step()
+
+    assert looped(step) == (["repeated-backward"] if whole else [])
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_weights_moved_by_hand_use_a_gradient_once(cleared):
+    model = mlp()
+    with surefoot.watch(model) as seen:
+        for _ in range(8):
+            F.cross_entropy(model(X), Y).backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.01 * p.grad
+                    p.grad = None if cleared else p.grad
+    assert named(seen.findings) == ([] if cleared else ["missing-zero-grad"])

@@ -37,7 +37,17 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     stale = [update for update in evidence.updates if update.carried]
-    if stale:
+    if evidence.carried_by_hand >= 3:
+        yield Finding(
+            check="missing-zero-grad",
+            severity="error",
+            seen=f"{evidence.carried_by_hand} times, gradients that had moved their weights were added to by the next "
+            "backward",
+            where=evidence.backwards[0].where or "the loop",
+            why="every move applies the sum of all gradients since training began",
+            remedy="set p.grad = None once the weights are moved",
+        )
+    elif stale:
         first = stale[0]
         yield Finding(
             check="missing-zero-grad",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import weakref
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from torch.optim import Optimizer
 
 from surefoot.callers import caller
+from surefoot.phases import writes
 from surefoot.witness.gradients import Gradients
-from surefoot.witness.scene import Part, Scene, held, tensors
+from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__
@@ -31,6 +33,8 @@ _LIMITS = {
     "_foreach_mul",
 }
 _LIMITS_IN_PLACE = {"clamp_", "clip_", "mul_", "div_", "__imul__", "__itruediv__", "_foreach_mul_", "_foreach_div_"}
+_COMPARED = 4
+"""So many parameters are followed from backward to backward."""
 _SUMS = {"add", "__add__", "__radd__"}
 
 
@@ -48,6 +52,10 @@ class ByHand(Part):
         """A gradient that an update has used, and another one."""
         self._left: dict[str, set[int]] = {}
         """Lines whose limited gradients are gone and were never used, and in which updates."""
+        self._after: list[tuple[torch.Tensor, Any, int, int]] = []
+        """Some parameters after a backward: the gradient, how often it had been written, and a hash of their values."""
+        self.carried = 0
+        """Weights were moved by hand so often and their gradients then added to."""
 
     def __enter__(self) -> ByHand:
         self.follow(torch.autograd, "grad", after=lambda out, *_, **__: self._note(out))
@@ -99,6 +107,21 @@ class ByHand(Part):
         if self._limited.get(key) is ref:
             del self._limited[key]
             self._left.setdefault(line, set()).add(update)
+
+    def backward_ends(self) -> None:
+        if self.scene.updates or not self.scene.close:
+            return
+        graded = ((p, gradient) for p in self.scene.reached if (gradient := p.grad) is not None and readable(p))
+        some = itertools.islice(graded, _COMPARED)
+        self._after = [(p, gradient, writes(gradient), fingerprint(p, 64)) for p, gradient in some]
+
+    def backward_begins(self, losses: Any) -> None:
+        if not self.scene.updates and self._after:
+            self.carried += all(
+                p.grad is gradient and writes(gradient) == written and fingerprint(p, 64) != before
+                for p, gradient, written, before in self._after
+            )
+        self._after = []
 
     def update_begins(self, optimizer: Optimizer) -> None:
         names, update = self.scene.names(), self._gradients.updates[-1]

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from surefoot.callers import caller
 from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
-from surefoot.phases import aside, is_profiling, writes
+from surefoot.phases import aside, is_profiling, number, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
@@ -65,6 +65,8 @@ class Gradients(Part):
         self._marks: dict[torch.Tensor, _Mark] = {}
         self._reached_by: list[frozenset[torch.Tensor]] = []
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
+        self._roots: set[int] = set()
+        """The numbers of what was back-propagated since the last update."""
         self._most_kept, self._collections = 0, _COLLECTIONS
         self._discarded: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
@@ -109,6 +111,8 @@ class Gradients(Part):
                 self._leaf_prints[id(leaf)] = fingerprint(leaf, 64)
         roots = [unscaled(root) for root in graph.roots]
         repeated = any(_sentinel_of(root) in self._live() for root in roots)
+        repeated |= not graph.numbers.isdisjoint(self._roots)
+        self._roots |= {number(root) for root in roots if not hasattr(root, "variable")}
         for root in roots:
             sentinel = Sentinel()
             root.metadata["surefoot"] = sentinel
@@ -145,8 +149,9 @@ class Gradients(Part):
         self.followers |= {p for p in parameters if self._writes.get(p, writes(p)) != writes(p)}
         self._trainable[optimizer] = max(len(trainable), self._trainable.get(optimizer, 0))
         carried = tuple(names.get(p, "?") for p in parameters if p in self._marks and self._marks[p].carried)
-        number = len(self.updates) + 1
-        update = Update(number, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried)
+        update = Update(
+            len(self.updates) + 1, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried
+        )
         update.rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
         update.planned_rate = max(
             (float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group),
@@ -176,7 +181,7 @@ class Gradients(Part):
             self._marks[parameter] = _Mark(weakref.ref(gradient), writes(gradient))
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
-        self.pending = []
+        self.pending, self._roots = [], set()
         self._most_kept = max(self._most_kept, self._kept())
         self._before = []
 
@@ -190,7 +195,7 @@ class Gradients(Part):
     def _old(self) -> int:
         """How many graphs are older than they should become; those that are gone are forgotten."""
         self._sentinels = [each for each in self._sentinels if each[1]() is not None]
-        return sum(number <= self.scene.updates - _OLD for number, _ in self._sentinels)
+        return sum(update <= self.scene.updates - _OLD for update, _ in self._sentinels)
 
     def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
         with aside():

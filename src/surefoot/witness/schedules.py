@@ -23,6 +23,8 @@ from surefoot.witness.scene import Part, Scene, held, is_same
 _TURNING = (lr_scheduler.CosineAnnealingLR,)
 _SIMULATED = (lr_scheduler.StepLR, lr_scheduler.MultiStepLR, lr_scheduler.ExponentialLR, lr_scheduler.MultiplicativeLR)
 
+_MOST_TRIED = 4096
+
 
 @dataclass
 class _Stepped:
@@ -114,7 +116,7 @@ class Schedules(Part):
                 updates=own,
                 before_first_update=bool(seen.at) and seen.at[0] == 0,
                 between_updates=_at_a_time(seen.at),
-                horizon=_horizon(seen),
+                horizon=_horizon(seen) or _end(scheduler, seen.calls, own),
                 turns=isinstance(seen.last or scheduler, _TURNING),
                 epoch=epoch,
                 passes=self._loaders.training_passes(),
@@ -175,6 +177,28 @@ def _own_horizon(scheduler: Any) -> int | None:
         if isinstance(known.get("num_training_steps"), int):
             return int(known["num_training_steps"])
     return None
+
+
+def _end(scheduler: LRScheduler, calls: int, updates: int) -> int | None:
+    """The end of a schedule that says none, as long as it lies ahead: warm-ups and restarts have others behind them."""
+    end = scheduler.total_iters if isinstance(scheduler, lr_scheduler.LinearLR) else _end_of_factor(scheduler, updates)
+    return end if end is not None and end >= calls else None
+
+
+def _end_of_factor(scheduler: LRScheduler, updates: int) -> int | None:
+    """When the factor of a `LambdaLR` first has come down to nothing, within twice as many calls as updates."""
+    if not isinstance(scheduler, lr_scheduler.LambdaLR):
+        return None
+    try:
+        factors = [float(scheduler.lr_lambdas[0](n)) for n in range(min(2 * updates, _MOST_TRIED))]
+    except Exception:  # it may know no more numbers than the run needs
+        return None
+    top = factors.index(max(factors)) if factors else 0
+    low = 0.02 * factors[top] if factors else 0.0
+    ends = (
+        n for n, (one, then) in enumerate(pairwise(factors)) if n > top and one <= low and (one <= 0 or one <= then)
+    )
+    return next(ends, None)
 
 
 def _share(scheduler: LRScheduler, calls: int) -> float | None:

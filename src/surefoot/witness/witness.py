@@ -246,6 +246,7 @@ class Witness(Listener):
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.clipping.clips),
             drawn_without_gradient=self.drawn.lines(),
+            carried_by_hand=self.by_hand.carried,
             unused_limits=self.by_hand.unused(),
             schedules=tuple(self.schedules.schedules()),
             loaders=tuple(self.loaders.loaders()),

@@ -97,6 +97,8 @@ class Evidence:
     clips: tuple[Clip, ...] = ()
     drawn_without_gradient: tuple[str, ...] = ()
     """Lines that draw from a model's distribution without its gradient what the loss is then made from."""
+    carried_by_hand: int = 0
+    """Weights were moved without an optimizer so often, and the gradients that moved them then added to."""
     unused_limits: tuple[str, ...] = ()
     """Lines that limit gradients, or copies of them, into tensors that nothing uses."""
     schedules: tuple[Schedule, ...] = ()
