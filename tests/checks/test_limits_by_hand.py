@@ -81,3 +81,30 @@ def test_gradients_that_are_set_by_hand_hold_none_of_the_last_update(joined, exp
         optimizer.step()
 
     assert looped(step) == expected
+
+
+@pytest.mark.parametrize("divided", ["in place", "put back", ""])
+@pytest.mark.parametrize("loss", [F.cross_entropy, lambda x, y: F.cross_entropy(x, y, reduction="sum") / len(y)])
+def test_parts_may_be_averaged_in_their_gradients(loss, divided):
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        for x, y in ((X[:4], Y[:4]), (X[4:], Y[4:])):
+            loss(model(x), y).backward()
+        for p in model.parameters():
+            if divided == "in place":
+                p.grad.div_(2)
+            elif divided:
+                p.grad = p.grad / 2
+        optimizer.step()
+
+    assert looped(step) == ([] if divided else ["summed-micro-batches"])
+
+
+def test_a_mean_may_be_a_likelihood_whose_sign_is_turned():
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        for x, y in ((X[:4], Y[:4]), (X[4:], Y[4:])):
+            (-model(x).log_softmax(1).gather(1, y[:, None]).mean()).backward()
+        optimizer.step()
+
+    assert looped(step) == ["summed-micro-batches"]

@@ -70,7 +70,7 @@ def own_weights(losses: list[Loss], evidence: Evidence) -> list[float]:
 
 
 def _weights(losses: list[Loss], evidence: Evidence) -> list[float]:
-    return [loss.weights[0] / evidence.backwards[loss.backward].scale for loss in losses]
+    return [abs(loss.weights[0]) / evidence.backwards[loss.backward].scale for loss in losses]
 
 
 def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
@@ -102,9 +102,9 @@ def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
     return any(len(each) >= len(window) for each in given.values()) and all(len(set(e)) == 1 for e in given.values())
 
 
-def _may_be_divided_later(window: list[Loss]) -> bool:
-    """Sums of as many targets each, divided by one number, may have their gradients divided by the rest."""
-    return window[0].reduction == "sum" and len({loss.valid for loss in window}) == 1
+def _is_divided_later(window: list[Loss], evidence: Evidence) -> bool:
+    """Does the loop divide the gradients themselves, by what their losses were not divided by?"""
+    return any(each.rescaled for each in evidence.updates if each.number == window[0].update + 1)
 
 
 def _near(window: list[Loss]) -> float:
@@ -119,7 +119,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         window
         for window in windows(evidence)
         if all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
-        and not _may_be_divided_later(window)
+        and not _is_divided_later(window, evidence)
         and not _is_one_batch(window, evidence)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import weakref
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from surefoot.callers import caller
+from surefoot.callers import asked_by_user, caller
 from surefoot.phases import writes
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
@@ -52,6 +51,8 @@ class ByHand(Part):
         """A gradient that an update has used, and another one."""
         self._left: dict[str, set[int]] = {}
         """Lines whose limited gradients are gone and were never used, and in which updates."""
+        self._rescaled = False
+        """Gradients were multiplied or divided since the last update."""
         self._after: list[tuple[torch.Tensor, Any, int, int]] = []
         """Some parameters after a backward: the gradient, how often it had been written, and a hash of their values."""
         self.carried = 0
@@ -80,8 +81,10 @@ class ByHand(Part):
         first = list(tensors(args[:1]))
         if name in _LIMITS_IN_PLACE:
             self._read((args[1:], kwargs))
+            self._rescaled |= any(_among(each, self._known) for each in first) and asked_by_user()
             self._limit(each for each in first if _among(each, self._copies))
             return
+        self._rescaled |= name == "__set__" and any(_among(each, self._limited) for each in tensors(args[1:]))
         self._read((args, kwargs))
         known = [each for each in first if _among(each, self._known)]
         if name in _LIMITS and (known or any(_among(each, self._copies) for each in first)):
@@ -111,25 +114,26 @@ class ByHand(Part):
     def backward_ends(self) -> None:
         if self.scene.updates or not self.scene.close:
             return
-        graded = ((p, gradient) for p in self.scene.reached if (gradient := p.grad) is not None and readable(p))
-        some = itertools.islice(graded, _COMPARED)
+        graded: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in self.scene.reached if p.grad is not None]
+        some = [each for each in graded if readable(each[0])][:_COMPARED]
         self._after = [(p, gradient, writes(gradient), fingerprint(p, 64)) for p, gradient in some]
 
     def backward_begins(self, losses: Any) -> None:
         if not self.scene.updates and self._after:
             self.carried += all(
-                p.grad is gradient and writes(gradient) == written and fingerprint(p, 64) != before
+                writes(gradient) == written and p.grad is gradient and fingerprint(p, 64) != before
                 for p, gradient, written, before in self._after
             )
         self._after = []
 
     def update_begins(self, optimizer: Optimizer) -> None:
         names, update = self.scene.names(), self._gradients.updates[-1]
+        update.rescaled = self._rescaled
         carried = [p for p in held(optimizer) if p.grad is not None and _among(p.grad, self._sums)]
         update.carried = (*update.carried, *(names.get(p, "?") for p in carried))
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._known, self._copies, self._sums = {}, {}, {}
+        self._known, self._copies, self._sums, self._rescaled = {}, {}, {}, False
 
 
 def _among(tensor: torch.Tensor, known: dict[int, weakref.ref[torch.Tensor]]) -> bool:

@@ -121,6 +121,8 @@ class Update:
     clipped_share: float = 0.0
     """Of the elements of its gradients, the share that was clipped after the last backward."""
     micro_batches: int = 0
+    rescaled: bool = False
+    """The loop itself multiplied or divided its gradients."""
 
 
 @dataclass(slots=True)
