@@ -149,7 +149,7 @@ class Files(Part):
             self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates))
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
-        read = any(holds_optimizer for _, holds_optimizer, *_ in self._loaded)
+        read = any(each.groups for each in self._loaded)
         if optimizer.state or not (read or self._keeps_state(optimizer)):
             self._given_state.append(optimizer)
         elif asked_by_user() and self._keeps_state(optimizer):
