@@ -86,11 +86,11 @@ def masked(keep) -> list[str]:
     model = Module(forward, embed=lambda: nn.Embedding(32, 8), end=lambda: nn.Linear(8, 2))
     real = torch.arange(12) < torch.tensor([5, 7, 9, 11])[:, None]
     tokens = torch.where(real, TEXT[:, :12] % 30 + 2, 0)
-    optimizer = sgd(model)
+    optimizer, targets = sgd(model), whole(2, 4)
     with surefoot.watch(model, optimizer) as seen:
         for _ in range(3):
             optimizer.zero_grad()
-            F.cross_entropy(model(tokens, attention_mask=keep(real).long()), whole(2, 4)).backward()
+            F.cross_entropy(model(tokens, attention_mask=keep(real).long()), targets).backward()
             optimizer.step()
         return named(seen.findings)
 

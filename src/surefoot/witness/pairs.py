@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.callers import caller
 from surefoot.checks.evidence import Parted
+from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.picks import counts_places
 from surefoot.witness.scene import Part, Scene, own, readable, tensors
@@ -162,7 +163,7 @@ class Pairs(Part):
         arrays, verdict = Arrays(), None
         for each in entered:
             for inputs, places in arrays.holding(each):
-                self.places.append((len(inputs), bool((places[1:] > places[:-1]).all())))
+                self.places.append((len(inputs), _rises(places)))
                 for targets in arrays.beside(inputs, target):
                     if is_of(targets[places], target):
                         self.sources = self.sources or [(inputs, targets)]
@@ -197,8 +198,15 @@ def is_of(own: torch.Tensor, target: torch.Tensor) -> bool:
 
 def _is_rearranged(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Are these the same targets in another order, as those of two samples that are mixed into one?"""
-    alike = one.shape == other.shape and one.dtype == other.dtype and one.dim() == 1
-    return alike and not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
+    if one.shape != other.shape or one.dtype != other.dtype or one.dim() != 1:
+        return False
+    with aside():
+        return not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
+
+
+def _rises(places: torch.Tensor) -> bool:
+    with aside():
+        return bool((places[1:] > places[:-1]).all())
 
 
 def _order(mine: list[int], handed_out: list[int]) -> list[int] | None:

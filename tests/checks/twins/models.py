@@ -73,11 +73,12 @@ def _(buggy):
         model.forward = lambda tokens, attention_mask: keep(tokens)
         model = Module(lambda self, tokens, attention_mask: self.inner(tokens), inner=lambda: Tokens(torch.ones_like))
         optimizer = sgd(model)
+    targets = whole(32, 4)
     with surefoot.watch(model, optimizer) as seen:
         for _ in range(3):
             optimizer.zero_grad()
             h = model(TEXT[:, :12], attention_mask=mask)
-            F.cross_entropy(h.mean(1), whole(32, 4)).backward()
+            F.cross_entropy(h.mean(1), targets).backward()
             optimizer.step()
     return seen.findings
 
