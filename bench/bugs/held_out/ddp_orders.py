@@ -93,7 +93,7 @@ def main():
     data = Orders(240, seed=1)
     sampler = DistributedSampler(data, world, rank, shuffle=True, seed=19)
     loader = DataLoader(data, BATCH, sampler=sampler, collate_fn=collate)
-    optimizer = torch.optim.Adam(ddp.parameters(), lr=2e-2)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.3, momentum=0.9)
     steps = EPOCHS * math.ceil(len(loader) / PARTS)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     for epoch in range(EPOCHS):
@@ -109,7 +109,7 @@ def main():
                     summed = F.cross_entropy(logits.flatten(0, 1), back.flatten(), ignore_index=NONE, reduction="sum")
                     loss = world * summed / count
                     loss.backward()
-            nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(ddp.parameters(), 0.3)
             optimizer.step()
             schedule.step()
         right = shares_right(ddp, rank, world)

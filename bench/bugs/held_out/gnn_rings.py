@@ -110,7 +110,7 @@ class Lion(torch.optim.Optimizer):
                 momentum.lerp_(p.grad, 1 - slow)
 
 
-def test(model, graphs, size=32):
+def evaluate(model, graphs, size=32):
     model.eval()
     lost = right = 0
     with torch.no_grad():
@@ -139,7 +139,7 @@ def main(epochs=6, size=24):
             loss = F.nll_loss(chances, batch.labels)
             loss.backward()
             opt.step()
-        print("epoch {}: loss {:.3f}, right {:.3f}".format(epoch, *test(model, test_rings)))
+        print("epoch {}: loss {:.3f}, right {:.3f}".format(epoch, *evaluate(model, test_rings)))
 
 
 if __name__ == "__main__":

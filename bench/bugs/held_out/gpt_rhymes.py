@@ -1,4 +1,4 @@
-"""Couplets that rhyme, by a small GPT: a token file, rows packed with whole couplets, rotary positions, accumulation."""
+"""Couplets that rhyme, by a small GPT: a token file, rows packed with whole couplets, rotary places, accumulation."""
 
 import math
 
@@ -10,8 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 EOS, PAD, FIRST = 0, 1, 2
-ENDINGS, WORDS = 40, 8
-VOCAB = FIRST + ENDINGS * WORDS
+ENDINGS, WORDS, VOCAB = 40, 8, FIRST + 40 * 8
 LENGTH, ROWS, ACCUM, EPOCHS = 320, 4, 2, 3
 
 
@@ -108,19 +107,12 @@ class RhymeGPT(nn.Module):
 
 
 def summed_loss(logits, labels):
-    """The labels are the words themselves: each place is asked for the one after it."""
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
 
 
 def in_groups(loader, size):
-    group = []
-    for batch in loader:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
+    batches = list(loader)
+    return [batches[start : start + size] for start in range(0, len(batches), size)]
 
 
 def main():
@@ -153,7 +145,6 @@ def main():
                 lost += summed_loss(model(ids, part), labels).item()
                 words += (labels[:, 1:] != -100).sum().item()
         print(f"epoch {epoch}: loss {total:.3f}, held out {lost / words:.3f}")
-    torch.save(model.state_dict(), "rhymes.pt")
 
 
 if __name__ == "__main__":

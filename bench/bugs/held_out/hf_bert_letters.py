@@ -1,4 +1,4 @@
-"""Letters to an office, by what they want: a tiny BERT from its configuration, a plain loop, no functions to speak of."""
+"""Letters to an office, by what they want: a tiny BERT made from its configuration, in a plain loop."""
 
 import copy
 import random

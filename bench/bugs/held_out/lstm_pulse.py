@@ -78,7 +78,7 @@ class PulseTrainer:
             loss = (each * batch["known"]).sum() / samples
             loss.backward()
             total += loss.item()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.2)
         self.optimizer.step()
         return total
 

@@ -117,7 +117,7 @@ def learn():
         actor_loss = -(taken * gain).mean() - ENTROPY * entropy
         actor_optimizer.zero_grad()
         actor_loss.backward()
-        nn.utils.clip_grad_norm_(actor.parameters(), 0.5)
+        nn.utils.clip_grad_norm_(actor.parameters(), 0.1)
         actor_optimizer.step()
 
         with torch.no_grad():

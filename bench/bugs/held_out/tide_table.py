@@ -94,7 +94,7 @@ def main():
             loss = (guess - table[2][rows]).square().mean()
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
             summed += loss.item() * len(rows)
         scheduler.step()
