@@ -109,7 +109,7 @@ def main():
                     summed = F.cross_entropy(logits.flatten(0, 1), back.flatten(), ignore_index=NONE, reduction="sum")
                     loss = world * summed / count
                     loss.backward()
-            nn.utils.clip_grad_norm_(ddp.parameters(), 0.3)
+            nn.utils.clip_grad_norm_(ddp.parameters(), 0.45)
             optimizer.step()
             schedule.step()
         right = shares_right(ddp, rank, world)

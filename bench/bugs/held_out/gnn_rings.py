@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
 
 def make_ring(chance):
-    size = chance.randint(6, 14)
+    size = chance.randint(8, 16)
     liking = chance.choice([0.05, 0.45, 0.85])
     colours = [chance.randrange(COLOURS)]
     for _ in range(size - 1):

@@ -23,13 +23,17 @@ def views(count, seed):
     return images.unsqueeze(1), masks.unsqueeze(1)
 
 
-def double_conv(inward, outward):
+def in_groups(channels):
+    return nn.GroupNorm(2, channels)
+
+
+def double_conv(inward, outward, norm=nn.BatchNorm2d):
     return nn.Sequential(
         nn.Conv2d(inward, outward, 3, padding=1, bias=False),
-        nn.BatchNorm2d(outward),
+        norm(outward),
         nn.ReLU(),
         nn.Conv2d(outward, outward, 3, padding=1, bias=False),
-        nn.BatchNorm2d(outward),
+        norm(outward),
         nn.ReLU(),
     )
 
@@ -37,7 +41,7 @@ def double_conv(inward, outward):
 class Encoder(nn.Module):
     def __init__(self, width=8):
         super().__init__()
-        self.first = double_conv(1, width)
+        self.first = double_conv(1, width, in_groups)
         self.second = double_conv(width, 2 * width)
 
     def forward(self, x):
