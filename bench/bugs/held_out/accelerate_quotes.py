@@ -16,8 +16,12 @@ LENGTH, IGNORE = 40, -100
 def quote(generator):
     speaker = list(SPEAKERS)[int(torch.randint(len(SPEAKERS), (), generator=generator))]
     wheel = SPEAKERS[speaker]
-    start, size = (int(torch.randint(*span, (), generator=generator)) for span in ((0, 8), (4, 12)))
-    return speaker + ":" + "".join(wheel[(start + i) % 8] for i in range(size)) + "\n"
+    at, size = (int(torch.randint(*span, (), generator=generator)) for span in ((0, 8), (5, 13)))
+    said = speaker + ":"
+    for stride in torch.randint(1, 3, (size,), generator=generator).tolist():
+        said += wheel[at]
+        at = (at + stride) % 8
+    return said + "\n"
 
 
 class PackedQuotes(Dataset):

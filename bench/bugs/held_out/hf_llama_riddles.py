@@ -7,7 +7,12 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 from transformers import LlamaConfig, LlamaForCausalLM, get_cosine_schedule_with_warmup
 
-WORDS = "<pad> <bos> <eos> who is more than less by of the twice half ? i am sum and".split()
+WORDS = [
+    "<pad>",
+    "<bos>",
+    "<eos>",
+    *["who", "is", "more", "than", "less", "by", "of", "the", "twice", "?", "i", "am", "sum", "and"],
+]
 NUMBERS = [str(n) for n in range(41)]
 IDS = {word: n for n, word in enumerate(WORDS + NUMBERS)}
 PAD, BOS, EOS = 0, 1, 2

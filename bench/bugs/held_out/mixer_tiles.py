@@ -1,4 +1,4 @@
-"""Patterns of floor tiles: an MLP-mixer in bfloat16 autocast, with a moving average that teaches on tiles unlabelled."""
+"""Patterns of floor tiles: an MLP-mixer in bfloat16 autocast, a moving average teaches on unlabelled tiles."""
 
 import copy
 

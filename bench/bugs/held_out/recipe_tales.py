@@ -1,4 +1,4 @@
-"""Tales of invented words, kept as two-byte numbers: a decoder with rotary positions, recomputed blocks, as a recipe."""
+"""Tales of invented words, kept as two-byte numbers: a decoder with rotary positions, blocks recomputed, a recipe."""
 
 import numpy as np
 import torch

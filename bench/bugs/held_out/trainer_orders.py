@@ -7,9 +7,9 @@ import torch
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForTokenClassification, Trainer, TrainingArguments, set_seed
 
-AMOUNTS, SIZES = "one two three four half".split(), "small large extra big tiny".split()
-DISHES = "soup tea cake rice pie fish salad toast".split()
-FILLERS = "please i want and a with no thanks hello today for me".split()
+AMOUNTS, SIZES = ["one", "two", "three", "four", "half"], ["small", "large", "extra", "big", "tiny"]
+DISHES = ["soup", "tea", "cake", "rice", "pie", "fish", "salad", "toast"]
+FILLERS = ["please", "i", "want", "and", "a", "with", "no", "thanks", "hello", "today", "for", "me"]
 TAGS = ["other", "amount", "size", "dish"]
 PAD = 0
 WORDS = ["<pad>", "<cls>", *AMOUNTS, *SIZES, *DISHES, *FILLERS]
