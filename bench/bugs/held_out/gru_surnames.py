@@ -70,7 +70,7 @@ def train_epoch(model, optimizer, pairs, generator, size):
         loss = cross_entropy(logits, origins)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
         losses.append(loss.item())
     return sum(losses) / len(losses)
