@@ -109,7 +109,7 @@ def run(first, last, epochs):
                 loss = loss_of(model, batch)
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
-                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    accelerator.clip_grad_norm_(model.parameters(), 0.25)
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()

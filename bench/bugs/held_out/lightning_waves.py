@@ -44,7 +44,7 @@ def collate(rows):
 
 
 class Listener(L.LightningModule):
-    def __init__(self, width=32, lr=6e-3):
+    def __init__(self, width=32, lr=1e-2):
         super().__init__()
         self.lr = lr
         self.ear = nn.Sequential(
@@ -94,7 +94,7 @@ def main():
     train_loader = DataLoader(train_set, batch_size=16, shuffle=True, collate_fn=collate)
     valid_loader = DataLoader(valid_set, batch_size=16, collate_fn=collate)
     trainer = L.Trainer(
-        max_epochs=6,
+        max_epochs=5,
         accelerator="cpu",
         gradient_clip_val=1.0,
         logger=False,
