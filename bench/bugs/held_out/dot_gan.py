@@ -83,7 +83,9 @@ def main(steps=160, batch=32):
         g_opt.step()
 
         if step % 40 == 0:
-            print(f"{step}: critic {d_loss.item():.3f}, generator {g_loss.item():.3f}, off {roundness(g_net, always):.3f}")
+            print(
+                f"{step}: critic {d_loss.item():.3f}, generator {g_loss.item():.3f}, off {roundness(g_net, always):.3f}"
+            )
     torch.save({"generator": g_net.state_dict(), "critic": d_net.state_dict()}, "dots.pt")
 
 

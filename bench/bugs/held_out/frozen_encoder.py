@@ -1,4 +1,4 @@
-"""Linear probe: an encoder learns to remove noise from sensor curves, is frozen, and a small head reads its features."""
+"""Linear probe: an encoder learns to remove noise from sensor curves, is frozen, and a small head reads it."""
 
 import math
 

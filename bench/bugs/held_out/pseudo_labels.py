@@ -81,7 +81,7 @@ def train(model, labelled, unlabelled, test, steps=120, threshold=0.9):
             model.eval()
             with torch.no_grad():
                 accuracy = (model(test_x).argmax(dim=1) == test_y).float().mean().item()
-            print(f"step {step}: {supervised.item():.3f} + {unsupervised.item():.3f}, sure {used / 30:.2f}, {accuracy:.3f}")
+            print(f"{step}: {supervised.item():.3f} + {unsupervised.item():.3f}, sure {used / 30:.2f}: {accuracy:.2f}")
             used = 0.0
 
 

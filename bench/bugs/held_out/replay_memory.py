@@ -44,7 +44,13 @@ class Ring:
 
     def add(self, state, action, reward, after, ended):
         i = self.next
-        self.state[i], self.action[i], self.reward[i], self.after[i], self.ended[i] = state, action, reward, after, ended
+        self.state[i], self.action[i], self.reward[i], self.after[i], self.ended[i] = (
+            state,
+            action,
+            reward,
+            after,
+            ended,
+        )
         self.next, self.count = (i + 1) % self.size, min(self.count + 1, self.size)
 
     def sample(self, n, rng):
