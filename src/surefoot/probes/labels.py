@@ -260,7 +260,7 @@ def _in_order(reader: Any) -> bool:
     places = np.arange(len(targets), dtype=np.float64)[:, None]
     of_labels, of_inputs = dependence(places, targets), [dependence(x, places) for x, _ in columns]
     labels_stand = of_labels > _STRONG and all(abs(each) < _NONE for each in of_inputs)
-    inputs_stand = abs(of_labels) < _NONE and any(each > _SORTED for each in of_inputs)
+    inputs_stand = targets[0].size == 1 and abs(of_labels) < _NONE and any(each > _SORTED for each in of_inputs)
     return (labels_stand or inputs_stand) and all(abs(dependence(x, targets)) < _NONE for x, _ in columns)
 
 

@@ -215,7 +215,7 @@ def _left_out_end(beside: Beside, siblings: list[Target]) -> int | None:
     lasts = {token for each in last for token in each.unique().tolist()}
     counted = {token for values, valid, _ in found for token in values[valid].unique().tolist()}
     lost = len(found) >= _BATCHES and len(counted) > 2 and lasts.isdisjoint(counted | {beside.text.padding})
-    return int(lasts.pop()) if lost and len(lasts) == 1 else None
+    return int(lasts.pop()) if lost and len(lasts) == 1 and min(lasts) >= 0 else None
 
 
 def _whole(beside: Beside) -> torch.Tensor:

@@ -43,14 +43,14 @@ class _Pending:
     model_updates: int = 0
     prints: dict[torch.Tensor, tuple[int, int]] = field(default_factory=dict)
     sentinel: weakref.ref[Sentinel] | None = None
-    inputs: list[tuple[torch.Tensor, int, int]] = field(default_factory=list)
+    inputs: list[tuple[weakref.ref[torch.Tensor], int, int]] = field(default_factory=list)
     """What entered: a hash of its values, and how often it had been written to."""
 
     def input_overwritten(self, graph: Graph) -> bool:
         """Does an input hold other values now than in the forward, unseen by autograd, which has kept it?"""
         return any(
-            writes(each) == written and digest(each) != before and saves(graph, each)
-            for each, before, written in self.inputs
+            (each := ref()) is not None and writes(each) == written and digest(each) != before and saves(graph, each)
+            for ref, before, written in self.inputs
         )
 
 
@@ -177,13 +177,14 @@ class Calls(Part):
         inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
         prints = tuple(digest(each) for each in inputs)
         forward.batch = hash(prints) if inputs else 0
-        pending.inputs = [(each, print_, writes(each)) for each, print_ in zip(inputs, prints, strict=True)]
+        pending.inputs = [(weakref.ref(each), it, writes(each)) for each, it in zip(inputs, prints, strict=True)]
         drew = random_state() != self._state
         ordinal = sum(each.forward.update == forward.update for each in self._pending)
         before = self._states.get((id(model), ordinal))
         forward.reseeded = drew and before == (self._state, forward.update - 1)
         self._states[id(model), ordinal] = self._state, forward.update
-        pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in model.parameters() if readable(p)}
+        own = (p for p in model.parameters() if p.is_leaf and readable(p))  # others were put in their place
+        pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in own}
         for parameter, (print_, _) in pending.prints.items():
             self._first_prints.setdefault(parameter, print_)
         self._link(model, inputs, outputs)

@@ -147,6 +147,7 @@ class Pairs(Part):
 
     def _in_delivered(self, columns: list[list[int]], targets: list[int]) -> bool | None:
         """Are targets not in the order in which a loader handed them out beside these inputs? None if it did not."""
+        verdict = None
         for batch in reversed(self._loaders.delivered):
             order = next((found for mine in columns for each in batch if (found := _order(mine, each))), None)
             if order is None:
@@ -155,8 +156,8 @@ class Pairs(Part):
             if any([each[place] for place in order] == targets for each in alike):
                 return False
             stale = any(targets in other for other in self._loaders.delivered if other is not batch)
-            return True if alike or (stale and len(set(targets)) > 1) else None
-        return None
+            verdict = verdict or alike != [] or (stale and len(set(targets)) > 1) or None
+        return verdict
 
     def _in_arrays(self, entered: list[torch.Tensor], target: torch.Tensor) -> bool | None:
         """Are targets in other rows of the loop's arrays than inputs are? None where they are not found."""

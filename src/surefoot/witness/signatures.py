@@ -148,14 +148,14 @@ def _of_numbers(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tenso
 def _is_of_logits(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> bool:
     """Is this the gradient of a binary cross-entropy of logits, and not of shares?"""
     off = given.sigmoid() - target
+    if bool((target == target[0]).all()) and _spread(gradient) < 2 * _spread(gradient / off) + 1e-3:
+        return False  # the mean of an output, of which all count alike
     if _is_share(given):
         of_shares = (given - target) / (given * (1 - given))
         spread, other = (
             max(_spread((gradient / each)[target == side]) for side in target.unique()) for each in (off, of_shares)
         )
         return spread < min(2e-2, other)
-    if bool((target == target[0]).all()) and _spread(gradient) < 2 * _spread(gradient / off) + 1e-3:
-        return False  # the mean of an output, of which all count alike
     return abs(float(torch.cosine_similarity(gradient, off, dim=0))) > _ALIKE
 
 
