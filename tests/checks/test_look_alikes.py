@@ -434,3 +434,49 @@ def test_points_at_which_derivatives_are_taken_are_no_parameters():
             (slope + u - 1).square().mean().backward()
             optimizer.step()
     assert {each.severity for each in seen.findings.findings} <= {"info"}
+
+
+def test_weights_that_a_step_makes_and_puts_into_a_model_are_kept_by_nobody():
+    model = nn.Linear(4, 2)
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(8):
+            slopes = torch.autograd.grad(F.cross_entropy(model(X), Y), list(model.parameters()))
+            moved = [p - 0.1 * slope for p, slope in zip(model.parameters(), slopes, strict=True)]
+            fitted = dict(zip(dict(model.named_parameters()), moved, strict=True))
+            optimizer.zero_grad()
+            F.cross_entropy(torch.func.functional_call(model, fitted, (X,)), Y).backward()
+            optimizer.step()
+    assert "kept-losses" not in named(seen.findings)
+
+
+def test_samples_without_labels_may_stand_beside_those_with():
+    rows, others, labels = numbers(64, 4), numbers(64, 4, seed=1), torch.arange(64) % 2
+    model = mlp()
+    optimizer = sgd(model)
+    labelled = DataLoader(TensorDataset(rows, labels), 16, shuffle=True)
+    plainly = DataLoader(TensorDataset(others), 16, shuffle=True)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(2):
+            for (x, y), (u,) in zip(labelled, plainly, strict=True):
+                optimizer.zero_grad()
+                out, other = model(x), model(u)
+                (F.cross_entropy(out, y) + 0.1 * other.square().mean()).backward()
+                optimizer.step()
+    assert "labels-of-other-samples" not in named(seen.findings)
+
+
+def test_empty_rows_are_no_samples_that_come_again():
+    rows = numbers(160, 20)
+    rows[::4] = 0.0
+    model = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 20))
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for batch in rows[:128].split(16):
+            optimizer.zero_grad()
+            F.mse_loss(model(batch), batch).backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            model(rows[128:])
+    assert "evaluation-samples-in-training" not in named(seen.findings)

@@ -14,7 +14,7 @@ from surefoot.checks.evidence import Shown
 from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene, digest, own, readable, tensors
-from surefoot.witness.sources import FEWEST, LONGEST, arrays_in_sight, larger_than, prints
+from surefoot.witness.sources import FEWEST, LONGEST, MOST_ROWS, arrays_in_sight, larger_than, prints
 
 MOST_EVALUATIONS = 64
 """So many forwards without gradients are read, whenever they come."""
@@ -74,7 +74,7 @@ class Rows(Part):
             trained.update(rows)
             return
         self._evaluated_rows.update(rows)
-        shared = sum(each in trained for each in rows)
+        shared = sum(each in trained and differs for each, differs in zip(rows, _differ(entered[0]), strict=True))
         names = all(_is_whole(each) for each in entered)
         seen = Shown(self.scene.name(model), self.scene.updates, len(rows), shared, len(set(rows)), names)
         self.shown.append((model, seen))
@@ -130,6 +130,13 @@ def _of_samples(given: Iterator[torch.Tensor]) -> list[torch.Tensor]:
     rows = [each for each in given if readable(each) and each.dim() and len(each)]
     rows.sort(key=lambda each: -each.numel())
     return [each for each in rows if len(each) == len(rows[0])]
+
+
+def _differ(values: torch.Tensor) -> list[bool]:
+    """Which rows hold more than one number over and over, as empty ones do."""
+    with aside():
+        rows = values.detach()[:MOST_ROWS].flatten(1) if values.dim() > 1 else values.detach()[:MOST_ROWS, None]
+        return (rows != rows[:, :1]).any(1).tolist() if rows.shape[1] > 1 else [True] * len(rows)
 
 
 def _is_whole(values: torch.Tensor) -> bool:
