@@ -451,11 +451,10 @@ def test_weights_that_a_step_makes_and_puts_into_a_model_are_kept_by_nobody():
 
 
 def test_samples_without_labels_may_stand_beside_those_with():
-    rows, others, labels = numbers(64, 4), numbers(64, 4, seed=1), torch.arange(64) % 2
     model = mlp()
     optimizer = sgd(model)
-    labelled = DataLoader(TensorDataset(rows, labels), 16, shuffle=True)
-    plainly = DataLoader(TensorDataset(others), 16, shuffle=True)
+    labelled = DataLoader([(numbers(4, seed=n), n % 2) for n in range(64)], 16, shuffle=True)
+    plainly = DataLoader([(numbers(4, seed=n),) for n in range(64, 128)], 16, shuffle=True)
     with surefoot.watch(model, optimizer) as seen:
         for _ in range(2):
             for (x, y), (u,) in zip(labelled, plainly, strict=True):
@@ -467,16 +466,17 @@ def test_samples_without_labels_may_stand_beside_those_with():
 
 
 def test_empty_rows_are_no_samples_that_come_again():
-    rows = numbers(160, 20)
-    rows[::4] = 0.0
+    rows = numbers(512, 20)
+    rows[::16] = 0.0
     model = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 20))
     optimizer = sgd(model)
     with surefoot.watch(model, optimizer) as seen:
-        for batch in rows[:128].split(16):
+        for batch in rows[:256].split(16):
             optimizer.zero_grad()
             F.mse_loss(model(batch), batch).backward()
             optimizer.step()
         model.eval()
         with torch.no_grad():
-            model(rows[128:])
+            for batch in rows[256:].split(32):
+                model(batch)
     assert "evaluation-samples-in-training" not in named(seen.findings)
