@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
+from typing import Any
 
 _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
 
@@ -16,6 +18,15 @@ def frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def variables(frame: FrameType) -> dict[str, Any]:
+    """The variables of a frame. Before Python 3.13 a function's frame keeps what it has told until it is cleared."""
+    found = frame.f_locals
+    copied = dict(found)
+    if type(found) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        found.clear()
+    return copied
 
 
 def caller() -> str:

@@ -9,6 +9,8 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+from surefoot.callers import variables
+
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -16,8 +18,8 @@ def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
     """The lines of a frame's file that keep something with a new record, and what it is that is kept."""
     for line, path in _kept_with_records(frame.f_code.co_filename):
         owner, _, name = path.rpartition(".")
-        holder = frame.f_locals.get(owner) if owner else None
-        kept = frame.f_locals.get(name) if not owner else getattr(holder, "__dict__", {}).get(name)
+        holder = variables(frame).get(owner) if owner else None
+        kept = variables(frame).get(name) if not owner else getattr(holder, "__dict__", {}).get(name)
         if kept is not None:
             yield f"{frame.f_code.co_filename}:{line}", kept
 

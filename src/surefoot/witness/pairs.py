@@ -93,11 +93,12 @@ class Pairs(Part):
         entered, self._inputs = self._inputs, []
         targets, self._targets = self._targets, []
         lines = Counter((where, len(target)) for where, target in targets)
-        for where, target in targets:
-            beside = [each for each in entered if len(each) == len(target)]
-            mixed = any(_is_rearranged(target, other) for _, other in targets)
-            if beside and lines[where, len(target)] == 1 and not mixed:  # nor of half of a batch
-                self._pair(where, beside, target)
+        with aside():
+            for where, target in targets:
+                beside = [each for each in entered if len(each) == len(target)]
+                mixed = any(_is_rearranged(target, other) for _, other in targets)
+                if beside and lines[where, len(target)] == 1 and not mixed:  # nor of half of a batch
+                    self._pair(where, beside, target)
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._guessed = set()
@@ -164,7 +165,7 @@ class Pairs(Part):
         arrays, verdict = Arrays(), None
         for each in entered:
             for inputs, places in arrays.holding(each):
-                self.places.append((len(inputs), _rises(places)))
+                self.places.append((len(inputs), bool((places[1:] > places[:-1]).all())))
                 for targets in arrays.beside(inputs, target):
                     if is_of(targets[places], target):
                         self.sources = self.sources or [(inputs, targets)]
@@ -201,13 +202,7 @@ def _is_rearranged(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Are these the same targets in another order, as those of two samples that are mixed into one?"""
     if one.shape != other.shape or one.dtype != other.dtype or one.dim() != 1:
         return False
-    with aside():
-        return not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
-
-
-def _rises(places: torch.Tensor) -> bool:
-    with aside():
-        return bool((places[1:] > places[:-1]).all())
+    return not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
 
 
 def _order(mine: list[int], handed_out: list[int]) -> list[int] | None:

@@ -14,7 +14,7 @@ import xxhash
 from torch import nn
 from torch.utils.data import DataLoader
 
-from surefoot.callers import frames
+from surefoot.callers import frames, variables
 from surefoot.phases import aside
 from surefoot.witness.scene import LARGEST, readable
 
@@ -60,7 +60,7 @@ def arrays_in_sight(*, lists: bool = False, longest: int = LONGEST) -> list[torc
     found: dict[int, tuple[Any, torch.Tensor]] = {}  # both, so that no other array is given the id of one
     for frame in islice(frames(), _FRAMES):
         if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
-            for array in _arrays(list(frame.f_locals.values())[:256], _DEEP, lists=lists):
+            for array in _arrays(list(variables(frame).values())[:256], _DEEP, lists=lists):
                 found.setdefault(id(array), (array, _tensor(array)))
     seen = (each for _, each in found.values())
     return [each for each in seen if readable(each) and 1 <= len(each) <= max(longest, _longest(each, lists=lists))]
