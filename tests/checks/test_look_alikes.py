@@ -480,3 +480,48 @@ def test_empty_rows_are_no_samples_that_come_again():
             for batch in rows[256:].split(32):
                 model(batch)
     assert "evaluation-samples-in-training" not in named(seen.findings)
+
+
+@pytest.mark.parametrize(("by_hand", "expected"), [(True, []), (False, ["unrestored-scheduler"])])
+def test_a_schedule_may_be_told_by_hand_how_far_it_is(by_hand, expected):
+    model = mlp()
+
+    def begin():
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12)
+
+    def go_on(optimizer, schedule):
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            schedule.step()
+
+    with surefoot.watch(model) as seen:
+        optimizer, schedule = begin()
+        go_on(optimizer, schedule)
+        file = io.BytesIO()
+        torch.save({"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}, file)
+        file.seek(0)
+        kept = torch.load(file)
+        optimizer, schedule = begin()
+        optimizer.load_state_dict(kept["optimizer"])
+        if by_hand:
+            schedule.last_epoch = kept["schedule"]["last_epoch"]
+        go_on(optimizer, schedule)
+    assert named(seen.findings) == expected
+
+
+def test_targets_of_samples_that_were_changed_may_stand_beside_others_as_they_are():
+    rows, others, labels = numbers(64, 4), numbers(64, 4, seed=1), torch.arange(64) % 2
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(2):
+            for part, other in zip(torch.randperm(64).split(16), torch.randperm(64).split(16), strict=True):
+                optimizer.zero_grad()
+                out = model(rows[part] + 0.1 * torch.randn(16, 4))
+                loss = F.cross_entropy(out, labels[part]) + 0.1 * model(others[other]).square().mean()
+                loss.backward()
+                optimizer.step()
+    assert named(seen.findings) == []

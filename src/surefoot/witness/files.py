@@ -136,7 +136,9 @@ class Files(Part):
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
         if asked_by_user():
-            held = [each for each in tensors(loaded) if readable(each)]
+            items = [loaded, *loaded.values()] if isinstance(loaded, dict) else [loaded]
+            moments = {id(each) for item in items if _is_optimizer_state(item) for each in tensors(item)}
+            held = [each for each in tensors(loaded) if readable(each) and id(each) not in moments]
             shapes = Counter(tuple(each.shape) for each in held)
             self._read = _Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
         items = list(loaded.values()) if isinstance(loaded, dict) else []
@@ -196,7 +198,7 @@ class Files(Part):
             if loaded.groups and not given:
                 if any(_goes_on(each, loaded.groups) for each in going_on):
                     yield File("unrestored-optimizer", loaded.where)
-            elif loaded.scheduler and schedulers and LRScheduler not in self._restored:
+            elif loaded.scheduler and schedulers and not (self._restored or self._schedules.is_put_forward()):
                 yield File("unrestored-scheduler", loaded.where, detail="the file holds its state")
 
 

@@ -161,16 +161,17 @@ class Pairs(Part):
         return verdict
 
     def _in_arrays(self, entered: list[torch.Tensor], target: torch.Tensor) -> bool | None:
-        """Are targets in other rows of the loop's arrays than inputs are? None where they are not found."""
+        """Are targets in other rows of the loop's arrays than inputs are? None where some input is not found."""
         arrays, verdict = Arrays(), None
-        for each in entered:
-            for inputs, places in arrays.holding(each):
+        found = [list(arrays.holding(each)) for each in entered]
+        for each in found:
+            for inputs, places in each:
                 self.places.append((len(inputs), bool((places[1:] > places[:-1]).all())))
                 for targets in arrays.beside(inputs, target):
                     if is_of(targets[places], target):
                         self.sources = self.sources or [(inputs, targets)]
                         return False
-                    verdict = True
+                    verdict = all(found) or None  # else the samples of the targets may be those that were changed
         return verdict
 
     def parted(self) -> Iterator[Parted]:

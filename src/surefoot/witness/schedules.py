@@ -94,6 +94,10 @@ class Schedules(Part):
         its = [each.scheduler for each in self.seen.values() if is_same(each.scheduler.optimizer, optimizer)]
         return bool(its) and its[-1].last_epoch <= 0
 
+    def is_put_forward(self) -> bool:
+        """Was a scheduler told how far it is, and not by its steps?"""
+        return any(getattr(each.scheduler, "last_epoch", 0) > each.calls for each in self.seen.values())
+
     def _rates_of(self, optimizer: Optimizer) -> tuple[float, ...]:
         known = [rates for each, rates in self._rates.items() if is_same(each, optimizer)]
         longest = max(known, key=lambda rates: len(rates), default=[])
