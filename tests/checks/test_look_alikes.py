@@ -525,3 +525,46 @@ def test_targets_of_samples_that_were_changed_may_stand_beside_others_as_they_ar
                 loss.backward()
                 optimizer.step()
     assert named(seen.findings) == []
+
+
+def test_widths_of_drawn_weights_may_begin_alike():
+    class Noisy(nn.Module):
+        def __init__(self, drawn: bool):
+            super().__init__()
+            self.mean = nn.Parameter(torch.randn(8, 4) if drawn else torch.full((8, 4), 0.1))
+            self.rho = nn.Parameter(torch.full((8, 4), -3.0))
+            self.end = nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.end(x @ (self.mean + F.softplus(self.rho) * torch.randn(8, 4)).t())
+
+    torch.manual_seed(0)
+    assert named(plain(Noisy(drawn=True))) == []
+    assert named(plain(Noisy(drawn=False))) == ["symmetric-initial-weights"]
+
+
+@pytest.mark.parametrize(("follows", "expected"), [(True, []), (False, ["running-frozen-batch-norm"])])
+def test_norms_of_a_teacher_that_follows_are_not_frozen(follows, expected):
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.student = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+            self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+        def forward(self, x):
+            return self.student(x), self.teacher(x)
+
+    torch.manual_seed(0)
+    model = Pair()
+    optimizer = sgd(model.student)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            out, taught = model(X)
+            (F.cross_entropy(out, Y) + F.mse_loss(out, taught.detach())).backward()
+            optimizer.step()
+            if follows:
+                with torch.no_grad():
+                    for slow, fast in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
+                        slow.lerp_(fast, 0.1)
+    assert named(seen.findings) == expected

@@ -46,7 +46,8 @@ class Layouts(Part):
         self._numbers: dict[nn.Module, Numbers] = {}
         """Plain numbers among the attributes of modules, as they were before the first forward."""
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
-        self._frozen_norms: dict[str, None] = {}
+        self._frozen_norms: dict[str, tuple[torch.Tensor | None, int]] = {}
+        """Those that run in training, and what their weights were."""
         self._returned: dict[int, nn.Linear] = {}
         """Of the model that runs: the linear layers, by the number of the node that made what they returned."""
         self._in_a_row: dict[str, None] = {}
@@ -90,7 +91,8 @@ class Layouts(Part):
             return
         name = self.scene.phases.names.get(module, type(module).__name__)
         if module.track_running_stats and module.momentum is not None and self._is_frozen(module):
-            self._frozen_norms[name] = None
+            weight = next(module.parameters(), None)
+            self._frozen_norms.setdefault(name, (weight, 0 if weight is None else fingerprint(weight)))
         if not torch.is_grad_enabled():
             return
         entered = args[0] if args else None
@@ -145,7 +147,9 @@ class Layouts(Part):
             constant = [p for p in computing if p.numel() > 1 and bool((p == p.flatten()[0]).all())]
             layout.matrices, layout.constant_matrices = len(computing), len(constant)
             self._began[model] = [(n, p, float(p.flatten()[0])) for n, p in matrices if any(p is c for c in constant)]
-            layout.alike_rows = tuple(name for name, p in matrices if _alike(p))
+            drawn = {(name.rpartition(".")[0], p.shape) for name, p in matrices if not _alike(p)}
+            alike = ((name, (name.rpartition(".")[0], p.shape)) for name, p in matrices if _alike(p))
+            layout.alike_rows = tuple(name for name, place in alike if place not in drawn)  # else widths of its weights
             gains = [_size(p) * math.sqrt(p[0].numel() if p in layers else min(p.shape)) for p in computing]
             layout.faint = sum(0 < gain < _LEAST_GAIN for gain in gains)
             layout.loud = 0 if model in self._found_in_update else sum(gain > _LOUD_GAIN for gain in gains)
@@ -178,10 +182,16 @@ class Layouts(Part):
             zeros = all(not first for *_, first in self._began.get(model, ()))
             layout.leaves_zero = zeros and self.scene.updates >= _ENOUGH and not layout.stuck
             layout.copied_ties += tuple(name for name in self.ties.undone(model) if name not in layout.copied_ties)
-            layout.running_frozen, layout.in_a_row = tuple(self._frozen_norms), tuple(self._in_a_row)
+            layout.running_frozen, layout.in_a_row = tuple(self._stay_frozen()), tuple(self._in_a_row)
             if self._fewest:
                 layout.fewest_per_channel, layout.few_in = min(self._fewest.values())
             yield layout
+
+    def _stay_frozen(self) -> Iterator[str]:
+        """Frozen norms whose weights did not change; those of a teacher follow a student."""
+        for name, (weight, before) in self._frozen_norms.items():
+            if weight is None or fingerprint(weight) == before:
+                yield name
 
 
 def _print(tensor: torch.Tensor) -> tuple[tuple[int, ...], int]:
