@@ -112,10 +112,11 @@ class ByHand(Part):
             self._left.setdefault(line, set()).add(update)
 
     def backward_ends(self) -> None:
+        """Weights are noted; those that FSDP has gathered are empty again."""
         if self.scene.updates or not self.scene.close:
             return
         graded: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in self.scene.reached if p.grad is not None]
-        some = [each for each in graded if readable(each[0])][:_COMPARED]
+        some = [each for each in graded if readable(each[0]) and each[0].untyped_storage().size()][:_COMPARED]
         self._after = [(p, gradient, writes(gradient), fingerprint(p, 64)) for p, gradient in some]
 
     def backward_begins(self, losses: Any) -> None:

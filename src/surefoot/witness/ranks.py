@@ -114,9 +114,8 @@ class Between(Part):
         if not isinstance(given, torch.Tensor):
             return
         address = given.untyped_storage().data_ptr()
-        shared = {
-            p for p in self.scene.names() if p.grad is not None and p.grad.untyped_storage().data_ptr() == address
-        }
+        own = [(p, p.grad) for p in self.scene.names() if p.grad is not None and readable(p.grad)]
+        shared = {p for p, gradient in own if gradient.untyped_storage().data_ptr() == address}
         if shared and self._wrapped and self._synced_last():
             self._reduced_again = self._reduced_again or caller()
         self._by_hand |= shared
