@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Seeds(Part):
         self._others: dict[str, set[str]] = {}
         """With what generators of Python's and numpy's were seeded since the last update."""
         self._last_others: dict[str, set[str]] = {}
-        self._fresh: dict[str, str] = {}
+        self._fresh: dict[str, bytes] = {}
         """The states of the global ones after that."""
         self._others_again = 0
         self._at: dict[str, int] = {}
@@ -59,7 +60,7 @@ class Seeds(Part):
         if self.scene.close and torch.is_grad_enabled() and not self.scene.phases.is_deaf:
             self._others.setdefault(name, set()).add(str(given))
             if name in GENERATORS:
-                self._fresh[name] = str(GENERATORS[name][1]())
+                self._fresh[name] = pickle.dumps(GENERATORS[name][1]())
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if not self.scene.close or not torch.is_grad_enabled():
@@ -98,7 +99,7 @@ class Seeds(Part):
 
     def _has_drawn(self, name: str) -> bool:
         """Is a generator no longer where its seed has put it? One of the loop's own was made to draw."""
-        return name not in GENERATORS or str(GENERATORS[name][1]()) != self._fresh[name]
+        return name not in GENERATORS or pickle.dumps(GENERATORS[name][1]()) != self._fresh[name]
 
     def repeated(self) -> int:
         """How many updates drew what the one before had drawn."""
