@@ -16,10 +16,10 @@ _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
     """The lines of a frame's file that keep something with a new record, and what it is that is kept."""
+    found = variables(frame)
     for line, path in _kept_with_records(frame.f_code.co_filename):
         owner, _, name = path.rpartition(".")
-        holder = variables(frame).get(owner) if owner else None
-        kept = variables(frame).get(name) if not owner else getattr(holder, "__dict__", {}).get(name)
+        kept = getattr(found.get(owner), "__dict__", {}).get(name) if owner else found.get(name)
         if kept is not None:
             yield f"{frame.f_code.co_filename}:{line}", kept
 

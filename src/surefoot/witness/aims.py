@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import nn
 from surefoot.checks.evidence import Aim
 from surefoot.phases import aside, number
 from surefoot.witness.graph import operation, undropped
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, own, readable, tensors
 from surefoot.witness.signatures import Signature, is_cut, signature_of
 
@@ -37,18 +37,10 @@ class _Step:
     """What was seen since the last backward."""
 
     hooked: set[int] = field(default_factory=set)
-    targets: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
-    """By their ids: what may be a target, and what it held."""
-    changed: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)
+    targets: Marks[torch.Tensor] = field(default_factory=Marks)
+    """What may be a target, and what it held."""
+    changed: Marks[None] = field(default_factory=Marks)
     """Tensors without a gradient that were computed since a model returned."""
-
-    def has_changed(self, tensor: torch.Tensor) -> bool:
-        known = self.changed.get(id(tensor))
-        return known is not None and known() is tensor
-
-    def knows(self, tensor: torch.Tensor) -> bool:
-        known = self.targets.get(id(tensor))
-        return known is not None and known[0]() is tensor
 
 
 class Aims(Part):
@@ -61,7 +53,7 @@ class Aims(Part):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if self._looks():
-            self._step.changed = {}
+            self._step.changed = Marks()
             for each in tensors(output):
                 self._hook(each, self.scene.name(model))
 
@@ -71,12 +63,12 @@ class Aims(Part):
             return
         step, name = self._step, getattr(function, "__name__", "")
         given = [each for each in tensors((args, kwargs)) if not each.requires_grad]
-        if not _keeps_values(name, args) or any(step.has_changed(each) for each in given):
+        if not _keeps_values(name, args) or any(each in step.changed for each in given):
             made = [each for each in tensors(out) if not each.requires_grad]
-            step.changed |= {id(each): weakref.ref(each) for each in made if all(each is not other for other in given)}
+            step.changed.put((each for each in made if all(each is not other for other in given)), None)
         for each in given:
-            if each.dim() and not step.has_changed(each) and not step.knows(each) and len(step.targets) < _MOST:
-                step.targets[id(each)] = weakref.ref(each), own(each)
+            if each.dim() and each not in step.changed and each not in step.targets and len(step.targets) < _MOST:
+                step.targets[each] = own(each)
         if name in _NORMALIZERS and self._looks():
             for each in tensors(args):
                 self._hook(each, self.scene.phases.module() or "the loss")
@@ -109,7 +101,7 @@ class Aims(Part):
             least, most = map(float, gradient.aminmax()) if gradient.numel() else (0.0, 0.0)
             if not math.isfinite(least) or not math.isfinite(most) or least == most == 0:
                 return
-            for _, target in step.targets.values():
+            for target in step.targets.notes():
                 seen = signature_of(given.float(), gradient.float(), target) if readable(target) else None
                 if seen is not None:
                     self.aims.append(self._aim(seen, model, above, given))

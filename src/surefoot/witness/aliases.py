@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from surefoot.callers import caller
 from surefoot.phases import number
 from surefoot.witness.functions import DATA
 from surefoot.witness.graph import Graph
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene
 
 _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
@@ -22,7 +22,7 @@ class Aliases(Part):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.lines: dict[str, None] = {}
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._known: Marks[int] = Marks()
         """The `.data` of tensors with a graph, and the numbers of the nodes that made these."""
         self._written: dict[int, str] = {}
 
@@ -32,12 +32,12 @@ class Aliases(Part):
             return
         name = getattr(function, "__name__", "")
         if name == "__get__" and function == DATA and args[0].grad_fn is not None:
-            self._known[id(out)] = weakref.ref(out), number(args[0].grad_fn)
+            self._known[out] = number(args[0].grad_fn)
         elif name in _WRITES or (name.endswith("_") and not name.endswith("__")):
-            known, node = self._known.get(id(args[0]), (None, 0))
-            if known is not None and known() is args[0]:
+            node = self._known.get(args[0])
+            if node is not None:
                 self._written.setdefault(node, caller() or self.scene.phases.module() or "the model")
 
     def graph_seen(self, graph: Graph) -> None:
         self.lines |= {line: None for node, line in self._written.items() if node in graph.numbers}
-        self._known, self._written = {}, {}
+        self._known, self._written = Marks(), {}

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from surefoot.callers import asked_by_user, caller
 from surefoot.phases import writes
 from surefoot.witness.gradients import Gradients
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _TENSOR: Any = torch.Tensor
@@ -43,11 +44,11 @@ class ByHand(Part):
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
         self._gradients = gradients
-        self._known: dict[int, weakref.ref[torch.Tensor]] = {}
-        self._copies: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._known: Marks[None] = Marks()
+        self._copies: Marks[None] = Marks()
         self._limited: dict[int, weakref.ref[torch.Tensor]] = {}
         """Limited gradients that nothing was made from so far."""
-        self._sums: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._sums: Marks[None] = Marks()
         """A gradient that an update has used, and another one."""
         self._left: dict[str, set[int]] = {}
         """Lines whose limited gradients are gone and were never used, and in which updates."""
@@ -75,31 +76,35 @@ class ByHand(Part):
             self._use(getattr(function, "__name__", ""), args, kwargs, out)
 
     def _note(self, found: Any) -> None:
-        self._known |= {id(each): weakref.ref(each) for each in tensors(found)}
+        self._known.put(tensors(found), None)
 
     def _use(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         first = list(tensors(args[:1]))
         if name in _LIMITS_IN_PLACE:
             self._read((args[1:], kwargs))
-            self._rescaled |= any(_among(each, self._known) for each in first) and asked_by_user()
-            self._limit(each for each in first if _among(each, self._copies))
+            self._rescaled |= any(each in self._known for each in first) and asked_by_user()
+            self._limit(each for each in first if each in self._copies)
             return
-        self._rescaled |= name == "__set__" and any(_among(each, self._limited) for each in tensors(args[1:]))
+        self._rescaled |= name == "__set__" and any(map(self._is_limited, tensors(args[1:])))
         self._read((args, kwargs))
-        known = [each for each in first if _among(each, self._known)]
-        if name in _LIMITS and (known or any(_among(each, self._copies) for each in first)):
+        known = [each for each in first if each in self._known]
+        if name in _LIMITS and (known or any(each in self._copies for each in first)):
             self._limit(tensors(out))
         elif known and name in _SHARES:
             self._note(out)
         elif known and name in _COPIES and out is not args[0]:
-            self._copies |= {id(each): weakref.ref(each) for each in tensors(out)}
+            self._copies.put(tensors(out), None)
         elif name in _SUMS and any(self._gradients.is_used_gradient(each) for each in tensors(args)):
-            self._sums[id(out)] = weakref.ref(out)
+            self._sums[out] = None
 
     def _read(self, given: Any) -> None:
         for each in tensors(given) if self._limited else ():
-            if _among(each, self._limited):
+            if self._is_limited(each):
                 del self._limited[id(each)]
+
+    def _is_limited(self, tensor: torch.Tensor) -> bool:
+        ref = self._limited.get(id(tensor))
+        return ref is not None and ref() is tensor
 
     def _limit(self, limited: Any) -> None:
         for each in limited:
@@ -130,13 +135,8 @@ class ByHand(Part):
     def update_begins(self, optimizer: Optimizer) -> None:
         names, update = self.scene.names(), self._gradients.updates[-1]
         update.rescaled = self._rescaled
-        carried = [p for p in held(optimizer) if p.grad is not None and _among(p.grad, self._sums)]
+        carried = [p for p in held(optimizer) if p.grad is not None and p.grad in self._sums]
         update.carried = (*update.carried, *(names.get(p, "?") for p in carried))
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._known, self._copies, self._sums, self._rescaled = {}, {}, {}, False
-
-
-def _among(tensor: torch.Tensor, known: dict[int, weakref.ref[torch.Tensor]]) -> bool:
-    ref = known.get(id(tensor))
-    return ref is not None and ref() is tensor
+        self._known, self._copies, self._sums, self._rescaled = Marks(), Marks(), Marks(), False

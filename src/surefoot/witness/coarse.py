@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from surefoot.callers import caller
 from surefoot.checks.evidence import Coarse
 from surefoot.phases import aside
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__", "lerp", "lerp_"}
@@ -37,7 +37,7 @@ class Coarseness(Part):
         self.coarse: dict[tuple[str, str], Coarse] = {}
         self._blurred: dict[int, torch.Tensor] = {}
         """Whole numbers that half precision has rounded, and what they were multiplied with, by their storage."""
-        self._sums: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+        self._sums: Marks[tuple[int, int]] = Marks()
         """Sums so far, and how many forwards and updates had been made when they were begun."""
         self._forwards = 0
 
@@ -135,12 +135,11 @@ class Coarseness(Part):
         """A running sum or average in half precision, outside the model: one number over batches, many over updates."""
         if out.grad_fn is not None or self.scene.phases.in_model() or self.scene.updating is not None:
             return
-        known = [self._sums[id(each)] for each in args if id(each) in self._sums]
-        begun = min(((forwards, updates) for ref, forwards, updates in known if ref() is not None), default=None)
+        begun = min((known for each in args if (known := self._sums.get(each)) is not None), default=None)
         if begun is None and not grows:
             return
         forwards, updates = begun or (self._forwards, self.scene.updates)
-        self._sums[id(out)] = weakref.ref(out), forwards, updates
+        self._sums[out] = forwards, updates
         lasts = self.scene.updates - updates >= 2 if out.dim() else self._forwards - forwards >= 2
         if grows and lasts and readable(out) and not self._is_trained(out):
             with aside():

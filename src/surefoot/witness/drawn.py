@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from torch.distributions import Distribution
 from torch.optim import Optimizer
 
 from surefoot.callers import caller
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, tensors
 
 
@@ -29,7 +29,7 @@ class Drawn(Part):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._marks: dict[int, tuple[weakref.ref[torch.Tensor], _Sample]] = {}
+        self._marks: Marks[_Sample] = Marks()
         self._used: Counter[str] = Counter()
         self._scored: set[str] = set()
 
@@ -52,11 +52,10 @@ class Drawn(Part):
     def _mark(self, found: Any, sample: _Sample) -> None:
         for each in tensors(found):
             if each.is_floating_point() and not each.requires_grad:
-                self._marks[id(each)] = weakref.ref(each), sample
+                self._marks[each] = sample
 
     def _samples(self, given: Any) -> list[_Sample]:
-        known = ((each, self._marks.get(id(each))) for each in tensors(given))
-        return [mark[1] for each, mark in known if mark is not None and mark[0]() is each]
+        return [sample for each in tensors(given) if (sample := self._marks.get(each)) is not None]
 
     def _score(self, _: Distribution, value: Any, *__: Any, **___: Any) -> None:
         self._scored |= {sample.line for sample in self._samples(value)} if self._marks else set()
@@ -70,9 +69,8 @@ class Drawn(Part):
             self._mark(out, sample)
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        used = {id(sample): sample for _, sample in self._marks.values() if sample.used}
-        self._used.update({sample.line for sample in used.values()})
-        self._marks = {}
+        self._used.update({sample.line for sample in self._marks.notes() if sample.used})
+        self._marks = Marks()
 
 
 def _is_graded(source: Any) -> bool:

@@ -135,14 +135,9 @@ class Files(Part):
         return counts and weights and any(optimizer.state for optimizer in self.scene.stepped)
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        if asked_by_user():
-            items = [loaded, *loaded.values()] if isinstance(loaded, dict) else [loaded]
-            moments = {id(each) for item in items if _is_optimizer_state(item) for each in tensors(item)}
-            held = [each for each in tensors(loaded) if readable(each) and id(each) not in moments]
-            shapes = Counter(tuple(each.shape) for each in held)
-            self._read = _Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
         items = list(loaded.values()) if isinstance(loaded, dict) else []
         if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
+            self._read = _weights_in(loaded)
             items = list(_inside(loaded))
         states = [each for each in items if _is_optimizer_state(each) and each["state"]]
         groups = states[0]["param_groups"] if states else []
@@ -158,10 +153,9 @@ class Files(Part):
             self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
         if asked_by_user():  # some wrappers load a state of their own
             groups = optimizer.param_groups
-            self._midway |= (
-                {optimizer} if any(each["lr"] != each.get("initial_lr", each["lr"]) for each in groups) else set()
-            )
-            self._rates[optimizer] = [float(group["lr"]) for group in optimizer.param_groups], caller()
+            if any(each["lr"] != each.get("initial_lr", each["lr"]) for each in groups):
+                self._midway.add(optimizer)
+            self._rates[optimizer] = [float(each["lr"]) for each in groups], caller()
 
     def _restores_scheduler(self, *_: Any, **__: Any) -> None:
         self._restored.add(LRScheduler)
@@ -213,6 +207,15 @@ def _goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
 def _planned(groups: list[dict[str, Any]]) -> float:
     """The largest rate that a schedule starts from, or that there is."""
     return max(float(each.get("initial_lr", each.get("lr", 1.0))) for each in groups)
+
+
+def _weights_in(loaded: Any) -> _Weights:
+    """What a file holds beside the moments of an optimizer."""
+    items = [loaded, *loaded.values()] if isinstance(loaded, dict) else [loaded]
+    moments = {id(each) for item in items if _is_optimizer_state(item) for each in tensors(item)}
+    held = [each for each in tensors(loaded) if readable(each) and id(each) not in moments]
+    shapes = Counter(tuple(each.shape) for each in held)
+    return _Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
 
 
 def _inside(saved: Any) -> Iterator[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.callers import caller
 from surefoot.checks.evidence import Parted
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, tensors
 
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}
@@ -25,7 +25,7 @@ class Noise(Part):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._unused: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._unused: Marks[None] = Marks()
         self._lone: list[str] = []
         self._noise_enters = False
         """Models are given nothing but noise: there is nothing to learn, on purpose."""
@@ -35,31 +35,27 @@ class Noise(Part):
         if not self.scene.close or self.scene.phases.in_model():
             return
         if getattr(function, "__name__", "") in _NORMAL and isinstance(out, torch.Tensor):
-            self._unused[id(out)] = weakref.ref(out)
+            self._unused[out] = None
         elif self._unused:
             self._use(args)
 
     def _use(self, given: Any) -> bool:
         """What is given is used; was any of it noise?"""
-        noise = [each for each in tensors(given) if self._is_unused(each)]
+        noise = [each for each in tensors(given) if each in self._unused]
         for each in noise:
-            del self._unused[id(each)]
+            self._unused.forget(each)
         return bool(noise)
-
-    def _is_unused(self, tensor: torch.Tensor) -> bool:
-        known = self._unused.get(id(tensor))
-        return known is not None and known() is tensor
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._noise_enters |= bool(self._unused) and self._use(args)
 
     def target(self, target: Any) -> None:
         """A loss is given a target."""
-        if self._is_unused(target) and target.dim() > 1 and target[0].numel() >= _FEWEST_ELEMENTS:
+        if target in self._unused and target.dim() > 1 and target[0].numel() >= _FEWEST_ELEMENTS:
             self._lone.append(caller())
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._unused = {}
+        self._unused = Marks()
 
     def parted(self) -> Iterator[Parted]:
         """The line whose target is noise that nothing else was made from, in step after step."""

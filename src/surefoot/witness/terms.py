@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from typing import Any
 
@@ -12,6 +11,7 @@ from surefoot.callers import caller
 from surefoot.checks.evidence import Term
 from surefoot.phases import aside, factors_of
 from surefoot.witness.graph import VIEWS, Graph, operation
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
 _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
@@ -34,7 +34,7 @@ class Terms(Part):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.terms: list[Term] = []
-        self._cut: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._cut: Marks[None] = Marks()
         """Tensors without a gradient that were made from tensors with one."""
         self.flat: Counter[str] = Counter()
         """Lines of the loss that round what is back-propagated, and in how many backwards."""
@@ -58,21 +58,17 @@ class Terms(Part):
             elif name == "stack" and out.dim() == 1 and args:
                 self._stacked(args[0], out)
         elif name in _MAKES and self._read and isinstance(args[0] if args else None, float):
-            self._cut[id(out)] = weakref.ref(out)
-        elif any(each.requires_grad or self._is_cut(each) for each in tensors(args)):
+            self._cut[out] = None
+        elif any(each.requires_grad or each in self._cut for each in tensors(args)):
             self._read |= name in _READS
             if name not in _LARGEST:
-                self._cut |= {id(each): weakref.ref(each) for each in tensors(out)}
-
-    def _is_cut(self, tensor: torch.Tensor) -> bool:
-        known = self._cut.get(id(tensor))
-        return known is not None and known() is tensor
+                self._cut.put(tensors(out), None)
 
     def _added(self, first: Any, second: Any, out: torch.Tensor) -> None:
         """Of what is added to a number with a gradient, one without is noted in the graph."""
         graded, other = (first, second) if getattr(first, "requires_grad", False) else (second, first)
         if isinstance(other, torch.Tensor):
-            lost = not other.requires_grad and readable(other) and other.numel() == 1 and self._is_cut(other)
+            lost = not other.requires_grad and readable(other) and other.numel() == 1 and other in self._cut
         else:
             lost = isinstance(other, float) and self._read
         if lost and isinstance(graded, torch.Tensor) and out.grad_fn is not None:
@@ -87,14 +83,14 @@ class Terms(Part):
         if not both or first.shape != second.shape or first.requires_grad == second.requires_grad:
             return
         other = second if first.requires_grad else first
-        if self._is_cut(other) and readable(other) and out.grad_fn is not None:
+        if other in self._cut and readable(other) and out.grad_fn is not None:
             with aside():
                 _note(out, _NOTE_OF_ROWS, (caller(), float(other.float().mean())))
 
     def _stacked(self, parts: Any, out: torch.Tensor) -> None:
         """Of terms that stand side by side, to be added up, one without a gradient is noted."""
         for part in parts if isinstance(parts, list | tuple) else ():
-            if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and self._is_cut(part):
+            if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and part in self._cut:
                 with aside():
                     _note(out, _NOTE, (caller(), float(part)))
 
@@ -117,7 +113,7 @@ class Terms(Part):
                     weighed |= above
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        self._cut = {}
+        self._cut = Marks()
 
 
 def _weighs(node: Any) -> bool:

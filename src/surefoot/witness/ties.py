@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable
 
 Place = tuple[weakref.ref[nn.Module], str]
@@ -19,7 +20,7 @@ class Ties(Part):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._holders: dict[int, tuple[weakref.ref[torch.Tensor], Place]] = {}
+        self._holders: Marks[Place] = Marks()
         self._tied: list[tuple[Place, Place]] = []
 
     def __enter__(self) -> Ties:
@@ -30,9 +31,9 @@ class Ties(Part):
         if not isinstance(parameter, nn.Parameter):
             return
         place = weakref.ref(module), name
-        known, first = self._holders.get(id(parameter), (None, place))
-        if known is None or known() is not parameter:
-            self._holders[id(parameter)] = weakref.ref(parameter), place
+        first = self._holders.get(parameter)
+        if first is None:
+            self._holders[parameter] = place
         elif first != place and parameter.dim() == 2:
             self._tied.append((first, place))
 

@@ -1,0 +1,42 @@
+"""Marks: notes on tensors, by who they are and not by what they hold, that keep none of them alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+import torch
+
+Note = TypeVar("Note")
+
+
+class Marks(Generic[Note]):
+    """A note for each of some tensors. What takes the place of one that is gone has none."""
+
+    def __init__(self) -> None:
+        self._notes: dict[int, tuple[weakref.ref[torch.Tensor], Note]] = {}
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def __contains__(self, tensor: Any) -> bool:
+        known = self._notes.get(id(tensor))
+        return known is not None and known[0]() is tensor
+
+    def __setitem__(self, tensor: torch.Tensor, note: Note) -> None:
+        self._notes[id(tensor)] = weakref.ref(tensor), note
+
+    def get(self, tensor: Any) -> Note | None:
+        return self._notes[id(tensor)][1] if tensor in self else None
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        self._notes.pop(id(tensor), None)
+
+    def put(self, tensors: Iterable[torch.Tensor], note: Note) -> None:
+        for each in tensors:
+            self[each] = note
+
+    def notes(self) -> list[Note]:
+        """All of them, also of tensors that are gone."""
+        return [note for _, note in self._notes.values()]
