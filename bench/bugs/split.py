@@ -11,14 +11,14 @@ import hashlib
 HELD_OUT = (
     # scripts and recipes into which bugs are planted
     *("flood_table", "moss_cnn", "gpt_proverbs", "tcn_tides", "vit_postmarks", "fcn_fields", "recipe_pollen"),
-    *("ddp_reviews", "hf_bert_tickets", "resume_glaciers", "bandit_menu", "gnn_bonds", "claims_mlp", "resnet_ferns"),
+    *("ddp_reviews", "hf_bert_parcels", "resume_glaciers", "bandit_menu", "gnn_bonds", "claims_mlp", "resnet_ferns"),
     *("hf_llama_lists", "gru_rhythms", "seq2seq_units", "vae_tiles", "recipe_ballads", "lightning_quakes"),
     *("accelerate_notes", "trainer_mails", "song_ranking", "convnext_shells"),
     # scripts that only look buggy
-    *("frozen_trunk", "ema_judges", "shared_embeddings", "ring_gan", "growing_windows", "mined_triplets", "fitted_q"),
-    *("self_training", "low_rank_layers", "implicit_layers", "momentum_pairs", "switch_experts", "sparse_bags"),
+    *("frozen_stem", "ema_judges", "shared_embeddings", "ring_gan", "growing_windows", "mined_triplets", "fitted_q"),
+    *("self_training", "low_rank_layers", "implicit_layers", "momentum_pairs", "switch_experts", "sparse_baskets"),
     *("vector_codes", "domain_critic", "alternating_players", "masked_patches", "dropout_ensembles"),
-    *("curriculum_sums", "mixup_tiles", "gradient_surgery", "layerwise_rates", "warm_restarts", "normalising_flow"),
+    *("curriculum_mazes", "mixup_tiles", "gradient_surgery", "layerwise_rates", "cyclic_rates", "normalising_flow"),
 )
 """The bases of the sixth round."""
 
