@@ -105,9 +105,8 @@ def main():
         right = evaluate(model, test, rank, world)
         if rank == 0:
             print(f"epoch {epoch}: {100 * right:.1f}% right", flush=True)
-    out = os.environ.get("REVIEWS_OUT")
-    if rank == 0 and out:
-        torch.save(model.module.state_dict(), out)
+    if rank == 0:
+        torch.save(model.module.state_dict(), os.environ.get("REVIEWS_OUT", "reviews.pt"))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def main(argv=None):
     model = PostmarkViT()
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.05)
     updates = args.epochs * math.ceil(len(train_loader) / args.accumulate)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, total_steps=updates, pct_start=0.2)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=updates, eta_min=args.lr / 50)
 
     for epoch in range(args.epochs):
         train_set.epoch = epoch
