@@ -98,7 +98,7 @@ def main():
                     scores = model(texts)
                     loss = F.cross_entropy(scores, moods, ignore_index=UNKNOWN, reduction="sum") * world / labels
                     loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.3)
             optimizer.step()
             optimizer.zero_grad()
             scheduler.step()

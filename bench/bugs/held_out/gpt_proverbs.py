@@ -12,7 +12,7 @@ PAD, BOS, EOS = 0, 1, 2
 WORDS = ["<pad>", "<bos>", "<eos>", "who", "the", "reaps", "sows", "keeps", "finds", "a", "and", "but", "never"]
 THINGS = ["wind", "storm", "stone", "moss", "bird", "worm", "iron", "spark", "fool", "penny"]
 VOCAB = WORDS + THINGS
-ROW, WIDTH, HEADS, LAYERS, STEPS, BATCH = 40, 32, 4, 2, 40, 8
+ROW, WIDTH, HEADS, LAYERS, STEPS, BATCH = 56, 32, 4, 2, 40, 8
 
 
 def write_proverbs(path, count, seed):
