@@ -1,4 +1,4 @@
-"""Two networks in turn: one hides from which ward a record is and keeps the diagnosis, the other tries to find the ward."""
+"""Two networks in turn: one hides the ward of a record and keeps the diagnosis, the other looks for the ward."""
 
 import numpy as np
 import torch

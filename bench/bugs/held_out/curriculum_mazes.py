@@ -71,7 +71,8 @@ class Walker(nn.Module):
 def accuracy(model, pictures, steps):
     model.eval()
     with torch.no_grad():
-        right = sum((model(p).argmax(1) == s).sum().item() for p, s in zip(pictures.split(100), steps.split(100)))
+        parts = zip(pictures.split(100), steps.split(100), strict=True)
+        right = sum((model(p).argmax(1) == s).sum().item() for p, s in parts)
     model.train()
     return right / len(steps)
 

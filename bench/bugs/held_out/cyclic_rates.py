@@ -1,4 +1,4 @@
-"""Warm restarts by hand: the rate falls along a cosine and jumps up again; each valley gives a member of an ensemble."""
+"""Warm restarts by hand: the rate falls along a cosine and jumps up again; each valley gives an ensemble one member."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Two tasks on one trunk: where their gradients are at odds, each loses the part that hurts the other before the step."""
+"""Two tasks on one trunk: where their gradients are at odds, each loses what hurts the other before the step."""
 
 import torch
 import torch.nn as nn

@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Equilibrium(Function):
-    """The fixed point for each row of u; backward solves the linear equation that the implicit function theorem gives."""
+    """The fixed point for each row of u; backward solves the linear equation of the implicit function theorem."""
 
     @staticmethod
     def forward(ctx, weight: Tensor, u: Tensor, tolerance: float, limit: int) -> Tensor:

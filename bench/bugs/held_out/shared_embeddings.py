@@ -1,4 +1,4 @@
-"""A small GPT-2 counts in steps: embeddings shared between input and output, trained with the Trainer of transformers."""
+"""A small GPT-2 counts in steps: embeddings shared between input and output, with the Trainer of transformers."""
 
 import tempfile
 

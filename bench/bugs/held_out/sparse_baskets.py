@@ -76,9 +76,7 @@ def evaluate(model, loader):
 def main():
     args = parser.parse_args()
     torch.manual_seed(args.seed)
-    train = DataLoader(
-        Baskets(args.baskets, args.products, seed=1), args.batch_size, shuffle=True, collate_fn=collate
-    )
+    train = DataLoader(Baskets(args.baskets, args.products, seed=1), args.batch_size, shuffle=True, collate_fn=collate)
     test = DataLoader(Baskets(300, args.products, seed=2), 100, collate_fn=collate)
     model = Customers(args.products)
     sparse = torch.optim.SparseAdam(model.products.parameters(), lr=args.lr)
