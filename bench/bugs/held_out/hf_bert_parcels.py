@@ -7,12 +7,33 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
 
 DRAWERS = {
-    "late": "waiting overdue week days delayed still yesterday schedule".split(),
-    "broken": "smashed dented torn wet cracked pieces crushed leaking".split(),
-    "lost": "vanished missing nowhere neighbour depot tracking gone empty".split(),
-    "refund": "money charged twice customs fee invoice pay price".split(),
+    "late": ["waiting", "overdue", "week", "days", "delayed", "still", "yesterday", "schedule"],
+    "broken": ["smashed", "dented", "torn", "wet", "cracked", "pieces", "crushed", "leaking"],
+    "lost": ["vanished", "missing", "nowhere", "neighbour", "depot", "tracking", "gone", "empty"],
+    "refund": ["money", "charged", "twice", "customs", "fee", "invoice", "pay", "price"],
 }
-FILLER = "the a my parcel box is was and please help from to in it has been me now again courier".split()
+FILLER = [
+    "the",
+    "a",
+    "my",
+    "parcel",
+    "box",
+    "is",
+    "was",
+    "and",
+    "please",
+    "help",
+    "from",
+    "to",
+    "in",
+    "it",
+    "has",
+    "been",
+    "me",
+    "now",
+    "again",
+    "courier",
+]
 WORDS = ["[PAD]", "[CLS]", "[SEP]", *FILLER, *(word for words in DRAWERS.values() for word in words)]
 INDEX = {word: i for i, word in enumerate(WORDS)}
 EPOCHS, BATCH, MAX_WORDS = 4, 16, 18

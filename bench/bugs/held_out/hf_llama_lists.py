@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ def read_lists(name):
     tokens = np.fromfile(f"{name}.bin", dtype=np.uint16).astype(np.int64)
     with open(f"{name}.json") as file:
         offsets = json.load(file)
-    return [torch.from_numpy(tokens[a:b]) for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [torch.from_numpy(tokens[a:b]) for a, b in pairwise(offsets)]
 
 
 def pad(rows):
@@ -55,7 +56,7 @@ def pad(rows):
     labels = torch.full((len(rows), longest), IGNORE)
     mask = torch.zeros(len(rows), longest, dtype=torch.long)
     for i, row in enumerate(rows):
-        answer = (row == SEP).nonzero().item() + 1
+        answer = (row == SEP).nonzero()[0].item() + 1
         ids[i, : len(row)] = row
         labels[i, answer : len(row)] = row[answer:]
         mask[i, : len(row)] = 1
