@@ -25,6 +25,26 @@ def test_a_value_that_is_asked_for_is_booked_with_its_line():
     assert account.amount == 3
 
 
+class Cut(torch.utils.data.Dataset):
+    """Samples whose lengths are tensors."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(8)[: torch.tensor(3)]
+
+
+def test_what_a_data_set_asks_of_its_own_tensors_waits_for_no_device():
+    with Books() as books:
+        meter = SyncsMeter(books.phases)
+        books.beside(meter)
+        batches = [batch.sum().item() for batch in torch.utils.data.DataLoader(Cut(), batch_size=2)]
+    assert batches == [6, 6]
+    (account,) = Tally.of(meter.accounts()).accounts
+    assert account.amount == len(batches) + 1  # the loader draws a seed for its workers
+
+
 def test_bytes_moved_by_hand():
     model = nn.Linear(8, 16, bias=False)
     with Books() as books:

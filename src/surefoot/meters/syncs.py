@@ -26,7 +26,13 @@ class SyncsMeter(Meter):
     def __init__(self, phases: Phases) -> None:
         self.phases = phases
         self._counted: Counter[tuple[Segment, str]] = Counter()
-        self._in_optimizer = False
+        self._in_optimizer = self._in_loader = False
+
+    def fetch_begins(self) -> None:
+        self._in_loader = True
+
+    def batch_fetched(self, seconds: float) -> None:
+        self._in_loader = False
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         self._in_optimizer = True  # it reads counters that it keeps on the host
@@ -35,7 +41,7 @@ class SyncsMeter(Meter):
         self._in_optimizer = False
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if func.overloadpacket in ASKING and not self._in_optimizer and _on_the_device(args[0]):
+        if func.overloadpacket in ASKING and not self._in_optimizer and self._on_the_device(args[0]):
             self._counted[self.phases.now(), Path(caller()).name or OWN] += 1
 
     def accounts(self) -> list[Account]:
@@ -45,8 +51,7 @@ class SyncsMeter(Meter):
         self._counted.clear()
         return booked
 
-
-def _on_the_device(tensor: torch.Tensor) -> bool:
-    """Whether its value would have to be waited for; on a machine without an accelerator, as if it had one."""
-    device = torch.accelerator.current_accelerator()
-    return device is None or tensor.device.type == device.type
+    def _on_the_device(self, tensor: torch.Tensor) -> bool:
+        """Whether its value would have to be waited for: without an accelerator, if it comes from no data set."""
+        device = torch.accelerator.current_accelerator()
+        return not self._in_loader if device is None else tensor.device.type == device.type
