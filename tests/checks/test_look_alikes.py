@@ -568,3 +568,42 @@ def test_norms_of_a_teacher_that_follows_are_not_frozen(follows, expected):
                     for slow, fast in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
                         slow.lerp_(fast, 0.1)
     assert named(seen.findings) == expected
+
+
+@pytest.mark.parametrize(("own", "expected"), [(True, []), (False, ["missing-zero-grad"])])
+def test_gradients_that_are_replaced_before_the_update_are_not_carried(own, expected):
+    body, judge = nn.Linear(4, 8), nn.Linear(8, 2)
+    first, second = sgd(body), sgd(judge)
+    model = nn.Sequential(body, nn.ReLU(), judge)
+    with surefoot.watch(model) as seen:
+        for n in range(6):
+            loss = F.cross_entropy(model(numbers(8, 4, seed=n)), Y)
+            asked = torch.autograd.grad(loss, list(judge.parameters()), retain_graph=True)
+            first.zero_grad()
+            (0.3 - 0.5 * loss).backward()  # against the judge, whose gradients it fills on its way
+            for p, gradient in zip(judge.parameters(), asked, strict=True):
+                p.grad = gradient if own else 0.5 * p.grad
+            first.step()
+            second.step()
+    assert [each for each in named(seen.findings) if each != "negated-loss"] == expected
+
+
+@pytest.mark.parametrize(("divided", "expected"), [(True, []), (False, ["summed-micro-batches"])])
+def test_inner_steps_are_no_micro_batches(divided, expected):
+    model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = sgd(model)
+
+    def loss(weights, seed):
+        x = numbers(6, 1, seed=seed)
+        return F.mse_loss(torch.func.functional_call(model, weights, (x,)), torch.sin(x))
+
+    with surefoot.watch(model, optimizer) as seen:
+        for step in range(4):
+            optimizer.zero_grad()
+            for task in range(3):
+                weights = dict(model.named_parameters())
+                inner = torch.autograd.grad(loss(weights, 9 * step + task), list(weights.values()))
+                moved = {k: w - 0.1 * g for (k, w), g in zip(weights.items(), inner, strict=True)}
+                (loss(moved, 90 * step + task) / (3 if divided else 1)).backward()
+            optimizer.step()
+    assert named(seen.findings) == expected

@@ -45,6 +45,8 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
             for n, backward in enumerate(evidence.backwards)
             if backward.update == update and not backward.in_update and not backward.cleared
         ]
+        if added := [n for n in numbers if not evidence.backwards[n].asked]:
+            numbers = added  # beside these, gradients that were only asked for are steps inside of one
         sites = [evidence.backwards[n].site for n in numbers]
         chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
         if len(chosen) >= 2:

@@ -13,7 +13,7 @@ from surefoot.callers import asked_by_user, caller
 from surefoot.phases import writes
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.marks import Marks
-from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
+from surefoot.witness.scene import Part, Scene, fingerprint, readable, tensors
 
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__
@@ -48,8 +48,6 @@ class ByHand(Part):
         self._copies: Marks[None] = Marks()
         self._limited: dict[int, weakref.ref[torch.Tensor]] = {}
         """Limited gradients that nothing was made from so far."""
-        self._sums: Marks[None] = Marks()
-        """A gradient that an update has used, and another one."""
         self._left: dict[str, set[int]] = {}
         """Lines whose limited gradients are gone and were never used, and in which updates."""
         self._rescaled = False
@@ -87,6 +85,8 @@ class ByHand(Part):
             return
         self._rescaled |= name == "__set__" and any(map(self._is_limited, tensors(args[1:])))
         self._read((args, kwargs))
+        if self._is_carried(name, args):
+            self._gradients.carried.put(tensors(out), None)
         known = [each for each in first if each in self._known]
         if name in _LIMITS and (known or any(each in self._copies for each in first)):
             self._limit(tensors(out))
@@ -94,8 +94,13 @@ class ByHand(Part):
             self._note(out)
         elif known and name in _COPIES and out is not args[0]:
             self._copies.put(tensors(out), None)
-        elif name in _SUMS and any(self._gradients.is_used_gradient(each) for each in tensors(args)):
-            self._sums[out] = None
+
+    def _is_carried(self, name: str, args: tuple[Any, ...]) -> bool:
+        """Is something of what an earlier update had used in what is computed: added to, or there already?"""
+        carried = self._gradients.carried
+        if carried and any(each in carried for each in tensors(args)):
+            return True
+        return name in _SUMS and any(self._gradients.is_used_gradient(each) for each in tensors(args))
 
     def _read(self, given: Any) -> None:
         for each in tensors(given) if self._limited else ():
@@ -133,10 +138,7 @@ class ByHand(Part):
         self._after = []
 
     def update_begins(self, optimizer: Optimizer) -> None:
-        names, update = self.scene.names(), self._gradients.updates[-1]
-        update.rescaled = self._rescaled
-        carried = [p for p in held(optimizer) if p.grad is not None and p.grad in self._sums]
-        update.carried = (*update.carried, *(names.get(p, "?") for p in carried))
+        self._gradients.updates[-1].rescaled = self._rescaled
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._known, self._copies, self._sums, self._rescaled = Marks(), Marks(), Marks(), False
+        self._known, self._copies, self._rescaled = Marks(), Marks(), False

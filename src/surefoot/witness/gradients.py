@@ -19,6 +19,7 @@ from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
 from surefoot.phases import aside, is_profiling, number, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _SNAPSHOTS = 3
@@ -63,6 +64,8 @@ class Gradients(Part):
         """Where a scaler has scaled a loss: the parameters whose gradients were unscaled since."""
         self._leaves: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._marks: dict[torch.Tensor, _Mark] = {}
+        self.carried: Marks[None] = Marks()
+        """Gradients that hold what an earlier update had used, and what was computed from them since the backward."""
         self._reached_by: list[frozenset[torch.Tensor]] = []
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
         self._roots: set[int] = set()
@@ -112,17 +115,21 @@ class Gradients(Part):
         roots = [unscaled(root) for root in graph.roots]
         repeated = any(_sentinel_of(root) in self._live() for root in roots)
         repeated |= not graph.numbers.isdisjoint(self._roots)
-        self._roots |= {number(root) for root in roots if not hasattr(root, "variable")}
+        asked = self.backwards[-1].asked
+        if not asked:
+            self._roots |= {number(root) for root in roots if not hasattr(root, "variable")}
         for root in roots:
             sentinel = Sentinel()
-            root.metadata["surefoot"] = sentinel
+            if not asked:
+                root.metadata["surefoot"] = sentinel
             self._sentinels.append((self.scene.updates, weakref.ref(sentinel)))
             for node in graph.lowest:
                 node.metadata[_KEPT] = sentinel
-        self.backwards[-1].repeated = repeated
+        self.backwards[-1].repeated = repeated and not asked
         self._compare_by_hand()
 
     def backward_begins(self, losses: Any) -> None:
+        self.carried = Marks()
         for parameter, mark in list(self._marks.items()):
             if mark.stands(parameter.grad):
                 mark.carried = True
@@ -135,7 +142,8 @@ class Gradients(Part):
             self.pending.append(where)
         for parameter, mark in self._marks.items():
             if mark.carried and parameter.grad is not None:
-                mark.writes = writes(parameter.grad)
+                mark.gradient, mark.writes = weakref.ref(parameter.grad), writes(parameter.grad)
+                self.carried[parameter.grad] = None
         for parameter in self.scene.names():
             if parameter.grad is not None:
                 self.scene.reached.add(parameter)
@@ -148,7 +156,7 @@ class Gradients(Part):
         self.scene.trained |= trainable
         self.followers |= {p for p in parameters if self._writes.get(p, writes(p)) != writes(p)}
         self._trainable[optimizer] = max(len(trainable), self._trainable.get(optimizer, 0))
-        carried = tuple(names.get(p, "?") for p in parameters if p in self._marks and self._marks[p].carried)
+        carried = tuple(names.get(p, "?") for p in parameters if p.grad in self.carried)
         update = Update(
             len(self.updates) + 1, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried
         )
@@ -179,6 +187,7 @@ class Gradients(Part):
         for parameter in graded:
             gradient: Any = parameter.grad
             self._marks[parameter] = _Mark(weakref.ref(gradient), writes(gradient))
+            self.carried.forget(gradient)
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
         self.pending, self._roots = [], set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 from collections import deque
@@ -89,7 +90,7 @@ class Witness(Listener):
         self.narrow = Narrow(self.scene, self.loaders)
         self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
         self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
-        self.transforms.seen = self._loss_seen
+        self.transforms.seen = functools.partial(self._loss_seen, asked=True)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
         self.files, self.kept = Files(self.scene, self.schedules), Kept(self.scene)
@@ -167,7 +168,7 @@ class Witness(Listener):
         for part in self.parts:
             part.backward_begins(losses)
 
-    def _loss_seen(self, losses: Any) -> None:
+    def _loss_seen(self, losses: Any, *, asked: bool = False) -> None:
         """The gradient of a loss is asked for."""
         tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
         graph = walk(tensors)
@@ -188,6 +189,7 @@ class Witness(Listener):
                 site=site(),
                 value=self._value(tensors),
                 scale=self.scaled.scale,
+                asked=asked,
             )
         )
         for part in self.parts:

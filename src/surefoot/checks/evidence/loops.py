@@ -88,6 +88,8 @@ class Backward:
     """By which a gradient scaler had multiplied it."""
     optimizers: frozenset[int] = frozenset()
     """The numbers of the optimizers that hold something of what it reaches."""
+    asked: bool = False
+    """No call of backward: its gradients were returned, and added to no others."""
 
 
 @dataclass(slots=True)
