@@ -607,3 +607,43 @@ def test_inner_steps_are_no_micro_batches(divided, expected):
                 (loss(moved, 90 * step + task) / (3 if divided else 1)).backward()
             optimizer.step()
     assert named(seen.findings) == expected
+
+
+def test_points_at_which_an_equation_is_derived_are_no_parameters():
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = sgd(model)
+    x, t = (numbers(16, 1, seed=n).requires_grad_() for n in range(2))
+
+    def residual():
+        u = model(torch.cat([x, t], 1))
+        by_x, by_t = torch.autograd.grad(u.sum(), (x, t), create_graph=True)
+        return (by_t + u * by_x - 0.1 * torch.autograd.grad(by_x.sum(), x, create_graph=True)[0]).square().mean()
+
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            residual().backward()
+            optimizer.step()
+    assert [each.severity for each in seen.findings.findings if each.severity != "info"] == []
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_scores_of_candidates_that_a_model_returns_have_no_constant_targets(by_hand):
+    class Pairs(nn.Module):
+        """Scores of one true candidate and of many others, the true one first."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer, self.others = nn.Linear(4, 6), nn.Buffer(F.normalize(numbers(6, 16), dim=0))
+
+        def forward(self, x, near):
+            found, true = F.normalize(self.layer(x), dim=1), F.normalize(self.layer(near), dim=1).detach()
+            return torch.cat([(found * true).sum(1, keepdim=True), found @ self.others], 1) / 0.2
+
+    model, first = Pairs(), torch.zeros(8, dtype=torch.long)
+
+    def loss(x):
+        logits = model(x, x + 0.1)
+        return -logits.log_softmax(1)[torch.arange(8), first].mean() if by_hand else F.cross_entropy(logits, first)
+
+    assert trained(model, loss, [(numbers(8, 4, seed=n),) for n in range(8)]) == []

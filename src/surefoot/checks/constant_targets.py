@@ -74,7 +74,7 @@ def _of_all_losses(evidence: Evidence) -> list[Loss | Aim]:
     """All losses, where all targets are one and the same."""
     judged: list[Loss | Aim] = [
         loss for loss in evidence.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
-    ] or [aim for aim in evidence.aims if aim.kind in _AIMED]
+    ] or [aim for aim in evidence.aims if aim.kind in _AIMED and not aim.ranks]
     constants = {loss.constant for loss in judged}
     if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import nn
 
 from surefoot.checks.evidence import Aim
 from surefoot.phases import aside, number
-from surefoot.witness.graph import operation, undropped
+from surefoot.witness.graph import operation, ranks, undropped
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, own, readable, tensors
 from surefoot.witness.signatures import Signature, is_cut, signature_of
@@ -94,9 +94,10 @@ class Aims(Part):
             return
         self._step.hooked.add(made)
         step, given, above = self._step, own(tensor), operation(node)
-        tensor.register_hook(lambda gradient: self._pushed(step, given, gradient, model, above))
+        ranked = ranks(tensor, classes=tensor.shape[-1] if tensor.dim() > 1 and tensor.shape[-1] > 1 else 0)
+        tensor.register_hook(lambda gradient: self._pushed(step, given, gradient, model, above, ranked))
 
-    def _pushed(self, step: _Step, given: torch.Tensor, gradient: torch.Tensor, model: str, above: str) -> None:
+    def _pushed(self, step: _Step, given: Any, gradient: torch.Tensor, model: str, above: str, ranked: bool) -> None:
         with aside(), torch.no_grad():
             least, most = map(float, gradient.aminmax()) if gradient.numel() else (0.0, 0.0)
             if not math.isfinite(least) or not math.isfinite(most) or least == most == 0:
@@ -104,7 +105,7 @@ class Aims(Part):
             for target in step.targets.notes():
                 seen = signature_of(given.float(), gradient.float(), target) if readable(target) else None
                 if seen is not None:
-                    self.aims.append(self._aim(seen, model, above, given))
+                    self.aims.append(replace(self._aim(seen, model, above, given), ranks=ranked))
 
     def _aim(self, seen: Signature, model: str, above: str, given: torch.Tensor) -> Aim:
         return Aim(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -85,8 +85,8 @@ class Gradients(Part):
         self._first_prints: dict[torch.Tensor, int] = {}
         self._settled = 0
         self._leaf_prints: dict[int, int] = {}
-        self._entered_models: set[int] = set()
-        """Tensors with a gradient of their own that were given to a model."""
+        self._inputs: set[int] = set()
+        """Tensors with a gradient of their own that were given to a model, or that a part of a loss is derived by."""
         self.moved_by_hand = False
 
     def __enter__(self) -> Gradients:
@@ -100,7 +100,10 @@ class Gradients(Part):
         self.scene.look_again()
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
-        self._entered_models |= {id(each) for each in tensors(args) if each.requires_grad and each.is_leaf}
+        self.note_inputs(tensors(args))
+
+    def note_inputs(self, given: Iterable[torch.Tensor]) -> None:
+        self._inputs |= {id(each) for each in given if each.requires_grad and each.is_leaf}
 
     def graph_seen(self, graph: Graph) -> None:
         self.scene.penalized = (self.scene.penalized - graph.leaves) | (graph.penalized - self._taught)
@@ -157,9 +160,8 @@ class Gradients(Part):
         self.followers |= {p for p in parameters if self._writes.get(p, writes(p)) != writes(p)}
         self._trainable[optimizer] = max(len(trainable), self._trainable.get(optimizer, 0))
         carried = tuple(names.get(p, "?") for p in parameters if p.grad in self.carried)
-        update = Update(
-            len(self.updates) + 1, self.scene.optimizers.index(optimizer), caller(), len(parameters), carried
-        )
+        place = self.scene.optimizers.index(optimizer)
+        update = Update(len(self.updates) + 1, place, caller(), len(parameters), carried)
         update.rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
         update.planned_rate = max(
             (float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group),
@@ -284,7 +286,7 @@ class Gradients(Part):
         for leaf in self._loose():
             count = self._leaves[id(leaf)][1]
             fixed = count >= 3 and self._leaf_prints.get(id(leaf)) == fingerprint(leaf, 64)
-            is_input = id(leaf) in self._entered_models  # such as the points at which derivatives are taken
+            is_input = id(leaf) in self._inputs  # such as the points at which derivatives are taken
             path = "" if is_input else self._path(leaf)
             yield Leaf(tuple(leaf.shape), count, path, fixed and not is_input)
 

@@ -74,7 +74,11 @@ class Transforms(Part):
 
     def _asked(self, outputs: Any, inputs: Any, *_: Any, create_graph: bool = False, **__: Any) -> None:
         """`torch.autograd.grad`; with a graph it is a part of a loss, as a penalty on a gradient is."""
-        if self.scene.phases.is_deaf or create_graph or self.scene.updating is not None:
+        if self.scene.phases.is_deaf:
+            return
+        if create_graph:
+            self._gradients.note_inputs(tensors(inputs))
+        if create_graph or self.scene.updating is not None:
             return
         losses, wanted = list(tensors(outputs)), list(tensors(inputs))
         if len(losses) == 1 and losses[0].dim() == 0 and any(each in self._parameters() for each in wanted):

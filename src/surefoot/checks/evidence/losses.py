@@ -76,6 +76,8 @@ class Aim:
     class_numbers: int = 0
     even: bool = True
     excess: float = 0.0
+    ranks: bool = False
+    """The prediction is scores of candidates that every sample has for itself, or a difference of scores."""
 
 
 @dataclass(slots=True)
