@@ -647,3 +647,47 @@ def test_scores_of_candidates_that_a_model_returns_have_no_constant_targets(by_h
         return -logits.log_softmax(1)[torch.arange(8), first].mean() if by_hand else F.cross_entropy(logits, first)
 
     assert trained(model, loss, [(numbers(8, 4, seed=n),) for n in range(8)]) == []
+
+
+@pytest.mark.parametrize(("copied_back", "expected"), [(True, []), (False, ["parameter-outside-optimizer"])])
+def test_weights_that_are_copied_from_others_in_full_precision_are_trained(copied_back, expected):
+    model = mlp().bfloat16()
+    masters = [p.detach().float().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.SGD(masters, lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for n in range(4):
+            F.cross_entropy(model(numbers(8, 4, seed=n).bfloat16()).float(), Y).backward()
+            for p, master in zip(model.parameters(), masters, strict=True):
+                master.grad, p.grad = p.grad.float(), None
+            optimizer.step()
+            for p, master in zip(model.parameters(), masters, strict=True) if copied_back else ():
+                p.data.copy_(master.data)
+    assert named(seen.findings) == expected
+
+
+@pytest.mark.parametrize(("looked_at", "expected"), [(False, []), (True, ["training-mode-in-evaluation"])])
+def test_forwards_whose_results_nobody_looks_at_collect_statistics(looked_at, expected):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+
+    def warm_up(_):
+        with torch.no_grad():
+            kept = [model(numbers(8, 4, seed=n)) for n in range(3)]
+        if looked_at:
+            torch.cat(kept).argmax(1)
+
+    assert named(plain(model, after=warm_up)) == expected
+
+
+@pytest.mark.parametrize(("padded", "expected"), [(True, []), (False, ["attention-across-documents"])])
+def test_padding_whose_positions_are_zero_is_no_document(padded, expected):
+    class Placed(Tokens):
+        def forward(self, tokens, position_ids):
+            return super().forward(tokens) + 0 * position_ids[..., None]
+
+    model = Placed()
+    positions = torch.cat([torch.arange(8), torch.zeros(4) if padded else torch.arange(4)]).long().expand(4, -1)
+    tokens, targets = TEXT[:, :12].clone(), TEXT[:, 1:13].clone()
+    if padded:
+        tokens[:, 8:], targets[:, 7:] = 0, -100
+    batches = [(tokens, targets)] * 3
+    assert trained(model, lambda x, y: per_token(model(x, positions), y), batches) == expected

@@ -21,7 +21,8 @@ optimizer = torch.optim.AdamW(model.parameters())
 ```
 
 ## What looks like it and is fine
-Frozen parameters (`requires_grad=False`); several optimizers that hold the parameters between them.
+Frozen parameters (`requires_grad=False`); several optimizers that hold the parameters between them; weights that are
+copied from those that an optimizer holds in another precision.
 """
 
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     outside = [
         each.name
         for each in evidence.parameters
-        if each.trainable and each.reached and not each.optimized and each.model not in fixed
+        if each.trainable and each.reached and not each.optimized and not each.moved and each.model not in fixed
     ]
     if outside and evidence.optimizers:
         yield Finding(

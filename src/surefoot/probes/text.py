@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 
 from surefoot.checks.evidence import LEAKS, Probe, Sequence
@@ -109,6 +111,13 @@ def _begins(row: torch.Tensor) -> torch.Tensor | None:
     return goes_on if numbered else None
 
 
+def _last_document(begins: torch.Tensor, row: torch.Tensor) -> tuple[int, int]:
+    """Where the last document after the first begins and ends; one token again and again is padding."""
+    cuts = [*(begins.nonzero().flatten() + 1).tolist(), len(row)]
+    documents = [(cut, end) for cut, end in pairwise(cuts) if row[cut:end].unique().numel() > 1]
+    return documents[-1] if documents else (0, 0)
+
+
 def _runs_on(row: torch.Tensor) -> bool:
     """Are these positions that go on from one document to the next, which is then a part of the same text?"""
     return not row.is_floating_point() and row.equal(torch.arange(len(row), device=row.device).to(row.dtype))
@@ -123,11 +132,11 @@ def _documents(found: Probe, again: Again, text: Text, sequence: Sequence | None
         return
     beside = (each for each in (*again.inputs, *text.marks) if each.shape == tokens.shape)
     begins = next((starts for each in beside if (starts := _begins(each[0])) is not None), None)
-    if begins is None:
+    cut, end = (0, 0) if begins is None else _last_document(begins, tokens[0])
+    if not cut:
         return
-    cut = int(begins.nonzero()[-1]) + 1
     new = tokens.clone()
     new[0, :cut] = redrawn(new[0, :cut], tokens, 13)
     before, after = (_per_token(text.swapped(again, each), tokens, turned=False) for each in (tokens, new))
     for a, b in zip(before, after, strict=True):
-        found.documents = max(found.documents, float(moved(a[0, cut:], b[0, cut:]).max()))
+        found.documents = max(found.documents, float(moved(a[0, cut:end], b[0, cut:end]).max()))

@@ -15,6 +15,7 @@ from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
 from surefoot.witness.captured import Captured
 from surefoot.witness.graph import Graph, saves
+from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, readable, tensors
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -72,6 +73,8 @@ class Calls(Part):
         self._first_prints: dict[torch.Tensor, int] = {}
         self._graded = False
         self._evaluated: list[tuple[weakref.ref[nn.Module], Evaluation, int]] = []
+        self._returned: Marks[Evaluation] = Marks()
+        """What was returned by evaluated models in training mode."""
         self._pending: list[_Pending] = []
         self._unsettled: list[_Pending] = []
         self._model_updates: dict[nn.Module, int] = {}
@@ -87,6 +90,9 @@ class Calls(Part):
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned; in place, if it returns what it was given or sets an item of it."""
+        for each in tensors((args, kwargs)) if self._returned else ():
+            if (evaluation := self._returned.get(each)) is not None:
+                evaluation.used = True
         name = getattr(function, "__name__", "")
         written = kwargs.get("out", args[0] if args else None)
         if name != "__setitem__" and (out is not written or name in _RETURNS_ITSELF):
@@ -146,7 +152,7 @@ class Calls(Part):
         self._first_layers.clear()
         shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
         if not torch.is_grad_enabled():
-            self._evaluate(model, args, kwargs)
+            self._evaluate(model, args, kwargs, output)
             return
         self.shapes.append(shapes)
         pending = self._pending[-1]
@@ -242,7 +248,7 @@ class Calls(Part):
                 size = _largest_size(values, 1 if isinstance(layer, _CONVOLUTIONS) else -1)
                 self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image, size=size))
 
-    def _evaluate(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+    def _evaluate(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
         if not active and model.training and random_state() != self._state:
             active = tuple(_told(*each) for each in model.named_modules() if _drops(each[1]))
@@ -253,6 +259,9 @@ class Calls(Part):
         seen.samples = max((len(each) for each in tensors((args, kwargs)) if each.dim()), default=0)
         self.evaluations.append(seen)
         self._evaluated.append((weakref.ref(model), seen, batch))
+        if active and (returned := list(tensors(output))):
+            self._returned.put(returned, seen)
+            seen.used = False
 
     def graph_seen(self, graph: Graph) -> None:
         for captured in self.captured.values():

@@ -336,5 +336,5 @@ class Witness(Listener):
                     follows=p in self.gradients.followers,
                     penalized=p in self.scene.penalized,
                     only_in=unused.get(p, "") if p not in reached else "",
-                    moved=p in lone and p not in reached and self.calls.moved(p),
+                    moved=((p in lone and p not in reached) or p not in optimized) and self.calls.moved(p),
                 )

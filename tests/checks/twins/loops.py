@@ -431,7 +431,7 @@ def _(buggy):
         model.train(buggy)
         with torch.no_grad():
             for number in range(3):
-                model(X + number)
+                model(X + number).argmax(1)
         model.train()
 
     return plain(model, after=evaluate)

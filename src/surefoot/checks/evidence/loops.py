@@ -50,6 +50,8 @@ class Evaluation:
     copied: bool = False
     """The model is built like one that is trained, and is not trained itself: an average of its weights, perhaps."""
     samples: int = 0
+    used: bool = True
+    """Something was made of what it returned; else it only moved running statistics."""
 
 
 @dataclass(slots=True)

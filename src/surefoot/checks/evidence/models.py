@@ -29,7 +29,7 @@ class Parameter:
     only_in: str = ""
     """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
     moved: bool = False
-    """It changed although no backward reached it: somebody moved it by hand."""
+    """It changed although no backward reached it or no optimizer holds it: somebody moved it by hand."""
 
 
 @dataclass(slots=True)
