@@ -691,3 +691,18 @@ def test_padding_whose_positions_are_zero_is_no_document(padded, expected):
         tokens[:, 8:], targets[:, 7:] = 0, -100
     batches = [(tokens, targets)] * 3
     assert trained(model, lambda x, y: per_token(model(x, positions), y), batches) == expected
+
+
+def test_networks_that_go_on_from_the_best_of_them_are_no_targets():
+    rivals = [mlp(), mlp()]
+    optimizers = [sgd(each) for each in rivals]
+    batches = [numbers(8, 4, seed=n) for n in range(8)]
+    with surefoot.watch() as seen:
+        for n, x in enumerate(batches):
+            for each, optimizer in zip(rivals, optimizers, strict=True):
+                optimizer.zero_grad()
+                F.cross_entropy(each(x), Y).backward()
+                optimizer.step()
+            if n % 3 == 0:
+                rivals[1].load_state_dict(rivals[0].state_dict())
+    assert named(seen.findings) == []

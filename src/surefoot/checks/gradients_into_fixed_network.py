@@ -22,7 +22,8 @@ loss = F.mse_loss(online(state), wanted)
 ```
 
 ## What looks like it and is fine
-A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss.
+A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss; networks with
+optimizers of their own, of which the worst goes on from the weights of the best.
 """
 
 from collections.abc import Iterator

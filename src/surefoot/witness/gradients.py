@@ -78,7 +78,7 @@ class Gradients(Part):
         self._trainable: dict[Optimizer, int] = {}
         """How many parameters of an optimizer had requires_grad in the update in which the most had."""
         self.followers: set[torch.Tensor] = set()
-        """Parameters that were written to between two updates of an optimizer that holds them."""
+        """Parameters that were written to between two updates of an optimizer that holds them beside others."""
         self._writes: dict[torch.Tensor, int] = {}
         self._taught: set[torch.Tensor] = set()
         """Leaves that more than a penalty has reached."""
@@ -157,7 +157,8 @@ class Gradients(Part):
         self._order.append(id(optimizer))
         trainable = {p for p in parameters if p.requires_grad}
         self.scene.trained |= trainable
-        self.followers |= {p for p in parameters if self._writes.get(p, writes(p)) != writes(p)}
+        written = {p for p in parameters if self._writes.get(p, writes(p)) != writes(p)}
+        self.followers |= written if len(written) < len(parameters) else set()
         self._trainable[optimizer] = max(len(trainable), self._trainable.get(optimizer, 0))
         carried = tuple(names.get(p, "?") for p in parameters if p.grad in self.carried)
         place = self.scene.optimizers.index(optimizer)

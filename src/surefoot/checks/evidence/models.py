@@ -23,7 +23,7 @@ class Parameter:
     """Disturbing it changes what the loss was made from; None where that was not tried."""
     elements: int = 0
     follows: bool = False
-    """It was written to between two updates of an optimizer that holds it."""
+    """It was written to between two updates of an optimizer that holds it, and others of that optimizer were not."""
     penalized: bool = False
     """Nothing but a penalty on its own values reaches it."""
     only_in: str = ""
