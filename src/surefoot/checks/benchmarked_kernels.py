@@ -1,7 +1,7 @@
 """benchmarked-kernels
 
 ## What it does
-Reports `torch.backends.cudnn.benchmark` in a run that asks for deterministic algorithms.
+Reports `torch.backends.cudnn.benchmark` in a run that asks for deterministic algorithms, of torch or of cuDNN.
 
 ## Why it hurts
 cuDNN then tries several kernels and takes the fastest. Which one that is differs from run to run, and so do the

@@ -43,7 +43,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     usual = max(set(parts), key=parts.count, default=1)
     for schedule in evidence.schedules:
         fault = _fault(schedule) or _spent(schedule)
-        doubt = "" if fault else _ends_by_parts(schedule, usual) or _hardly_begun(schedule)
+        ranks = evidence.ranks.count if evidence.ranks is not None else 1
+        doubt = "" if fault else _ends_by_parts(schedule, usual) or _of_all_ranks(schedule, ranks)
+        doubt = doubt or ("" if fault else _hardly_begun(schedule))
         if fault or doubt:
             yield Finding(
                 check="scheduler-at-wrong-rate",
@@ -97,6 +99,14 @@ def _hardly_begun(schedule: Schedule) -> str:
     far = schedule.horizon is not None and schedule.calls <= 0.01 * schedule.horizon
     if schedule.ended and far and _per_update(schedule) and schedule.updates >= 8:
         return f"the run has ended, and the schedule would need {schedule.horizon:,}"
+    return ""
+
+
+def _of_all_ranks(schedule: Schedule, ranks: int) -> str:
+    """A run that has ended where its schedule has one part in as many as there are ranks behind it."""
+    horizon, calls = schedule.horizon or 0, schedule.calls
+    if ranks > 1 and schedule.ended and calls >= 8 and abs(horizon - ranks * calls) <= 0.05 * horizon:
+        return f"the run has ended, and its {horizon} steps are those of all {ranks} ranks one after the other"
     return ""
 
 

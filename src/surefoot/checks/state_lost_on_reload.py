@@ -2,7 +2,8 @@
 
 ## What it does
 Reports tensors of a model that training changes and that its state_dict does not hold, plain numbers that its
-forwards change and depend on, and files with all its parameters and none of its buffers.
+forwards change and depend on, tables that were drawn at random when it was built, and files with all its parameters
+and none of its buffers.
 
 ## Why it hurts
 After a restart they are what they were in the beginning: running statistics, counters and averages are
@@ -42,15 +43,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="save model.state_dict(), which holds both",
             )
             return
-    tensors = [(layout.lost_state, "tensor") for layout in evidence.layouts]
-    numbers = [(probe.counters, "number") for probe in evidence.probes]
-    for lost, what in (*tensors, *numbers):
+    tensors = [(layout.lost_state, "tensor", "changed in training") for layout in evidence.layouts]
+    numbers = [(probe.counters, "number", "changed in training") for probe in evidence.probes]
+    tables = [(probe.drawn_tables, "tensor", "drawn at random when the model was built") for probe in evidence.probes]
+    for lost, what, how in (*tensors, *numbers, *tables):
         if lost:
             yield Finding(
                 check="state-lost-on-reload",
                 severity="warning",
-                seen=f"{counted(len(lost), what)} changed in training, in no state_dict: {', '.join(lost[:3])}",
+                seen=f"{counted(len(lost), what)} {how}, in no state_dict: {', '.join(lost[:3])}",
                 where=lost[0],
-                why="a resumed run begins with their initial values",
+                why="a resumed run begins with other values",
                 remedy="register them as buffers, persistent ones",
             )

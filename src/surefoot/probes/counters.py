@@ -1,4 +1,4 @@
-"""Counters: plain numbers that a model's forwards change and its outputs depend on, and that no state_dict holds."""
+"""Counters: what a model's outputs depend on and no state_dict holds: numbers that forwards change, drawn tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from surefoot.probes.again import CHANGED, Again, change
+from surefoot.probes.again import CHANGED, Again, change, other
 
 Numbers = dict[tuple[str, str], float]
 """By module and attribute."""
@@ -34,3 +34,17 @@ def lost_numbers(again: Again, first: Numbers) -> Iterator[str]:
         setattr(module, attribute, before[name, attribute])
         if any(change(a, b) > CHANGED for a, b in zip(output, fresh, strict=False)):
             yield f"{name}.{attribute}".lstrip(".")
+
+
+def lost_tables(again: Again, names: tuple[str, ...]) -> Iterator[str]:
+    """Of the tensors with these names, those on whose values the outputs depend."""
+    output = again()
+    for name in names:
+        holder, _, attribute = name.rpartition(".")
+        module = again.model.get_submodule(holder)
+        before = getattr(module, attribute)
+        setattr(module, attribute, other(before, 0))
+        fresh = again()
+        setattr(module, attribute, before)
+        if any(change(a, b) > CHANGED for a, b in zip(output, fresh, strict=False)):
+            yield name

@@ -88,10 +88,17 @@ class Body:
         return words(self.loop.target) - self.counted if isinstance(self.loop, ast.For) else set()
 
     def last(self) -> Iterator[tuple[str, ast.expr]]:
-        """Numbers of a batch that the next batch overwrites, and the loop at most shows."""
+        """Numbers of a batch that the next batch overwrites, and the loop at most shows, or adds to something."""
         for name, value in self.assigned.items():
-            if self.is_number(value) and name not in self.added and not self._is_read(name):
+            if not self.is_number(value) or name in self.added:
+                continue
+            alone = words(value).isdisjoint({name, *self.added}) and self.is_mean(value)
+            if not self._is_read(name) or (alone and self.sums_of(name)):
                 yield name, value
+
+    def sums_of(self, name: str) -> set[str]:
+        """What the numbers of this name are added to."""
+        return {target for target, parts in self.added.items() if any(name in words(each) for each in parts)}
 
     def _is_read(self, name: str) -> bool:
         shown = {part for node in self.nodes if _only_shows(node) for part in ast.walk(node)} | self._set_into

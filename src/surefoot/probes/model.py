@@ -9,7 +9,7 @@ import torch
 from surefoot.checks.evidence import LEAKS, Probe
 from surefoot.probes.again import Again, change, inner, moved, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
-from surefoot.probes.counters import Numbers, lost_numbers
+from surefoot.probes.counters import Numbers, lost_numbers, lost_tables
 from surefoot.probes.dropouts import Dropouts
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
@@ -20,10 +20,12 @@ from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Scene, tensors
 
 
-def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers) -> Probe:
+def probe(
+    scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers, drawn: tuple[str, ...]
+) -> Probe:
     """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
 
-    `first` are the plain numbers that it had at first.
+    `first` are the plain numbers that it had at first, `drawn` the names of tensors that no state_dict holds.
     """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
@@ -32,6 +34,7 @@ def probe(scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: 
     with scene.phases.deaf(), kept():
         with suppress(Exception):
             found.counters = tuple(lost_numbers(again, first))
+            found.drawn_tables = tuple(lost_tables(again, drawn)) if drawn else ()
         try:
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with Dropouts(again.inputs) as dropouts:

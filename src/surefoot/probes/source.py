@@ -52,6 +52,8 @@ def kept_by(loop: Loop, scope: ast.AST, file: str, means: set[int]) -> Iterator[
     if isinstance(loop, ast.For):
         after = [node for node in ast.walk(scope) if getattr(node, "lineno", 0) > (loop.end_lineno or 0)]
         for name, place in {**dict(body.last()), **dict(body.begun_anew())}.items():
+            if any(_is_read(after, each) for each in body.sums_of(name)):
+                continue
             if _is_read(after, name) or (name.startswith("self.") and _is_read(_outside(file, loop), name)):
                 yield Kept("last", name, f"{file}:{place.lineno}")
         for place in _of_last_batch(after, body):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from surefoot.callers import user_lines
 from surefoot.checks.evidence import Evaluation, Forward, Inputs
 from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
@@ -252,7 +253,7 @@ class Calls(Part):
         active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
         if not active and model.training and random_state() != self._state:
             active = tuple(_told(*each) for each in model.named_modules() if _drops(each[1]))
-        batch = hash(tuple(digest(each) for each in tensors((args, kwargs)) if readable(each))) if active else 0
+        batch = _batch_in_place(model, (args, kwargs)) if active else 0
         before = next((each for each in reversed(self._evaluated) if each[0]() is model), None)
         again = before is not None and batch != 0 and (before[1].update, before[2]) == (self.scene.updates, batch)
         seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=again)
@@ -323,6 +324,12 @@ class Calls(Part):
 def _build(model: nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
     """What a model and its copies have in common."""
     return type(model), tuple(each.shape for each in model.parameters())
+
+
+def _batch_in_place(model: nn.Module, given: Any) -> int:
+    """A hash of a batch, of the lines that evaluate it and of how often the weights were written to."""
+    weights = tuple(map(writes, model.parameters()))
+    return hash((user_lines(), weights, *(digest(each) for each in tensors(given) if readable(each))))
 
 
 def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:

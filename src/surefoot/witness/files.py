@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,14 +16,27 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from surefoot.callers import asked_by_user, caller
 from surefoot.checks.evidence import File
-from surefoot.phases import aside
+from surefoot.witness.contents import (
+    Weights,
+    counts_in,
+    goes_on,
+    is_optimizer_state,
+    is_scheduler_state,
+    is_weights,
+    items_of,
+    names_in,
+    varies,
+    weights_in,
+)
 from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
 from surefoot.witness.schedules import Schedules
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
 _FEWEST = 3
 """Fewer tensors have the shapes of a model's by chance."""
-_COUNTERS = ("epoch", "step", "iter", "iteration", "global_step")
+_COUNTS = {"epoch", "step", "iter", "iteration"}
+_SETTINGS = {"max", "total", "every", "per", "size", "warmup", "decay"}
+_WRAPPERS = ("module.", "_orig_mod.")
 
 
 @dataclass
@@ -34,16 +48,6 @@ class _Loaded:
     """Those of its optimizer; none where it holds no state of one."""
     scheduler: bool
     update: int
-
-
-@dataclass
-class _Weights:
-    """The tensors of a file."""
-
-    where: str = ""
-    elements: int = 0
-    prints: set[int] = field(default_factory=set)
-    shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
 
 
 class Files(Part):
@@ -60,14 +64,18 @@ class Files(Part):
         self._buffers: dict[nn.Module, dict[str, int]] = {}
         """Buffers as they were before the first forward."""
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
+        self._before_given: list[float] = []
+        """The rates of an optimizer that is about to be given a state."""
         self._midway: set[Optimizer] = set()
         """Optimizers that were given a rate which a schedule had changed."""
-        self._read = _Weights()
+        self._read = Weights()
         """What the file that was read last holds, until a model is given it."""
+        self._given: tuple[Weights, weakref.ref[nn.Module]] | None = None
+        """The same once a module was given it, which may be gone before any model runs."""
 
     def __enter__(self) -> Files:
         self.follow(nn.Module, "load_state_dict", before=self._loads_weights)
-        self.follow(Optimizer, "load_state_dict", after=self._restores_optimizer)
+        self.follow(Optimizer, "load_state_dict", before=self._is_given, after=self._restores_optimizer)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, LRScheduler) and "load_state_dict" in vars(kind):
                 self.follow(kind, "load_state_dict", after=self._restores_scheduler)
@@ -80,7 +88,8 @@ class Files(Part):
     def _loads_weights(self, module: nn.Module, state: Any, strict: bool = True, *_: Any, **kwargs: Any) -> None:
         own = dict(module.named_parameters())
         kept = {name for name, each in own.items() if name in state and _is_same_memory(each, state[name])}
-        read, self._read = self._read, _Weights()
+        read, self._read = self._read, Weights()
+        self._given = (read, weakref.ref(module)) if own and read.elements else None
         if not own or (strict and not (kept and read.elements)):
             return
         names = set(state) - kept
@@ -100,10 +109,14 @@ class Files(Part):
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         """A file holds tensors such as those of the model that is trained now, and none of them is in it."""
-        if not self._read.elements or not torch.is_grad_enabled() or not model.training:
+        if not torch.is_grad_enabled() or not model.training:
             return
-        read, self._read = self._read, _Weights()
-        own = [each for each in model.parameters() if readable(each) and _varies(each)]
+        gone = self._given is not None and self._given[1]() is None
+        read = self._given[0] if self._given is not None and gone else self._read
+        self._read, self._given = Weights(), None
+        if not read.elements:
+            return
+        own = [each for each in model.parameters() if readable(each) and varies(each)]
         alike = not Counter(tuple(each.shape) for each in own) - read.shapes
         if len(own) >= _FEWEST and alike and read.prints.isdisjoint(map(fingerprint, own)):
             wanted = sum(map(torch.numel, own))
@@ -115,35 +128,46 @@ class Files(Part):
         for model, first in self._buffers.items():
             moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
             whole = all(fingerprint(p) in prints for p in model.parameters() if readable(p))
-            if moved and whole and prints.isdisjoint(moved.values()) and not _names(saved) & set(map(_last, moved)):
+            if (
+                moved
+                and whole
+                and prints.isdisjoint(moved.values())
+                and not names_in(saved) & {name.rpartition(".")[2] for name in moved}
+            ):
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
+        if any(map(_is_wrapped, [saved, *items_of(saved)])):
+            self._files.append(File("wrapper-names", caller()))
         to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
-        if to_resume and not any(map(_is_optimizer_state, _inside(saved))):
+        if to_resume and not any(map(is_optimizer_state, items_of(saved))):
             self._files.append(File("without-optimizer", caller()))
 
     def _dumps(self, saved: Any, *_: Any, **__: Any) -> None:
         """Something is pickled, and with it the modules in it."""
-        if asked_by_user() and any(map(_holds_module, [saved, *_inside(saved)])):
+        if asked_by_user() and any(map(_holds_module, [saved, *items_of(saved)])):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
 
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
         """Weights beside a counter of steps and no score, while an optimizer has a state worth keeping."""
-        if any(str(key).lower().split("_")[-1].startswith(_SCORES) for key in saved):
+        scheduled = any(map(is_scheduler_state, saved.values()))
+        if not scheduled and any(str(key).lower().split("_")[-1].startswith(_SCORES) for key in saved):
             return False  # the best weights so far, kept for use
-        counts = any(str(key).lower() in _COUNTERS and isinstance(value, int) for key, value in saved.items())
-        weights = any(_is_weights(value) for value in saved.values())
+        weights = any(is_weights(value) for value in saved.values())
+        counts = any(map(_is_counter, counts_in(saved)))
         return counts and weights and any(optimizer.state for optimizer in self.scene.stepped)
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
         items = list(loaded.values()) if isinstance(loaded, dict) else []
         if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
-            self._read = _weights_in(loaded)
-            items = list(_inside(loaded))
-        states = [each for each in items if _is_optimizer_state(each) and each["state"]]
+            self._read = weights_in(loaded)
+            items = list(items_of(loaded))
+        states = [each for each in items if is_optimizer_state(each) and each["state"]]
         groups = states[0]["param_groups"] if states else []
-        scheduler = any(map(_is_scheduler_state, items))
+        scheduler = any(map(is_scheduler_state, items))
         if groups or scheduler:
             self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates))
+
+    def _is_given(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        self._before_given = _rates(optimizer)
 
     def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
         read = any(each.groups for each in self._loaded)
@@ -151,11 +175,11 @@ class Files(Part):
             self._given_state.append(optimizer)
         elif asked_by_user() and self._keeps_state(optimizer):
             self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
-        if asked_by_user():  # some wrappers load a state of their own
+        if asked_by_user() or self._before_given != _rates(optimizer):  # some wrappers load a state of their own
             groups = optimizer.param_groups
             if any(each["lr"] != each.get("initial_lr", each["lr"]) for each in groups):
                 self._midway.add(optimizer)
-            self._rates[optimizer] = [float(each["lr"]) for each in groups], caller()
+            self._rates[optimizer] = _rates(optimizer), caller()
 
     def _restores_scheduler(self, *_: Any, **__: Any) -> None:
         self._restored.add(LRScheduler)
@@ -170,10 +194,14 @@ class Files(Part):
         loaded = self._rates.pop(optimizer, None)
         if loaded is None:
             return
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        rates = _rates(optimizer)
         first = [group.get("initial_lr") for group in optimizer.param_groups]
         if optimizer in self._midway and self._schedules.begins(optimizer):
             detail = f"the rate in the file is {loaded[0][0]:.3g}, of a schedule that has begun, and it begins anew"
+            self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
+            return
+        if rates != loaded[0] and self._schedules.begins_by_hand(optimizer, rates[0]):
+            detail = f"the rate in the file is {loaded[0][0]:.3g}, and the one set by hand begins anew"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
             return
         from_file = any(each.groups for each in self._loaded)
@@ -190,41 +218,20 @@ class Files(Part):
             going_on = [each for each, last in self._last_updates.items() if last >= loaded.update]
             given = any(is_same(each, other) for each in going_on for other in self._given_state)
             if loaded.groups and not given:
-                if any(_goes_on(each, loaded.groups) for each in going_on):
+                if any(goes_on(each, loaded.groups) for each in going_on):
                     yield File("unrestored-optimizer", loaded.where)
             elif loaded.scheduler and schedulers and not (self._restored or self._schedules.is_put_forward()):
                 yield File("unrestored-scheduler", loaded.where, detail="the file holds its state")
 
 
-def _goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
-    """Is it one of the kind that a file holds, no smaller in rate? Otherwise other training begins with its weights."""
-    own = optimizer.param_groups
-    alike = [len(each["params"]) for each in own] == [len(each["params"]) for each in groups]
-    kinds = [set(each) - {"initial_lr"} for each in (own[0], groups[0])]
-    return alike and kinds[0] == kinds[1] and _planned(own) >= 0.99 * _planned(groups)
+def _is_counter(name: str) -> bool:
+    """Does a name say how far training is? `epochs` and `max_steps` say how far it is to go."""
+    words = set(name.lower().split("_"))
+    return not words.isdisjoint(_COUNTS) and words.isdisjoint(_SETTINGS)
 
 
-def _planned(groups: list[dict[str, Any]]) -> float:
-    """The largest rate that a schedule starts from, or that there is."""
-    return max(float(each.get("initial_lr", each.get("lr", 1.0))) for each in groups)
-
-
-def _weights_in(loaded: Any) -> _Weights:
-    """What a file holds beside the moments of an optimizer."""
-    items = [loaded, *loaded.values()] if isinstance(loaded, dict) else [loaded]
-    moments = {id(each) for item in items if _is_optimizer_state(item) for each in tensors(item)}
-    held = [each for each in tensors(loaded) if readable(each) and id(each) not in moments]
-    shapes = Counter(tuple(each.shape) for each in held)
-    return _Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
-
-
-def _inside(saved: Any) -> Iterator[Any]:
-    """What a file holds, and what stands in its lists and tables."""
-    items = saved.values() if isinstance(saved, dict) else saved if isinstance(saved, list | tuple) else ()
-    for each in items:
-        yield each
-        if isinstance(each, list | tuple) or (isinstance(each, dict) and not _is_weights(each)):
-            yield from _inside(each)
+def _rates(optimizer: Optimizer) -> list[float]:
+    return [float(group["lr"]) for group in optimizer.param_groups]
 
 
 def _holds_module(value: Any) -> bool:
@@ -237,34 +244,12 @@ def _is_same_memory(one: torch.Tensor, other: Any) -> bool:
     return readable(one) and readable(other) and one.numel() > 0 and one.data_ptr() == other.data_ptr()
 
 
-def _varies(tensor: torch.Tensor) -> bool:
-    with aside():
-        return bool((tensor != tensor.flatten()[:1].squeeze()).any())
-
-
-def _names(saved: Any) -> set[str]:
-    """The last parts of the names under which a file holds something."""
-    tables = [each for each in (saved, *_inside(saved)) if isinstance(each, dict)]
-    return {_last(str(name)) for table in tables for name in table}
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def _is_optimizer_state(value: Any) -> bool:
-    return isinstance(value, dict) and {"state", "param_groups"} <= set(value)
-
-
-def _is_scheduler_state(value: Any) -> bool:
-    return isinstance(value, dict) and "last_epoch" in value
-
-
 def _saved_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The buffers of floating-point numbers that a state_dict holds."""
     saved = model.state_dict(keep_vars=True)
     yield from ((n, b) for n, b in model.named_buffers() if n in saved and b.is_floating_point() and readable(b))
 
 
-def _is_weights(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
+def _is_wrapped(value: Any) -> bool:
+    """Are these weights under the names that they have inside a wrapper?"""
+    return is_weights(value) and all(str(name).startswith(_WRAPPERS) for name in value)

@@ -37,6 +37,8 @@ class _State:
     """So many must be kept to be a state, and not a look at one parameter."""
     used: bool = False
     """Its values were read or saved at once: it may still be there, and is not kept for later."""
+    saved: bool = False
+    """It went into a file, and would again go into one with other values."""
     told: bool = False
     held: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     """By their ids."""
@@ -161,17 +163,22 @@ class Kept(Part):
         return [state for state in self._states if any(map(state.holds, tensors(found)))]
 
     def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
-        for state in self._holding(saved):
+        held_in_file = self._holding(saved)
+        places: set[int] = set()
+        for state in held_in_file:
             late = self.scene.updates - state.made
-            if late and not state.used and state.changed():
+            if late and (state.saved or not state.used) and state.changed():
                 self.files.append(File("alias", state.where, detail=f"saved {late} updates later"))
-            state.used = True
+            elif not places.isdisjoint(state.values):
+                self.files.append(File("alias", state.where, detail="kept twice in one file"))
+            places |= set(state.values)
+            state.used = state.saved = True
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._views, self._depth = {}, 0
-        self._states = [state for state in self._states if not state.used and state.count() >= state.fewest]
+        self._states = [each for each in self._states if (each.saved or not each.used) and each.count() >= each.fewest]
         for state in self._states:
-            if not state.told and state.changed():
+            if not state.told and not state.used and state.changed():
                 state.told = True
                 late = self.scene.updates + 1 - state.made
                 self.files.append(File("alias", state.where, detail=f"kept for {counted(late, 'update')}"))

@@ -64,7 +64,7 @@ class Layouts(Part):
         if self.scene.updating is not None:
             self._found_in_update.add(model)
         self._numbers[model] = numbers_of(model)
-        self._unsaved[model] = {name: _print(each) for name, each in _unsaved(model) if readable(each)}
+        self._unsaved[model] = {name: _print(each) for name, each in unsaved(model) if readable(each)}
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._returned = {}
@@ -169,7 +169,7 @@ class Layouts(Part):
 
     def layouts(self) -> Iterator[Layout]:
         for model, layout in self._layouts.items():
-            before, now = self._unsaved.get(model, {}), dict(_unsaved(model))
+            before, now = self._unsaved.get(model, {}), dict(unsaved(model))
             layout.lost_state = tuple(
                 name
                 for name, (shape, print_) in before.items()
@@ -217,7 +217,7 @@ def _in_containers(model: nn.Module) -> Iterator[str]:
                     yield f"{owner}.{name}".lstrip(".")
 
 
-def _unsaved(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def unsaved(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors that no state_dict holds: plain attributes, and buffers that are not persistent."""
     yield from _unregistered(model)
     saved = model.state_dict(keep_vars=True)

@@ -30,6 +30,8 @@ _END = 0
 _FORWARDS = 64
 _MANY_TARGETS = 32
 _MANY_EVALUATED = 4
+_UNEVEN = 1.04
+"""A target of one rank weighs so many times as much as one of another: what ranks read is ragged."""
 _GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
 _ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
 _SCALES = {"__truediv__", "__itruediv__", "div", "div_", "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
@@ -294,7 +296,7 @@ def _weigh(found: Ranks, everybody: list[list[tuple[int, float]]]) -> None:
     updates = [update for update in zip(*everybody, strict=False) if all(weight for _, weight in update)]
     weights = [[weight for _, weight in update] for update in updates]
     counts = [[count for count, _ in update] for update in updates]
-    uneven = [n for n, each in zip(counts, weights, strict=True) if max(each) > 1.1 * min(each)]
+    uneven = [n for n, each in zip(counts, weights, strict=True) if max(each) > _UNEVEN * min(each)]
     if len(updates) >= 2 and 2 * len(uneven) >= len(updates):
         found.target_counts = tuple(uneven[0])
     totals = [sum(n * w for n, w in update) / found.count for update in updates]

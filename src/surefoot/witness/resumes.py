@@ -13,11 +13,9 @@ from torch.optim import Optimizer
 
 from surefoot.callers import caller
 from surefoot.checks.evidence import Resumption
+from surefoot.witness.contents import Counts, counts_in
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene
-
-_COUNTERS = ("epoch", "step", "iter")
-Counts = dict[str, int]
 
 
 @dataclass
@@ -52,12 +50,12 @@ class Resumes(Part):
         return self
 
     def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
-        if counts := _counts(saved):
+        if counts := counts_in(saved):
             written = self._loaded[-1].saved if self._loaded else self._saved
             written.append((self.scene.updates, counts))
 
     def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        if counts := _counts(loaded):
+        if counts := counts_in(loaded):
             self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._batches()))
 
     def _restores(self, *_: Any, **__: Any) -> None:
@@ -105,14 +103,3 @@ def _next(loaded: _Loaded, name: str, rate: float) -> tuple[int | None, int | No
         if grown > 0 and name in counts:
             return (counts[name], loaded.counts[name] + round(grown)) if grown.is_integer() else (None, None)
     return None, None
-
-
-def _counts(state: Any) -> Counts:
-    """The counters in a dict that holds tensors beside them."""
-    if not isinstance(state, dict) or not any(isinstance(value, dict) for value in state.values()):
-        return {}
-    return {
-        str(name): value
-        for name, value in state.items()
-        if type(value) is int and any(word in str(name).lower() for word in _COUNTERS)
-    }

@@ -21,6 +21,8 @@ MOST_EVALUATIONS = 64
 _REPEATS = 6
 """A batch that so many more updates were made from is looked for in larger arrays."""
 _MOST_WORKED_ON = 64
+_SHARED = 0.1
+"""Of the samples of one training, so many come again in another that goes on with the same data."""
 _TIMES = 4
 """An array must be so many times as large: training on all samples but a few that are kept back is no fault."""
 
@@ -109,6 +111,11 @@ class Rows(Part):
         """The rows of an array of which one batch is used over and over, and none evaluated; 0 where there is none."""
         free = (each for each in self._wholes if len(each) > LONGEST or self._evaluated.isdisjoint(_all_prints(each)))
         return max(map(len, free), default=0)
+
+    def are_shared(self, one: int, other: int) -> bool:
+        """Were two trainings, told by the updates before them, given the same samples, as far as they were read?"""
+        rows = [self._trained.get(each, set()) for each in (one, other)]
+        return len(rows[0] & rows[1]) > _SHARED * min(map(len, rows))
 
     def seen(self) -> Iterator[Shown]:
         """What trained models were shown; nothing where the whole training set is measured, on purpose."""

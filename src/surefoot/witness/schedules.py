@@ -94,6 +94,20 @@ class Schedules(Part):
         its = [each.scheduler for each in self.seen.values() if is_same(each.scheduler.optimizer, optimizer)]
         return bool(its) and its[-1].last_epoch <= 0
 
+    def begins_by_hand(self, optimizer: Optimizer, rate: float) -> bool:
+        """Is a rate the first that another optimizer of this kind had, before the loop itself changed it?"""
+        scheduled = [each.scheduler.optimizer for each in self.seen.values()]
+        for other, rates in self._rates.items():
+            alike = type(other) is type(optimizer) and not is_same(other, optimizer)
+            if alike and rates[0] == rate and len(set(rates)) > 1 and not any(is_same(other, e) for e in scheduled):
+                return True
+        return False
+
+    def is_midway(self, optimizer: Optimizer) -> bool:
+        """Has a scheduler of an optimizer gone some steps by now?"""
+        its = [each.scheduler for each in self.seen.values() if is_same(each.scheduler.optimizer, optimizer)]
+        return any(each.last_epoch > 1 for each in its)
+
     def is_put_forward(self) -> bool:
         """Was a scheduler told how far it is, and not by its steps?"""
         return any(getattr(each.scheduler, "last_epoch", 0) > each.calls for each in self.seen.values())

@@ -14,7 +14,7 @@ from surefoot.witness.calls import random_state
 from surefoot.witness.draws import GENERATORS
 from surefoot.witness.scene import Part, Scene, digest, tensors
 
-_DRAWS = {
+DRAWS = {
     "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_", "uniform_",
     "random_", "bernoulli", "bernoulli_", "multinomial",
 }  # fmt: skip
@@ -72,7 +72,7 @@ class Seeds(Part):
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
-        if getattr(function, "__name__", "") not in _DRAWS:
+        if getattr(function, "__name__", "") not in DRAWS:
             return
         drew = isinstance(out, torch.Tensor) and out.device.type == "cpu" and out.numel() > 0
         if drew and self.scene.close and torch.is_grad_enabled():

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.callers import caller, site
-from surefoot.checks.evidence import Backward, Evidence, Parameter
+from surefoot.checks.evidence import Backward, Evidence, File, Parameter
 from surefoot.phases import Listener, Phases, aside, next_node
 from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
@@ -28,12 +28,14 @@ from surefoot.witness.averages import Averages
 from surefoot.witness.averaging import Averaging
 from surefoot.witness.by_hand import ByHand
 from surefoot.witness.calls import Calls
+from surefoot.witness.chance import Chance
 from surefoot.witness.clipping import Clipping
 from surefoot.witness.coarse import Coarseness
 from surefoot.witness.custom import Custom
 from surefoot.witness.drawn import Drawn
 from surefoot.witness.draws import Draws
 from surefoot.witness.files import Files
+from surefoot.witness.forgotten import Forgotten
 from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.graph import Graph, walk
@@ -96,8 +98,9 @@ class Witness(Listener):
         self.files, self.kept = Files(self.scene, self.schedules), Kept(self.scene)
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
-        self.draws, self.drawn = Draws(self.scene), Drawn(self.scene)
+        self.draws, self.drawn, self.chance = Draws(self.scene), Drawn(self.scene), Chance(self.scene)
         self.resumes = Resumes(self.scene, self.loaders)
+        self.forgotten = Forgotten(self.scene, self.schedules, self.rows)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
         self.told_metrics = ToldMetrics(self.scene, self.loaders)
         self.between = Between(self.scene, self.losses, self.loaders, self.averaging, self.told_metrics)
@@ -107,6 +110,7 @@ class Witness(Listener):
             self.orders, self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files,
             self.kept, self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging,
             self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards, self.by_hand, self.drawn,
+            self.forgotten, self.chance,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -114,7 +118,7 @@ class Witness(Listener):
         phases.listeners.append(self)
 
     def __enter__(self) -> Self:
-        staying: tuple[Part, ...] = (self.schedules, self.files, self.resumes)
+        staying: tuple[Part, ...] = (self.schedules, self.files, self.resumes, self.forgotten)
         for part in staying:
             self._entered.enter_context(part)
         self._entered.push(self._looking)
@@ -124,7 +128,7 @@ class Witness(Listener):
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
             self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
-            self.by_hand, self.drawn,
+            self.by_hand, self.drawn, self.chance,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -135,7 +139,7 @@ class Witness(Listener):
     def rest(self) -> None:
         """Looks no longer; from now on only updates and schedulers are counted, and files are read."""
         self._looking.close()
-        staying = (self.files, self.resumes, self.schedules)
+        staying = (self.files, self.resumes, self.forgotten, self.schedules)
         listeners = [staying if each is self else (each,) for each in self.scene.phases.listeners]
         self.scene.phases.listeners = [*itertools.chain.from_iterable(listeners)]
         self.schedules.alone = True
@@ -258,7 +262,7 @@ class Witness(Listener):
             coarse=tuple(self.coarseness.coarse.values()),
             thresholds=tuple(self.thresholds.thresholds.values()),
             scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
-            files=(*self.files.files(schedulers=any(s.calls for s in self.schedules.seen.values())), *self.kept.files),
+            files=tuple(self._files()),
             recomputations=tuple(self.recomputed.differing.values()),
             ranks=self.between.ranks(),
             parted=(*self.picks.parted(), *self.pairs.parted(), *self.noise.parted()),
@@ -269,7 +273,7 @@ class Witness(Listener):
             shuffled_once=self.orders.shuffled_once(),
             reseeded_updates=self.seeds.repeated(),
             unseeded_generators=self.draws.unseeded(),
-            benchmarks_kernels=torch.backends.cudnn.benchmark and torch.are_deterministic_algorithms_enabled(),
+            benchmarks_kernels=torch.backends.cudnn.benchmark and _asks_for_same_bits(),
             idle_accelerator=self._idle_accelerator(),
             resumptions=tuple(self.resumes.resumptions()),
             shared_files=tuple(self.saved_shards.files()),
@@ -282,6 +286,11 @@ class Witness(Listener):
         if probes:
             self._probe(evidence)
         return evidence
+
+    def _files(self) -> Iterator[File]:
+        yield from self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))
+        yield from self.kept.files
+        yield from self.forgotten.files()
 
     def _idle_accelerator(self) -> str:
         devices = {each.device.type for each in self.scene.names()}
@@ -303,8 +312,9 @@ class Witness(Listener):
         repeats = any(each.repeated for each in evidence.evaluations)
         evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
         evidence.probes = tuple(
-            probe(self.scene, each, self.losses, repeats, self.layouts.first_numbers(each.call.model))
+            probe(self.scene, each, self.losses, repeats, self.layouts.first_numbers(model), self.chance.of(model))
             for each in readings
+            for model in (each.call.model,)
         )
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
@@ -338,3 +348,7 @@ class Witness(Listener):
                     only_in=unused.get(p, "") if p not in reached else "",
                     moved=((p in lone and p not in reached) or p not in optimized) and self.calls.moved(p),
                 )
+
+
+def _asks_for_same_bits() -> bool:
+    return torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic

@@ -45,7 +45,7 @@ class Evaluation:
     update: int
     """How many updates had been made before."""
     repeated: bool
-    """The inputs are those of the forward before, and no update came between."""
+    """Inputs, weights and lines are those of the forward before: one batch is evaluated several times on purpose."""
     trained: bool = False
     copied: bool = False
     """The model is built like one that is trained, and is not trained itself: an average of its weights, perhaps."""

@@ -152,6 +152,8 @@ class Probe:
     where: str = ""
     counters: tuple[str, ...] = ()
     """Plain numbers that its forwards change, and on which its outputs depend."""
+    drawn_tables: tuple[str, ...] = ()
+    """Tensors that were drawn when the model was built, that its outputs depend on and no state_dict holds."""
     future: float = 0.0
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0

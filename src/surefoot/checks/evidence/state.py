@@ -8,7 +8,8 @@ class File:
     """A saved or loaded state."""
 
     kind: str
-    """loose-load, alias, module, unrestored-optimizer, unrestored-scheduler, without-optimizer or without-buffers"""
+    """loose-load, alias, module, wrapper-names, unrestored-optimizer, unrestored-scheduler, forgotten-moments,
+    without-optimizer or without-buffers"""
     where: str
     matched: int = 0
     wanted: int = 0
