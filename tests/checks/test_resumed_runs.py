@@ -269,3 +269,24 @@ def test_an_evaluation_without_a_mode_that_builds_graphs_is_mentioned(graphs):
                 for each in torch.randn(32, 6).split(4):
                     model(each)
     assert named(seen) == (["graph-built-in-evaluation"] if graphs else [])
+
+
+def decayed(state, decay: float):
+    """A part of a run with a rate that decays in every step, and what is saved of it."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
+    if state is not None:
+        for each, its in zip((model, optimizer, scheduler), through_a_file(state), strict=True):
+            each.load_state_dict(its)
+    for _ in range(12):
+        train(model, optimizer, steps=1)
+        scheduler.step()
+    return [each.state_dict() for each in (model, optimizer, scheduler)]
+
+
+@pytest.mark.parametrize(("decay", "expected"), [(0.98, []), (0.55, ["scheduler-at-wrong-rate"])])
+def test_the_rates_of_a_run_that_goes_on_are_those_of_both_parts(decay, expected):
+    with surefoot.watch() as seen:
+        decayed(decayed(None, decay), decay)
+    assert named(seen) == expected

@@ -117,6 +117,15 @@ class Schedules(Part):
         longest = max(known, key=lambda rates: len(rates), default=[])
         return tuple(longest)
 
+    def _rates_before(self, seen: _Stepped) -> tuple[float, ...]:
+        """The rates of the schedule that one goes on with: put forward, and stepped in the line where that was."""
+        if not getattr(seen.scheduler, "last_epoch", 0) > seen.calls:
+            return ()
+        first = seen.all_at[0] if seen.all_at else 0
+        before = [each for each in self.seen.values() if each.all_at and each.all_at[0] < first]
+        alike = [each for each in before if (each.where, type(each.scheduler)) == (seen.where, type(seen.scheduler))]
+        return self._rates_of(alike[-1].scheduler.optimizer) if alike else ()
+
     def _is_replaced(self, optimizer: Optimizer) -> bool:
         """Does another optimizer update what this one holds?"""
         others = [each for each in self.scene.stepped if not is_same(each, optimizer)]
@@ -141,7 +150,7 @@ class Schedules(Part):
                 share_after_epoch=_share(scheduler, round(seen.calls / own * epoch)) if own and epoch else None,
                 others_updated=self.scene.updates - own,
                 replaced=self._is_replaced(scheduler.optimizer),
-                rates=self._rates_of(scheduler.optimizer),
+                rates=(*self._rates_before(seen), *self._rates_of(scheduler.optimizer)),
                 ended=self.scene.ended,
                 optimizer=self.scene.number_of(scheduler.optimizer),
                 idle_calls=_idle_calls(seen),
