@@ -41,6 +41,8 @@ KEPT = {
     "for x, y in data:\n    loss = f(x).item()\n    bar.set_postfix(loss=loss)\nprint(loss)": ["last"],
     "for x, y in data:\n    loss = f(x).item()\n    seen.append(loss)\nprint(loss, sum(seen))": [],
     "for x, y in data:\n    loss = f(x)\n    total += loss.item() * len(x)\nprint(loss.item())": ["last"],
+    "for x, y in data:\n    seen.append(f(x).item())\nprint(seen[-1])": ["last"],
+    "for x, y in data:\n    seen.append(f(x).item())\nprint(seen[-1], sum(seen) / n)": [],
     "for x, y in data:\n    loss = f(x)\n    total += loss.item() * len(x)\nprint(total / n)": [],
     "for x, y in data:\n    total = 0.0\n    total += f(x).item() * len(x)\nprint(total)": ["last"],
     "for x, y in data:\n    losses = []\n    losses.append(f(x).item())\nprint(sum(losses) / len(losses))": ["last"],

@@ -61,6 +61,8 @@ def kept_by(loop: Loop, scope: ast.AST, file: str, means: set[int]) -> Iterator[
         for name, place in body.running_means():
             yield Kept("mean", name, f"{file}:{place.lineno}")
         gathered = body.gathered()
+        for name in (each for each in gathered if _only_last(after, each)):
+            yield Kept("last", name, f"{file}:{gathered[name].lineno}")
     else:
         after = [node for node in ast.walk(scope) if getattr(node, "lineno", 0) >= loop.lineno]
         gathered = {_name_of(loop, scope): loop} if body.is_mean(loop.elt) else {}
@@ -81,6 +83,12 @@ def _is_read(after: list[ast.AST], name: str) -> bool:
     loads = [node.lineno for node in after if isinstance(node, ast.expr) and is_read(node, name)]
     sets = [node.lineno for node in after if isinstance(node, ast.Name) and key(node) == name and _is_set(node)]
     return bool(loads) and (name.startswith("self.") or min(loads) < min(sets, default=min(loads) + 1))
+
+
+def _only_last(after: list[ast.AST], name: str) -> bool:
+    """Is nothing but the last item of a list read behind a loop?"""
+    lasts = [node for node in after if isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "-1"]
+    return 0 < sum(key(node.value) == name for node in lasts) == sum(is_read(node, name) for node in after)
 
 
 def _is_set(node: ast.Name) -> bool:
