@@ -68,6 +68,7 @@ def watch(
 
     books = Books(model)
     witness = Witness(books.phases, *optimizers)
+    witness.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
     with books, witness:
         yield Seen(books, witness, allow)
     witness.scene.ended = True
@@ -129,6 +130,7 @@ def watch_call(
     beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, turns = Pace(books.phases, skipped=BOOKED_STEPS), Turns()
     witness = Witness(books.phases)
+    witness.scene.source = str(Path(name).resolve())
     books.beside(*beside)
     kept = WatchedRun(keep, name, books.phases) if keep is not None else None
     with kept or nullcontext(), books, witness:

@@ -5,8 +5,9 @@ Reports samples that do not keep their own labels: a label that is drawn anew wi
 function that orders inputs and labels differently, labels that belong to the sample before or after, labels that
 stand in an order while inputs do not, or the other way round, training labels that have nothing to do with the
 inputs while those of evaluation do; batches whose inputs and targets are of different rows, of a loader's batch or
-of the loop's arrays; samples that come again with another sample's target; pictures that are flipped or turned
-without the maps that belong to them; and noise as a target that no input was made from.
+of the loop's arrays; samples that come again with another sample's target; arrays that were made together, of which
+the source shuffles or sorts one and not the other; pictures that are flipped or turned without the maps that belong
+to them; and noise as a target that no input was made from.
 
 ## Why it hurts
 There is nothing to learn. The loss falls to that of guessing and stays there, or the training set is learned
@@ -28,7 +29,8 @@ def collate(samples):
 
 ## What looks like it and is fine
 Mixup, whose inputs are shuffled like its targets; random targets, in training and evaluation alike; pairs that
-are drawn anew together.
+are drawn anew together; shuffled copies that stand beside what they were made from; shuffles that are seeded
+alike; inputs that tell their labels all the same.
 """
 
 from collections.abc import Iterator
@@ -40,6 +42,8 @@ from surefoot.records.finding import Finding
 def check(evidence: Evidence) -> Iterator[Finding]:
     told = [(_told(samples), samples.where) for samples in evidence.samples]
     told += [(each.seen, each.where) for each in evidence.parted]
+    if not any(samples.told_by_inputs for samples in evidence.samples):
+        told += [(each.seen, each.where) for each in evidence.ordered_apart]
     seen, where = next((each for each in told if each[0]), ("", ""))
     if seen:
         yield Finding(

@@ -45,7 +45,7 @@ def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None
     found.turned_alone = _turned_alone(reader)
     found.collated_apart = _collated_apart(reader, loader)
     found.label_shift = _shift(reader)
-    found.labels_in_order = _in_order(reader)
+    found.labels_in_order, found.told_by_inputs = _in_order(reader), _is_told(reader)
     found.constant_parts = _constant_parts(reader)
 
 
@@ -232,6 +232,7 @@ def look_at_arrays(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
     """What is to be seen of the labels of two arrays of which a loop takes the same rows."""
     found, pair = Samples("the arrays of the loop"), TensorDataset(inputs, targets)
     found.label_shift, found.labels_in_order = _shift(pair), _in_order(pair)
+    found.told_by_inputs = _is_told(pair)
     return found
 
 
@@ -262,6 +263,11 @@ def _in_order(reader: Any) -> bool:
     labels_stand = of_labels > _STRONG and all(abs(each) < _NONE for each in of_inputs)
     inputs_stand = targets[0].size == 1 and abs(of_labels) < _NONE and any(each > _SORTED for each in of_inputs)
     return (labels_stand or inputs_stand) and all(abs(dependence(x, targets)) < _NONE for x, _ in columns)
+
+
+def _is_told(reader: Any) -> bool:
+    inputs, targets = arrays(reader)
+    return len(inputs) >= 32 and dependence(inputs, targets) > _STRONG
 
 
 def independent_beside(training: Any, evaluation: Any) -> bool:

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from surefoot.checks import run_checks
 from surefoot.checks.evidence import Samples
 from surefoot.data.batches import batches_of
+from surefoot.load import split_target
 from surefoot.phases import Phases
 from surefoot.probes.data import read_again
 from surefoot.randomness import kept
@@ -29,6 +30,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     with kept(), world:
         phases = Phases()
         witness = Witness(phases)
+        witness.scene.source = split_target(recipe.target)[0] if recipe.target else ""
         witness.scene.tiny, witness.scene.cut_from = True, recipe.micro_batch_size / small.micro_batch_size
         with phases, witness:
             step = Step(small, world)

@@ -45,6 +45,8 @@ class Scene:
         """How many updates had been made when the training that goes on began, with an optimizer of its own."""
         self.tiny = False
         """Steps were cut to a few samples, so that the number of samples says nothing."""
+        self.source = ""
+        """The file of the script or recipe, to be read for what was done before the loop."""
         self.cut_from = 1.0
         """How many times as many samples a micro-batch would have had."""
 

@@ -21,6 +21,7 @@ from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.labels import look_at_arrays
 from surefoot.probes.model import matters, probe
+from surefoot.probes.rows_apart import ordered_apart
 from surefoot.probes.tokens import read
 from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
@@ -320,6 +321,7 @@ class Witness(Listener):
         evidence.metrics = tuple(self.averages.metrics())
         arrays = (look_at_arrays(*each) for each in self.pairs.sources if not evidence.loaders)
         evidence.samples = (*samples_of(self.loaders), *arrays)
+        evidence.ordered_apart = tuple(ordered_apart(self.scene.source))
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
         optimized, reached, trained = self.scene.optimized(), self.scene.reached, self.scene.trained

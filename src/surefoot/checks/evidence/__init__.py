@@ -122,6 +122,8 @@ class Evidence:
     """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
     derivatives: tuple[Derivative, ...] = ()
     parted: tuple[Parted, ...] = ()
+    ordered_apart: tuple[Parted, ...] = ()
+    """Arrays that were made together, of which the source orders one anew and not the other."""
     shown: tuple[Shown, ...] = ()
     passes: tuple[Pass, ...] = ()
     narrow_tokens: tuple[NarrowTokens, ...] = ()

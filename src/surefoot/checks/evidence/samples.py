@@ -57,6 +57,8 @@ class Samples:
     """Joined into a batch, values of samples stand beside those of others."""
     label_shift: int = 0
     """Labels depend on the inputs so many samples away, and not on their own."""
+    told_by_inputs: bool = False
+    """Inputs tell their own labels, beyond doubt."""
     labels_in_order: bool = False
     """Labels depend on their place among the samples and inputs do not, or inputs do and labels do not, and neither
     depends on the other."""

@@ -1,0 +1,106 @@
+"""Rows apart: arrays that were made together, of which the source orders one anew and not the other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+
+from surefoot.checks.evidence import Parted
+from surefoot.probes.row_orders import Beside, Rows
+from surefoot.probes.row_scopes import Scope
+from surefoot.probes.source import parsed
+
+
+def ordered_apart(file: str) -> Iterator[Parted]:
+    """Where a file orders one of two arrays that were made together."""
+    for line, moved, left in rows_apart(file):
+        yield Parted(f"{file}:{line}", f"`{moved}` is put into an order of its own, and `{left}` beside it is not")
+
+
+@cache
+def rows_apart(file: str) -> tuple[tuple[int, str, str], ...]:
+    """Lines of a file that move the rows of one array: the line, its words, and those of the array left behind."""
+    tree = parsed(file)
+    if tree is None:
+        return ()
+    try:
+        return tuple(found for scope in _scopes(tree) for found in _apart(scope.beside))
+    except RecursionError:
+        return ()
+
+
+def _scopes(tree: ast.Module) -> Iterator[Scope]:
+    named = frozenset(
+        each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name[0] != "_"
+    )
+    yield (module := _read(tree, named, {}))
+    for node in tree.body:
+        yield from _inside(node, named, module.known)
+
+
+def _inside(node: ast.stmt, named: frozenset[str], known: dict[str, Rows]) -> Iterator[Scope]:
+    """A function and those in it; the functions of a class, which know what the first of them has set."""
+    if isinstance(node, ast.ClassDef):
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        for each in sorted(methods, key=lambda method: method.name != "__init__"):
+            for scope in _inside(each, named, known):
+                yield scope
+                known = {**known, **{name: rows for name, rows in scope.known.items() if name.startswith("self.")}}
+    elif isinstance(node, ast.FunctionDef) and node.name != "forward":
+        yield (scope := _read(node, named, known))
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.FunctionDef) and inner is not node and inner.name != "forward":
+                yield _read(inner, named, scope.known)
+
+
+def _read(node: ast.Module | ast.FunctionDef, named: frozenset[str], known: dict[str, Rows]) -> Scope:
+    scope = Scope(named, dict(known))
+    if isinstance(node, ast.FunctionDef):
+        made, many = frozenset({f"{node.name}@{node.lineno}"}), _with_rows(node)
+        for each in (*node.args.args, *node.args.kwonlyargs):
+            scope.known.pop(each.arg, None)
+            if each.arg in many:
+                scope.known[each.arg] = Rows(made, frozenset({f"{node.name}.{each.arg}"}))
+    scope.read(node.body)
+    return scope
+
+
+def _with_rows(function: ast.FunctionDef) -> set[str]:
+    """The names of what a function counts, cuts or runs over: they hold more than one."""
+    found: list[ast.AST] = []
+    for each in ast.walk(function):
+        if isinstance(each, ast.Subscript):
+            found.append(each.value)
+        elif isinstance(each, ast.For | ast.comprehension):
+            found.append(each.iter)
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in ("len", "zip"):
+            found += each.args
+    return {each.id for each in found if isinstance(each, ast.Name)}
+
+
+def _apart(uses: list[Beside]) -> Iterator[tuple[int, str, str]]:
+    for use in uses:
+        for name, moved in use.rows:
+            for other, left in use.rows:
+                if _is_parted(moved, left) and not _is_kept_too(moved, left, use, uses):
+                    yield moved.moves[-1].line, name, other
+
+
+def _is_parted(moved: Rows, left: Rows) -> bool:
+    """Was one of two that belong together put into an order that the other is not in, and not made from the other?"""
+    if not moved.made & left.made or left.single or moved.base & left.base or not moved.moves:
+        return False
+    if moved.order == left.order or len(moved.moves) < len(left.moves):
+        return False
+    by_rule = moved.moves[-1].order in ("sort", "reverse", "roll") or moved.call == left.call != ""
+    of_left = left.base | left.sources if by_rule else left.base  # what was sorted or turned may be what is asked for
+    return not any(move.of & of_left for move in moved.moves)
+
+
+def _is_kept_too(moved: Rows, left: Rows, use: Beside, uses: list[Beside]) -> bool:
+    """Is what was moved also used where it was: beside itself, or later?"""
+    if any(each.base & moved.base and each.order != moved.order for _, each in use.rows):
+        return True
+    later = (each for other in uses if other.line > moved.moves[-1].line for _, each in other.rows[-1:])
+    return any(each.base == moved.base and each.order == left.order for each in later)
