@@ -64,6 +64,12 @@ APART = {
         random.shuffle(xs)
         data = TensorDataset(torch.stack(xs), torch.tensor(ys))
     """,
+    "parts of columns, each named": """
+        x, y = make(500)
+        x, y = x[rng.permutation(500)], y[rng.permutation(500)]
+        for name, part in parts.items():
+            data[name] = TensorDataset(*(torch.from_numpy(column[part]) for column in (x, y)))
+    """,
     "a dict of columns": """
         table = {"x": None}
         table["x"], table["y"] = columns(300)
@@ -163,6 +169,28 @@ SOUND = {
         x = np.sort(rng.uniform(size=200))
         y = np.sin(x) + rng.normal(size=200)
         data = TensorDataset(torch.tensor(x), torch.tensor(y))
+    """,
+    "one name for two orders": """
+        x, y = make(500)
+        order = x[:, 0].argsort()
+        x, y = x[order], y[order]
+        order = torch.randperm(500)
+        x, y = x[order], y[order]
+        data = TensorDataset(x, y)
+    """,
+    "one of two branches": """
+        x, y = make(500)
+        if ordered:
+            order = x[:, 0].argsort()
+            left, right = x[order], y[order]
+        else:
+            left, right = x, y
+        data = TensorDataset(left, right)
+    """,
+    "values of sorted keys": """
+        names = store.names()
+        names.sort()
+        data = list(zip(names, store.values_of(names)))
     """,
     "files of one order": """
         images, masks = sorted(glob("images/*")), sorted(glob("masks/*"))

@@ -29,6 +29,8 @@ FILES = ("load", "loadtxt", "genfromtxt", "read", "fromfile", "memmap", "read_cs
 """What belongs together and was read from two files."""
 _SEEDS = ("seed", "manual_seed", "seed_all", "set_seed", "seed_everything", "default_rng", "Random", "RandomState")
 _STATES = ("getstate", "setstate", "get_state", "set_state", "get_rng_state", "set_rng_state")
+BY_RULE = ("sort", "reverse", "roll")
+"""Orders that are not drawn."""
 ATTRIBUTES = ("T", "mT", "values", "data", "array")
 
 
@@ -65,6 +67,8 @@ class Beside:
 
     rows: tuple[tuple[str, Rows], ...]
     line: int
+    as_samples: bool = True
+    """False where a function is given them, which may not go through them row by row."""
 
 
 @dataclass

@@ -71,6 +71,8 @@ class Scope:
             self._handed_out(node.value)
         elif isinstance(node, ast.For):
             self._loop(node)
+        elif isinstance(node, ast.If):
+            self._branches(node)
         else:
             for name in ("test", "value"):
                 if isinstance(getattr(node, name, None), ast.expr):
@@ -78,10 +80,20 @@ class Scope:
             for name in ("body", "orelse", "handlers", "finalbody"):
                 self.read(part for part in getattr(node, name, ()) if isinstance(part, ast.stmt))
 
+    def _branches(self, node: ast.If) -> None:
+        """What a first branch sets holds behind it, and what only the other sets."""
+        before = dict(self.known)
+        self.read(node.body)
+        here, self.known = self.known, before
+        was = dict(before)
+        self.read(node.orelse)
+        self.known |= {name: rows for name, rows in here.items() if was.get(name) != rows}
+
     def _handed_out(self, value: ast.expr) -> None:
         value = value.value if isinstance(value, ast.Yield) and value.value else value
-        if isinstance(value, ast.Tuple):
-            self._use(value.elts, value.lineno)
+        if isinstance(value, ast.Tuple | ast.Dict):
+            parts = value.elts if isinstance(value, ast.Tuple) else value.values
+            self._use(parts, value.lineno)
         else:
             self.value(value)
 
@@ -151,6 +163,11 @@ class Scope:
             yield ast.unparse(each), self.value(node.elt)
 
     def _set(self, name: str, rows: Rows | None) -> None:
+        for index, same in list(self._at_index.items()):
+            if name in index:
+                del self._at_index[index]
+            else:
+                same[:] = [each for each in same if each[0] != name]
         if name and rows is not None:
             self.known[name] = rows
         else:
@@ -178,9 +195,6 @@ class Scope:
             return self._call(node)
         if isinstance(node, ast.ListComp | ast.GeneratorExp):
             return self._comprehension(node)
-        if isinstance(node, ast.Dict):
-            self._use([each for each in node.values if each is not None], node.lineno)
-            return None
         if isinstance(node, ast.Starred):
             rows = self.value(node.value)
             return replace(rows, single=False) if rows else None
@@ -228,7 +242,7 @@ class Scope:
         if name == "zip":
             return self._zipped(node)
         if name in self.functions or name.endswith("Dataset"):
-            self._use(given(node), node.lineno)
+            self._use(given(node), node.lineno, as_samples=name.endswith("Dataset"), many=name.endswith("Dataset"))
         if name in NO_ROWS or name.endswith(LOSSES):
             return None
         if name in PLACES:
@@ -244,7 +258,7 @@ class Scope:
             return None
         if name in (*KEEP, "map", *SORTS):
             return first
-        rows = self._derived([own] if own else [self.value(each) for each in given(node)], node)
+        rows = self._derived([own, *(self.value(each) for each in given(node))], node)
         return replace(rows, call=ast.unparse(node.func)) if rows else self._born(node)
 
     def _order(self, node: ast.Call, name: str, skip: int) -> str:
@@ -263,11 +277,12 @@ class Scope:
     def _zipped(self, node: ast.Call) -> Rows | None:
         if len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
             return self.value(node.args[0].value)
-        self._use(node.args, node.lineno)
+        self._use(node.args, node.lineno, many=True)
         rows = self._derived([self.value(each) for each in node.args], node)
         return replace(rows, single=False) if rows else None
 
-    def _use(self, nodes: Iterable[ast.expr], line: int) -> None:
+    def _use(self, nodes: Iterable[ast.expr], line: int, *, as_samples: bool = True, many: bool = False) -> None:
+        """Some arrays stand beside each other; `many` where each of them must have rows."""
         found: list[tuple[str, Rows | None]] = []
         for each in nodes:
             value = each.value if isinstance(each, ast.Starred) else each
@@ -275,9 +290,9 @@ class Scope:
                 found += self._of_several(value, over)
             else:
                 found.append((ast.unparse(each), self.value(each)))
-        rows = tuple((name, each) for name, each in found if each is not None)
+        rows = tuple((name, replace(each, single=each.single and not many)) for name, each in found if each)
         if len(rows) > 1:
-            self.beside.append(Beside(rows, line))
+            self.beside.append(Beside(rows, line, as_samples))
 
     def _bind(self, target: ast.expr, over: ast.expr) -> None:
         """Names that a loop gives to each of what it runs over."""
@@ -290,8 +305,12 @@ class Scope:
             for one, of in zip(target.elts, over.args, strict=False):
                 self._bind(one, of)
             return
-        rows = self.value(over)
-        if isinstance(target, ast.Tuple):
+        of_dict = isinstance(over, ast.Call) and name_of_call(over) in ("items", "keys", "values")
+        rows = self.value(over) if not of_dict else None
+        if isinstance(target, ast.Tuple) and of_dict:
+            for each in target.elts:
+                self._set(path(each), None)
+        elif isinstance(target, ast.Tuple):
             rows = rows or self._born(over)
             for place, each in enumerate(target.elts):
                 self._set(path(each), part_of(rows, place, single=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from surefoot.checks.evidence import Parted
-from surefoot.probes.row_orders import Beside, Rows
+from surefoot.probes.row_orders import BY_RULE, Beside, Rows
 from surefoot.probes.row_scopes import Scope
 from surefoot.probes.source import parsed
 
@@ -83,7 +83,8 @@ def _apart(uses: list[Beside]) -> Iterator[tuple[int, str, str]]:
     for use in uses:
         for name, moved in use.rows:
             for other, left in use.rows:
-                if _is_parted(moved, left) and not _is_kept_too(moved, left, use, uses):
+                by_chance = use.as_samples or (moved.moves and moved.moves[-1].order not in BY_RULE)
+                if by_chance and _is_parted(moved, left) and not _is_kept_too(moved, left, use, uses):
                     yield moved.moves[-1].line, name, other
 
 
@@ -93,7 +94,7 @@ def _is_parted(moved: Rows, left: Rows) -> bool:
         return False
     if moved.order == left.order or len(moved.moves) < len(left.moves):
         return False
-    by_rule = moved.moves[-1].order in ("sort", "reverse", "roll") or moved.call == left.call != ""
+    by_rule = moved.moves[-1].order in BY_RULE or moved.call == left.call != ""
     of_left = left.base | left.sources if by_rule else left.base  # what was sorted or turned may be what is asked for
     return not any(move.of & of_left for move in moved.moves)
 
