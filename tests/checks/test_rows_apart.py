@@ -70,6 +70,25 @@ APART = {
         for name, part in parts.items():
             data[name] = TensorDataset(*(torch.from_numpy(column[part]) for column in (x, y)))
     """,
+    "a class that orders what it was given": """
+        class Trainer:
+            def __init__(self, x, y):
+                self.x, self.y = x, y
+            def epoch(self):
+                self.x = self.x[torch.randperm(len(self.x))]
+                for start in range(0, len(self.x), 32):
+                    self.step(self.x[start : start + 32], self.y[start : start + 32])
+    """,
+    "columns of a table": """
+        table = pandas.read_csv("table.csv")
+        x, y = table[["a", "b"]].sample(frac=1).values, table["y"].values
+        data = TensorDataset(torch.tensor(x), torch.tensor(y))
+    """,
+    "samples that are dicts": """
+        def collate(batch):
+            ids = sorted([each["ids"] for each in batch], key=len)
+            return {"ids": pad_sequence(ids), "labels": torch.tensor([each["label"] for each in batch])}
+    """,
     "a dict of columns": """
         table = {"x": None}
         table["x"], table["y"] = columns(300)

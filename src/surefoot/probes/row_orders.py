@@ -25,7 +25,7 @@ NO_ROWS = (
 )
 LOSSES = ("loss", "entropy", "with_logits", "grad")
 REDUCING = ("mean", "std", "sum", "var", "median", "any", "all", "quantile", "amax", "amin", "norm", "prod")
-FILES = ("load", "loadtxt", "genfromtxt", "read", "fromfile", "memmap", "read_csv")
+FILES = ("load", "loadtxt", "genfromtxt", "read", "fromfile", "memmap", "read_csv", "listdir", "glob")
 """What belongs together and was read from two files."""
 _SEEDS = ("seed", "manual_seed", "seed_all", "set_seed", "seed_everything", "default_rng", "Random", "RandomState")
 _STATES = ("getstate", "setstate", "get_state", "set_state", "get_rng_state", "set_rng_state")
@@ -135,6 +135,12 @@ def at(node: ast.expr) -> str:
 
 def given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(each.value for each in call.keywords)]
+
+
+def is_named(index: ast.expr) -> bool:
+    """Is this the name of a column, or a list of names?"""
+    names = index.elts if isinstance(index, ast.List) else [index]
+    return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in names)
 
 
 def indices(index: ast.expr) -> Iterator[ast.expr]:

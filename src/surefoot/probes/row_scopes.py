@@ -28,6 +28,7 @@ from surefoot.probes.row_orders import (
     display,
     given,
     indices,
+    is_named,
     orders_rows,
     part_of,
     path,
@@ -218,6 +219,8 @@ class Scope:
     def _subscript(self, node: ast.Subscript) -> Rows | None:
         rows, index = self.value(node.value), node.slice
         first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+        if rows and is_named(index):
+            return part_of(rows, ast.unparse(index), single=rows.single)
         if rows and first is not index and ast.unparse(first) == ":":
             return replace(rows, base=frozenset(f"{each}[{ast.unparse(index)}]" for each in rows.base))
         if rows and isinstance(first, ast.Slice) and ast.unparse(first) == "::-1":
@@ -263,7 +266,7 @@ class Scope:
 
     def _order(self, node: ast.Call, name: str, skip: int) -> str:
         """Which order a call puts rows into, if it does."""
-        if name in DRAWS and node.args:
+        if name in DRAWS and given(node):
             return self._draws.order(node)
         if name in SORTS:
             return "sort" if name in ("sorted", "lexsort") or orders_rows(node, skip) else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from surefoot.checks.evidence import Parted
-from surefoot.probes.row_orders import BY_RULE, Beside, Rows
+from surefoot.probes.row_orders import BY_RULE, Beside, Rows, path
 from surefoot.probes.row_scopes import Scope
 from surefoot.probes.source import parsed
 
@@ -39,25 +39,29 @@ def _scopes(tree: ast.Module) -> Iterator[Scope]:
         yield from _inside(node, named, module.known)
 
 
-def _inside(node: ast.stmt, named: frozenset[str], known: dict[str, Rows]) -> Iterator[Scope]:
+def _inside(
+    node: ast.stmt, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
+) -> Iterator[Scope]:
     """A function and those in it; the functions of a class, which know what the first of them has set."""
     if isinstance(node, ast.ClassDef):
         methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
         for each in sorted(methods, key=lambda method: method.name != "__init__"):
-            for scope in _inside(each, named, known):
+            for scope in _inside(each, named, known, _with_rows(node)):
                 yield scope
                 known = {**known, **{name: rows for name, rows in scope.known.items() if name.startswith("self.")}}
     elif isinstance(node, ast.FunctionDef) and node.name != "forward":
-        yield (scope := _read(node, named, known))
+        yield (scope := _read(node, named, known, kept))
         for inner in ast.walk(node):
             if isinstance(inner, ast.FunctionDef) and inner is not node and inner.name != "forward":
                 yield _read(inner, named, scope.known)
 
 
-def _read(node: ast.Module | ast.FunctionDef, named: frozenset[str], known: dict[str, Rows]) -> Scope:
+def _read(
+    node: ast.Module | ast.FunctionDef, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
+) -> Scope:
     scope = Scope(named, dict(known))
     if isinstance(node, ast.FunctionDef):
-        made, many = frozenset({f"{node.name}@{node.lineno}"}), _with_rows(node)
+        made, many = frozenset({f"{node.name}@{node.lineno}"}), _with_rows(node) | _kept(node, kept or set())
         for each in (*node.args.args, *node.args.kwonlyargs):
             scope.known.pop(each.arg, None)
             if each.arg in many:
@@ -66,9 +70,25 @@ def _read(node: ast.Module | ast.FunctionDef, named: frozenset[str], known: dict
     return scope
 
 
-def _with_rows(function: ast.FunctionDef) -> set[str]:
-    """The names of what a function counts, cuts or runs over: they hold more than one."""
-    found: list[ast.AST] = []
+def _kept(function: ast.FunctionDef, attributes: set[str]) -> set[str]:
+    """The names that a function keeps in attributes of these paths."""
+    found = set()
+    for each in ast.walk(function):
+        if (
+            isinstance(each, ast.Assign)
+            and isinstance(each.targets[0], ast.Tuple)
+            and isinstance(each.value, ast.Tuple)
+        ):
+            pairs = list(zip(each.targets[0].elts, each.value.elts, strict=False))
+        else:
+            pairs = [(each.targets[0], each.value)] if isinstance(each, ast.Assign) else []
+        found |= {path(value) for target, value in pairs if path(target) in attributes}
+    return found
+
+
+def _with_rows(function: ast.FunctionDef | ast.ClassDef) -> set[str]:
+    """The names of what a function or class counts, cuts or runs over: they hold more than one."""
+    found: list[ast.expr] = []
     for each in ast.walk(function):
         if isinstance(each, ast.Subscript):
             found.append(each.value)
@@ -76,7 +96,7 @@ def _with_rows(function: ast.FunctionDef) -> set[str]:
             found.append(each.iter)
         elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in ("len", "zip"):
             found += each.args
-    return {each.id for each in found if isinstance(each, ast.Name)}
+    return {path(each) for each in found} - {""}
 
 
 def _apart(uses: list[Beside]) -> Iterator[tuple[int, str, str]]:
