@@ -35,6 +35,10 @@ from surefoot.probes.row_orders import (
 )
 
 
+MOST_BESIDE = 8
+"""So many arrays are compared that one index is used for."""
+
+
 @dataclass
 class Scope:
     """A function or a module, read from top to bottom."""
@@ -238,7 +242,7 @@ class Scope:
         if not isinstance(index, ast.Constant):
             same = self._at_index.setdefault(ast.unparse(index), [])
             same.append((ast.unparse(node.value), rows))
-            self.beside.append(Beside(tuple(same), node.lineno))
+            self.beside.append(Beside(tuple(same[-MOST_BESIDE:]), node.lineno))
 
     def _call(self, node: ast.Call) -> Rows | None:
         name, receiver = name_of_call(node), getattr(node.func, "value", None)

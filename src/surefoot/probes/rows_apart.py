@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 
 from surefoot.checks.evidence import Parted
 from surefoot.probes.row_orders import BY_RULE, Beside, Rows, path
@@ -20,12 +21,12 @@ def ordered_apart(file: str) -> Iterator[Parted]:
 
 @cache
 def rows_apart(file: str) -> tuple[tuple[int, str, str], ...]:
-    """Lines of a file that move the rows of one array: the line, its words, and those of the array left behind."""
+    """The first line of a file that moves the rows of one array: the line, its words, and those of what is left."""
     tree = parsed(file)
     if tree is None:
         return ()
     try:
-        return tuple(found for scope in _scopes(tree) for found in _apart(scope.beside))
+        return tuple(islice((found for scope in _scopes(tree) for found in _apart(scope.beside)), 1))
     except RecursionError:
         return ()
 
