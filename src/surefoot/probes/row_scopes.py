@@ -34,7 +34,6 @@ from surefoot.probes.row_orders import (
     path,
 )
 
-
 MOST_BESIDE = 8
 """So many arrays are compared that one index is used for."""
 
