@@ -255,3 +255,22 @@ def test_samples_that_are_mixed_by_little(batch_first):
     )  # fmt: skip
     findings = named(plain(model, x=numbers(8, 5, 3)))
     assert findings == ([] if batch_first else ["samples-mixed-in-batch"])
+
+
+@pytest.mark.parametrize(("width", "found"), [(10.0, ["far-off-initial-loss"]), (1.0, [])])
+def test_numbers_that_are_looked_up_begin_small(width, found):
+    model = nn.Sequential(nn.Embedding(12, 8), nn.Linear(8, 2))
+    nn.init.normal_(model[0].weight, std=width, generator=torch.Generator().manual_seed(0))
+    assert named(plain(model, x=whole(12, 8), loss=lambda h, y: 0.01 * F.cross_entropy(0.01 * h, y))) == found
+
+
+@pytest.mark.parametrize("dim", [-1, 1])
+def test_what_is_picked_from_a_softmax_is_picked_along_its_own_dimension(dim):
+    chances = Module(lambda self, x: F.log_softmax(self.layer(x), dim=dim), layer=lambda: nn.Linear(4, 3))
+    worth, taken = numbers(5, 8, seed=2), whole(3, 5, 8)
+
+    def loss(h, _):
+        return -(h.gather(2, taken.unsqueeze(2)).squeeze(2) * worth).mean()
+
+    found = named(plain(chances, x=numbers(5, 8, 4), loss=loss))
+    assert found == ([] if dim == -1 else ["softmax-over-wrong-dimension"])

@@ -65,7 +65,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "repeated-batch": ("same-order-every-epoch",),
     "scheduler-at-wrong-rate": ("scheduler-out-of-order",),
     "update-inside-autocast": ("update-without-effect",),
-    "zero-learning-rate": ("update-without-effect", "scheduler-out-of-order"),
+    "zero-learning-rate": ("update-without-effect",),
     "updates-rounded-away": ("update-without-effect",),
 }  # fmt: skip
 """One cause, one finding: where the first is found, the others are its symptoms and are left out."""

@@ -2,7 +2,8 @@
 
 ## What it does
 Reports gradient clipping that cannot work: after the update, before the last backward, or on parameters that no
-optimizer holds, or into new tensors that nothing uses; and clipping of a small part of what every update uses.
+optimizer holds, or into new tensors that nothing uses; and clipping of a small part of what every update uses. Where
+several lines clip, as for several optimizers, each is judged by itself.
 
 ## Why it hurts
 The gradients that an update uses are not limited, although the code says so. The first spike goes through.
@@ -47,7 +48,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             remedy="limit them in place, p.grad.clamp_(-c, c), or put the result back: p.grad = limited",
         )
         return
-    if len(clips) < 2 or len(evidence.updates) < 2 or share >= _SMALL:
+    if share >= _SMALL:
+        clips, share = _of_an_idle_line(clips), 0.0  # what other lines clip is used
+    if len(clips) < 2 or len(evidence.updates) < 2:
         return
     yield Finding(
         check="clipping-without-effect",
@@ -59,6 +62,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         why="the gradients that an update uses are not limited",
         remedy="clip the optimizer's parameters between backward and step",
     )
+
+
+def _of_an_idle_line(clips: list[Clip]) -> list[Clip]:
+    """The calls of a line that only ever clips what was used already or is not there yet, beside lines that work."""
+    lines: dict[str, list[Clip]] = {}
+    for clip in clips:
+        lines.setdefault(clip.where, []).append(clip)
+    for calls in lines.values():
+        idle = [clip.used_already or (not clip.with_gradient and clip.trainable and clip.optimized) for clip in calls]
+        if len(calls) >= 3 and all(idle):
+            return calls
+    return []
 
 
 def _fault(clips: list[Clip]) -> str:

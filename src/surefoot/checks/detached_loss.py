@@ -29,22 +29,40 @@ optimizers that take turns.
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Backward, Evidence
 from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    if any(update.with_gradient and update.all_zero is False for update in evidence.updates):
-        return  # the gradients that updates use come from elsewhere, as from a transform
-    relevant = [each for each in evidence.backwards if each.followed_by_update or not each.differentiable]
-    if relevant and not any(each.reaches_optimized for each in relevant):
-        first = relevant[0]
+    relevant = _before_all(evidence) or _before_starved(evidence)
+    if relevant:
+        first, times = relevant[0], f"in {len(relevant)} of {len(evidence.backwards)} backwards"
         graph = "has a graph that ends before" if first.differentiable else "has no graph behind it and reaches none of"
         yield Finding(
             check="detached-loss",
             severity="error",
-            seen=f"in every backward ({len(relevant)} seen) the loss {graph} the parameters of the optimizer",
+            seen=f"{times} the loss {graph} the parameters of the optimizer",
             where=first.where or "the recipe's loss",
             why="no gradient reaches the weights, so no update can learn from the loss",
             remedy="compute the loss from the model's output without .item(), .detach(), .data, NumPy or no_grad",
         )
+
+
+def _before_all(evidence: Evidence) -> list[Backward]:
+    """The backwards that updates follow, where no update has anything to use and none of them reaches an optimizer."""
+    if any(update.with_gradient and update.all_zero is False for update in evidence.updates):
+        return []  # the gradients that updates use come from elsewhere, as from a transform
+    relevant = [each for each in evidence.backwards if each.followed_by_update or not each.differentiable]
+    return [] if any(each.reaches_optimized for each in relevant) else relevant
+
+
+def _before_starved(evidence: Evidence) -> list[Backward]:
+    """The backwards that reach no optimizer, before updates of one of several that never has anything to use."""
+    for number in range(len(evidence.optimizers)):
+        updates = [update for update in evidence.updates if update.optimizer == number]
+        if len(updates) >= 2 and not any(update.with_gradient and update.all_zero is not True for update in updates):
+            last = updates[-1].number
+            lost = [each for each in evidence.backwards if each.update < last and not each.reaches_optimized]
+            if len(lost) >= 2:
+                return lost
+    return []

@@ -1,7 +1,8 @@
 """missing-update
 
 ## What it does
-Reports a loop that back-propagates again and again while no optimizer ever makes an update.
+Reports a loop that back-propagates again and again into what an optimizer holds, while neither that one nor any other
+makes an update of it.
 
 ## Why it hurts
 Gradients are computed and thrown away; the weights never move.
@@ -22,7 +23,8 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-Weights that are moved by hand; the gradient of an input; a loop without an optimizer.
+Weights that are moved by hand; the gradient of an input; a loop without an optimizer; an optimizer that another one
+has replaced.
 """
 
 from collections.abc import Iterator
@@ -32,15 +34,22 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.updates or evidence.weights_by_hand or not evidence.optimizers:
-        return
-    reaching = [backward for backward in evidence.backwards if backward.reaches_optimized]
-    if len(reaching) >= 3:
-        yield Finding(
-            check="missing-update",
-            severity="error",
-            seen=f"{len(reaching)} backwards reached what {evidence.optimizers[0].kind} holds, and it made no update",
-            where=reaching[-1].where or "the loop",
-            why="gradients are computed and thrown away; the weights never move",
-            remedy="call optimizer.step() after backward",
-        )
+    for number, optimizer in enumerate(evidence.optimizers):
+        reaching = [backward for backward in evidence.backwards if number in backward.idle]
+        if len(reaching) >= 3 and not optimizer.updates and not _is_served(evidence, number):
+            yield Finding(
+                check="missing-update",
+                severity="error",
+                seen=f"{len(reaching)} backwards reached what {optimizer.kind} holds, and it made no update",
+                where=reaching[-1].where or "the loop",
+                why="gradients are computed and thrown away; the weights never move",
+                remedy="call optimizer.step() after backward",
+            )
+            return
+
+
+def _is_served(evidence: Evidence, number: int) -> bool:
+    """Do weights move without this optimizer, or may its turn still come, or that of another rank's part of it?"""
+    if not evidence.updates:
+        return evidence.weights_by_hand
+    return evidence.optimizers[number].moved or not evidence.ended or evidence.ranks is not None

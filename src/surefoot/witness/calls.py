@@ -145,7 +145,9 @@ class Calls(Part):
         if not type(module).__module__.startswith("torch.") or isinstance(module, nn.Sequential):
             self._wrote_argument |= _among(args, self._written.get(module, ()))
         of_tokens = isinstance(module, nn.Embedding)
-        if isinstance(module, _FIRST_LAYERS) and of_tokens not in self._first_layers and args and readable(args[0]):
+        if not isinstance(module, _FIRST_LAYERS) or of_tokens in self._first_layers or not args:
+            return
+        if readable(args[0]) and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
             self._first_layers.add(of_tokens)
             self._note_inputs(module, args[0])
 

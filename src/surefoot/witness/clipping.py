@@ -58,6 +58,7 @@ class Clipping(Part):
             scaled=unscaled is not None and bool(graded) and not unscaled.intersection(graded),
             optimized=not self.scene.optimized().isdisjoint(parameters),
             unlimited=math.isinf(float(limit)),
+            trainable=any(p.requires_grad for p in parameters),
         )
         self.clips.append(clip)
         if not clip.unlimited:

@@ -39,6 +39,8 @@ class _Mark:
 
     gradient: weakref.ref[torch.Tensor]
     writes: int
+    used: int
+    """How often it had been written by the time of the update, whatever backwards came since."""
     carried: bool = False
 
     def stands(self, gradient: torch.Tensor | None) -> bool:
@@ -169,7 +171,7 @@ class Gradients(Part):
             default=optimizer.defaults.get("lr"),
         )
         update.anomaly, update.profiled = torch.is_anomaly_enabled(), is_profiling()
-        update.micro_batches = len(self.pending)
+        update.micro_batches, update.frozen = len(self.pending), not trainable
         self.updates.append(update)
         self._before = []
         if self.scene.stepped.get(optimizer, 0) < _SNAPSHOTS:
@@ -189,7 +191,7 @@ class Gradients(Part):
             self._read(update, graded, names)
         for parameter in graded:
             gradient: Any = parameter.grad
-            self._marks[parameter] = _Mark(weakref.ref(gradient), writes(gradient))
+            self._marks[parameter] = _Mark(weakref.ref(gradient), writes(gradient), writes(gradient))
             self.carried.forget(gradient)
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
@@ -247,7 +249,8 @@ class Gradients(Part):
     def is_used(self, parameter: torch.Tensor) -> bool:
         """Is its gradient the one that the last update has used, and nothing more?"""
         mark = self._marks.get(parameter)
-        return mark is not None and mark.stands(parameter.grad) and not mark.carried
+        gradient = parameter.grad
+        return mark is not None and mark.gradient() is gradient is not None and writes(gradient) == mark.used
 
     def is_used_gradient(self, tensor: torch.Tensor) -> bool:
         """Is this what the last update of some parameter was made from, as it was then?"""
@@ -269,10 +272,12 @@ class Gradients(Part):
         """What can only be said when all optimizers are known."""
         optimized = self.scene.optimized()
         holding = [set(held(each)) for each in self.scene.optimizers]
+        updated = self._updated()
         sharded = any(hasattr(each, "placements") for each in optimized)  # their wholes, in a graph, are other tensors
         for leaves, backward in zip(self._reached_by, self.backwards, strict=False):
             backward.reaches_optimized = not leaves.isdisjoint(optimized) or (sharded and bool(leaves))
             backward.optimizers = frozenset(n for n, each in enumerate(holding) if not leaves.isdisjoint(each))
+            backward.idle = frozenset(n for n in backward.optimizers if not leaves.isdisjoint(holding[n] - updated))
 
     @property
     def kept_graphs(self) -> int:
@@ -308,7 +313,7 @@ class Gradients(Part):
         return ""
 
     def optimizers(self) -> Iterator[Optimizing]:
-        names, models = self.scene.names(), self.scene.phases.models
+        names, models, updated = self.scene.names(), self.scene.phases.models, self._updated()
         loose = {leaf.shape for leaf in self._loose()}
         for optimizer in self.scene.optimizers:
             parameters = list(held(optimizer))
@@ -325,7 +330,16 @@ class Gradients(Part):
                 of_models=any(p in names for p in parameters),
                 maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),
                 doubly_held=tuple(self._doubly_held(optimizer, names)),
+                moved=any(self._has_moved(p) for p in parameters if p not in updated),
             )
+
+    def _updated(self) -> set[torch.Tensor]:
+        """What is held by optimizers that make updates."""
+        return {p for each in self.scene.optimizers if self.scene.updates_of(each) for p in held(each)}
+
+    def _has_moved(self, parameter: torch.Tensor) -> bool:
+        before = self._leaf_prints.get(id(parameter))
+        return before is not None and fingerprint(parameter, 64) != before
 
     def _doubly_held(self, optimizer: Optimizer, names: dict[torch.Tensor, str]) -> Iterator[str]:
         for other in self.scene.optimizers:

@@ -24,6 +24,8 @@ _ENOUGH = 4
 """After so many updates, layers that began as zero next to others that did not have moved."""
 _LARGEST_GAIN = 20.0
 """By which a layer may multiply at first; every scheme of torch's stays below 5 at any width."""
+_LARGEST_LOOKED_UP = 5.0
+"""The size that numbers of an embedding may have at first; torch's own have 1."""
 
 _LOUD_GAIN = 4.5
 """By which most layers may multiply, one after the other: a standard deviation of 1 at a width of 24 is more."""
@@ -254,12 +256,13 @@ def _far_off(model: nn.Module) -> Iterator[str]:
         weight: Any = getattr(module, "weight", None)
         if not isinstance(module, _MULTIPLYING) or not readable(weight) or not weight.requires_grad:
             continue
-        inputs = 1 if isinstance(module, nn.Embedding) else weight[0].numel()
+        looked_up = isinstance(module, nn.Embedding)
+        inputs = 1 if looked_up else weight[0].numel()
         with aside():
             gain = _size(weight) * math.sqrt(inputs)
             mean, spread = abs(float(weight.float().mean())), float(weight.float().std(correction=0))
             shift = mean * inputs if 0.1 * mean < spread < 1.4 * mean and weight.numel() >= 64 else 0.0
-        if gain > _LARGEST_GAIN or shift > _LARGEST_SHIFT:
+        if gain > (_LARGEST_LOOKED_UP if looked_up else _LARGEST_GAIN) or shift > _LARGEST_SHIFT:
             yield f"{name or type(module).__name__} ({max(gain, shift):.0f} times)"
 
 

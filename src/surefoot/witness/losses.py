@@ -72,7 +72,7 @@ class Losses(Part):
         self.losses: list[Loss] = []
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
-        self.softmax_over_queries = self.softmax_of_samples = ""
+        self.softmax_over_queries = self.softmax_of_samples = self.picked_across = ""
         self._alone: dict[str, bool] = {}
         """By line: whether its softmax only ever ran over one number."""
         self.targets = Targets(scene)
@@ -99,6 +99,8 @@ class Losses(Part):
         name = getattr(function, "__name__", "")
         if name in PICKING and self.scene.close:
             self.targets.taken(name, args, kwargs, out)
+            if name == "gather" and _picks_across(args, kwargs):
+                self.picked_across = caller() or "the loss"
             if name == "__getitem__":
                 self._picks.taken(args, out)
         if name == "mean" and not torch.is_grad_enabled() and isinstance(out, torch.Tensor) and not out.dim():
@@ -273,9 +275,21 @@ class Losses(Part):
         """A softmax of a prediction over the samples, and those that only ever ran over one number."""
         if self.softmax_of_samples:
             yield Crossing("samples", self.softmax_of_samples, "the first dimension of what a model returned")
+        if self.picked_across:
+            yield Crossing("samples", self.picked_across, "another dimension than the one whose members are picked")
         for where, alone in self._alone.items():
             if alone:
                 yield Crossing("alone", where, "a dimension of size 1")
+
+
+def _picks_across(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Is one member of each row picked out of a softmax that ran over another dimension?"""
+    given, (dim, index) = args[0], (argument(args, kwargs, 1, "dim"), argument(args, kwargs, 2, "index"))
+    over = getattr(given.grad_fn, "_saved_dim", None)
+    if operation(given.grad_fn) not in ("Softmax", "LogSoftmax") or not isinstance(dim, int) or over is None:
+        return False
+    over -= 1 << 64 if over >= 1 << 63 else 0  # as torch gives a negative one
+    return index.shape[dim] == 1 < given.shape[dim] and (over - dim) % given.dim() != 0
 
 
 def _divided_by_sum(args: tuple[Any, ...]) -> int | None:

@@ -92,6 +92,8 @@ class Backward:
     """The numbers of the optimizers that hold something of what it reaches."""
     asked: bool = False
     """No call of backward: its gradients were returned, and added to no others."""
+    idle: frozenset[int] = frozenset()
+    """Of those, the ones that make no update and hold something that none which makes one holds."""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,8 @@ class Update:
     micro_batches: int = 0
     rescaled: bool = False
     """The loop itself multiplied or divided its gradients."""
+    frozen: bool = False
+    """None of its parameters had requires_grad."""
 
 
 @dataclass(slots=True)
@@ -146,6 +150,8 @@ class Optimizing:
     """It holds parameters of a model that ran; an attack on a model holds none."""
     doubly_held: tuple[str, ...] = ()
     """Parameters that another optimizer updates in turns with this one."""
+    moved: bool = False
+    """Something that no optimizer updates, and it holds, is not what it was when a loss first reached it."""
 
 
 @dataclass(slots=True)
@@ -172,6 +178,8 @@ class Clip:
     """At least one of the parameters is held by an optimizer."""
     unlimited: bool
     """The limit is infinite: the call only measures."""
+    trainable: bool = True
+    """At least one of the parameters has requires_grad."""
 
 
 @dataclass(slots=True)
