@@ -13,6 +13,16 @@ def into_new(model):
         p.grad.clamp(-0.1, 0.1)
 
 
+def through_data(model):
+    for p in model.parameters():
+        p.grad.data.clamp(-0.1, 0.1)
+
+
+def data_in_place(model):
+    for p in model.parameters():
+        p.grad.data.clamp_(-0.1, 0.1)
+
+
 def into_the_name(model):
     norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
     for p in model.parameters():
@@ -52,8 +62,8 @@ def measured(model):
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(each, ["clipping-without-effect"]) for each in (into_new, into_the_name, into_copies)]
-    + [(each, []) for each in (in_place, through_a_view, put_back, copied_back, measured)],
+    [(each, ["clipping-without-effect"]) for each in (into_new, through_data, into_the_name, into_copies)]
+    + [(each, []) for each in (in_place, data_in_place, through_a_view, put_back, copied_back, measured)],
 )
 def test_limited_gradients_must_be_the_ones_that_are_used(limit, expected):
     def step(model, optimizer):

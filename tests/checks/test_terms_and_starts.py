@@ -274,3 +274,19 @@ def test_what_is_picked_from_a_softmax_is_picked_along_its_own_dimension(dim):
 
     found = named(plain(chances, x=numbers(5, 8, 4), loss=loss))
     assert found == ([] if dim == -1 else ["softmax-over-wrong-dimension"])
+
+
+MASKS = {
+    "multiplied": lambda h, y, mask: (F.cross_entropy(h, y, reduction="none") * mask).sum() / mask.sum().clamp(min=1),
+    "mean over nothing": lambda h, y, mask: (F.cross_entropy(h, y, reduction="none") * mask).sum() / mask.sum(),
+    "picked": lambda h, y, mask: F.cross_entropy(h[mask > 0], y[mask > 0]),
+}
+
+
+@pytest.mark.parametrize("how", MASKS)
+def test_masks_by_hand_that_leave_nothing_of_a_loss(how):
+    def found(label):
+        return named(plain(mlp(), loss=lambda h, y: MASKS[how](h, y, (y == label).float())))
+
+    assert found(7) == ["all-targets-ignored"]
+    assert "all-targets-ignored" not in found(1)

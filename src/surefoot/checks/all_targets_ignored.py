@@ -1,7 +1,7 @@
 """all-targets-ignored
 
 ## What it does
-Reports a batch in which every target is the one that the loss ignores.
+Reports a batch in which every target is the one that the loss ignores, and masks by hand that leave nothing of a loss.
 
 ## Why it hurts
 The mean over nothing is NaN, or the step is wasted. It happens when truncation cuts off all answers and
@@ -20,7 +20,7 @@ loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 ```
 
 ## What looks like it and is fine
-Batches in which some targets are ignored.
+Batches in which some targets are ignored; a mask of zeros beside other terms that train.
 """
 
 from collections.abc import Iterator
@@ -39,4 +39,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             where=empty[0].where or "the recipe's data",
             why="the mean over nothing is NaN, or the step is wasted",
             remedy="drop samples without a target before batching, or truncate the prompt and not the answer",
+        )
+    elif evidence.emptied_lines and any(update.all_zero or update.nonfinite for update in evidence.updates):
+        yield Finding(
+            check="all-targets-ignored",
+            severity="error",
+            seen="a mask leaves nothing of the loss whenever it is used, and gradients are zero or NaN",
+            where=evidence.emptied_lines[0],
+            why="the mean over nothing is NaN, or the step is wasted",
+            remedy="look at how the mask is made: where it is true, and of which numbers",
         )

@@ -18,6 +18,7 @@ from surefoot.witness.scene import Part, Scene, fingerprint, readable, tensors
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__
 """What reading `.grad` calls."""
+_DATA = _TENSOR.data.__get__
 _SHARES = {"detach", "view", "reshape", "flatten", "contiguous", "view_as"}
 _COPIES = {"clone", "copy", "to", "float", "cpu"}
 _LIMITS = {
@@ -68,7 +69,7 @@ class ByHand(Part):
         """A function of torch's has returned."""
         if self.scene.updating is not None or not self.scene.close or self.scene.phases.in_model():
             return
-        if function == _GRADIENT:
+        if function == _GRADIENT or (function == _DATA and args[0] in self._known):
             self._note(out)
         elif self._known:
             self._use(getattr(function, "__name__", ""), args, kwargs, out)

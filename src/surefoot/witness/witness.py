@@ -35,6 +35,7 @@ from surefoot.witness.coarse import Coarseness
 from surefoot.witness.custom import Custom
 from surefoot.witness.drawn import Drawn
 from surefoot.witness.draws import Draws
+from surefoot.witness.emptied import Emptied
 from surefoot.witness.files import Files
 from surefoot.witness.forgotten import Forgotten
 from surefoot.witness.functions import Functions
@@ -84,7 +85,7 @@ class Witness(Listener):
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
-        self.reductions = Reductions(self.scene)
+        self.reductions, self.emptied = Reductions(self.scene), Emptied(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds, self.thresholds = Seeds(self.scene), Thresholds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
@@ -129,7 +130,7 @@ class Witness(Listener):
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
             self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
-            self.by_hand, self.drawn, self.chance,
+            self.by_hand, self.drawn, self.chance, self.emptied,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -249,6 +250,7 @@ class Witness(Listener):
             aims=tuple(self.aims.aims),
             reductions=tuple(self.reductions.reductions),
             terms=tuple(self.terms.terms),
+            emptied_lines=self.emptied.lines(),
             flat_lines=tuple(line for line, count in self.terms.flat.items() if count >= 3),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.clipping.clips),

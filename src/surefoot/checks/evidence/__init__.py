@@ -93,6 +93,8 @@ class Evidence:
     terms: tuple[Term, ...] = ()
     flat_lines: tuple[str, ...] = ()
     """Lines of the loss that round, or take the sign of, what is back-propagated."""
+    emptied_lines: tuple[str, ...] = ()
+    """Lines of the loss that multiply it by a mask of zeros, or pick none of it, whenever they run."""
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()
     drawn_without_gradient: tuple[str, ...] = ()
