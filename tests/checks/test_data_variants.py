@@ -155,7 +155,7 @@ def test_a_copy_of_a_model_is_evaluated_in_evaluation_mode(every, mode, expected
             for ours, theirs in zip(average.parameters(), model.parameters(), strict=True):
                 ours.lerp_(theirs, 0.1)
             for x in TOLD[128:].split(32):
-                average(x)
+                average(x).argmax(1)
 
     found = stepped(by_permutation, model=model, evaluate=evaluate, every=every)
     assert ("training-mode-in-evaluation" in found) is expected

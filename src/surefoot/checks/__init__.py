@@ -36,7 +36,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "update-without-gradients": (
         "update-without-effect", "clipping-without-effect", "missing-zero-grad", "zero-grad-between-micro-batches",
     ),
-    "probabilities-in-kl-div": ("kl-div-mean-over-elements",),
+    "probabilities-in-kl-div": ("kl-div-mean-over-elements", "nonfinite-gradients"),
     "overwritten-saved-tensor": ("detached-layers",),
     "missing-zero-grad": ("summed-micro-batches",),
     "growing-graph": ("kept-losses",),
