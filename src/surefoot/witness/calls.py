@@ -1,4 +1,4 @@
-"""Calls: the forwards of models, the modes they ran in, and what entered and left them."""
+"""Calls: the forwards of models, the modes they ran in, and what became of what they returned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from surefoot.callers import user_lines
-from surefoot.checks.evidence import Evaluation, Forward, Inputs
+from surefoot.checks.evidence import Evaluation, Forward
 from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
 from surefoot.witness.captured import Captured
@@ -21,8 +21,6 @@ from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, reada
 
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
 
 _RETURNS_ITSELF = {
     "contiguous", "to", "float", "double", "half", "bfloat16", "long", "int", "type", "cpu", "cuda", "type_as",
@@ -63,7 +61,6 @@ class Calls(Part):
         super().__init__(scene)
         self.forwards: list[Forward] = []
         self.evaluations: list[Evaluation] = []
-        self.inputs: list[Inputs] = []
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
         self.feeding: set[nn.Module] = set()
@@ -85,8 +82,6 @@ class Calls(Part):
         self._written: dict[nn.Module, list[torch.Tensor]] = {}
         """What was written to in place while a module ran."""
         self._wrote_argument = False
-        self._first_layers: set[bool] = set()
-        """Whether tokens have entered a first layer in this forward, and whether numbers have."""
         self._state = 0
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -140,19 +135,10 @@ class Calls(Part):
             return
         if self._graded:
             self._running.add(module)
-        if not self.scene.close:
-            return
-        if not type(module).__module__.startswith("torch.") or isinstance(module, nn.Sequential):
+        if self.scene.close and (not type(module).__module__.startswith("torch.") or isinstance(module, nn.Sequential)):
             self._wrote_argument |= _among(args, self._written.get(module, ()))
-        of_tokens = isinstance(module, nn.Embedding)
-        if not isinstance(module, _FIRST_LAYERS) or of_tokens in self._first_layers or not args:
-            return
-        if readable(args[0]) and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
-            self._first_layers.add(of_tokens)
-            self._note_inputs(module, args[0])
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        self._first_layers.clear()
         shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
         if not torch.is_grad_enabled():
             self._evaluate(model, args, kwargs, output)
@@ -232,24 +218,6 @@ class Calls(Part):
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16
-
-    def _note_inputs(self, layer: nn.Module, entered: torch.Tensor) -> None:
-        model = self.scene.name(next(iter(self.scene.phases.models)))
-        name = self.scene.phases.names.get(layer, type(layer).__name__)
-        with aside():
-            values = entered.detach()
-            image = isinstance(layer, nn.Conv2d) and values.dim() == 4 and values.shape[1] in (1, 3, 4)
-            image |= isinstance(layer, nn.Conv1d) and values.dim() == 3 and values.shape[1] == 1
-            image |= isinstance(layer, nn.Linear) and values.is_floating_point() and values.shape[-1] >= 64
-            if isinstance(layer, nn.Embedding):
-                self.inputs.append(
-                    Inputs(model, name, tuple(values.shape), 0, 0, True, False, zero_interleaved=_interleaved(values))
-                )
-            elif values.numel():
-                whole = bool((values == values.round()).all())
-                lowest, highest = float(values.min()), float(values.max())
-                size = _largest_size(values, 1 if isinstance(layer, _CONVOLUTIONS) else -1)
-                self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image, size=size))
 
     def _evaluate(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
@@ -367,22 +335,3 @@ def _is_active(module: nn.Module) -> bool:
 def _drops(module: nn.Module) -> bool:
     """Does a module that is no Dropout keep a rate of one, as attention does?"""
     return any("dropout" in name and isinstance(rate, float) and rate > 0 for name, rate in vars(module).items())
-
-
-def _largest_size(values: torch.Tensor, dim: int) -> float:
-    """The root mean square of the feature that has the largest."""
-    others = tuple(each for each in range(values.dim()) if each != dim % values.dim())
-    return float(values.double().square().mean(others).max().sqrt())
-
-
-def _interleaved(tokens: torch.Tensor) -> bool:
-    """Is only every second, fourth or eighth token of each row other than zero, wherever a row begins?"""
-    return tokens.dim() == 2 and any(_one_in(each, rows) for rows in (tokens, tokens.t()) for each in (2, 4, 8))
-
-
-def _one_in(period: int, rows: torch.Tensor) -> bool:
-    length = rows.shape[1] // period * period
-    if length < max(8, 3 * period):
-        return False
-    filled = (rows[:, :length] != 0).view(len(rows), -1, period).float().mean(1).sort(1).values
-    return bool(((filled[:, -1] > 0.7) & (filled[:, -2] < 0.05)).float().mean() > 0.9)

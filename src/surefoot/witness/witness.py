@@ -37,6 +37,7 @@ from surefoot.witness.drawn import Drawn
 from surefoot.witness.draws import Draws
 from surefoot.witness.emptied import Emptied
 from surefoot.witness.files import Files
+from surefoot.witness.first_layers import FirstLayers
 from surefoot.witness.forgotten import Forgotten
 from surefoot.witness.functions import Functions
 from surefoot.witness.gradients import Gradients
@@ -78,7 +79,7 @@ class Witness(Listener):
 
     def __init__(self, phases: Phases, *optimizers: Optimizer) -> None:
         self.scene = Scene(phases, optimizers)
-        self.calls = Calls(self.scene)
+        self.calls, self.first_layers = Calls(self.scene), FirstLayers(self.scene)
         self.gradients = Gradients(self.scene)
         self.gradients.discarding.append(self.calls.forget_backpropagated)
         self.clipping, self.by_hand = Clipping(self.scene, self.gradients), ByHand(self.scene, self.gradients)
@@ -159,6 +160,7 @@ class Witness(Listener):
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         self.calls.module_called(module, args, output)
+        self.first_layers.module_called(module, args, output)
         self.layouts.module_called(module, args, output)
         self.hidden.module_called(module, args, output)
         self.recomputed.module_called(module, args, output)
@@ -166,7 +168,7 @@ class Witness(Listener):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
         heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
-        for part in (*heard, self.orders, self.passes, self.narrow, self.between):
+        for part in (self.first_layers, *heard, self.orders, self.passes, self.narrow, self.between):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -259,7 +261,7 @@ class Witness(Listener):
             unused_limits=self.by_hand.unused(),
             schedules=tuple(self.schedules.schedules()),
             loaders=tuple(self.loaders.loaders()),
-            inputs=tuple(self.calls.inputs),
+            inputs=tuple(self.first_layers.inputs),
             layouts=tuple(self.layouts.layouts()),
             crossings=(*self.shapes.crossings.values(), *self.losses.misdirected()),
             coarse=tuple(self.coarseness.coarse.values()),

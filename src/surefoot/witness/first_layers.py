@@ -1,0 +1,75 @@
+"""First layers: the numbers and tokens that models are given, where they first compute with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.evidence import Inputs
+from surefoot.phases import aside
+from surefoot.witness.scene import Part, Scene, readable
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
+
+
+class FirstLayers(Part):
+    """What the first layers of models are given."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.inputs: list[Inputs] = []
+        self._seen: set[bool] = set()
+        """Whether tokens have entered a first layer in this forward, and whether numbers have."""
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        of_tokens = isinstance(module, nn.Embedding)
+        if not isinstance(module, _FIRST_LAYERS) or of_tokens in self._seen or not args:
+            return
+        if not self.scene.close or self.scene.phases.recomputing():
+            return
+        if readable(args[0]) and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
+            self._seen.add(of_tokens)
+            self._note(module, args[0])
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        self._seen.clear()
+
+    def _note(self, layer: nn.Module, entered: torch.Tensor) -> None:
+        model = self.scene.name(next(iter(self.scene.phases.models)))
+        name = self.scene.phases.names.get(layer, type(layer).__name__)
+        with aside():
+            values = entered.detach()
+            image = isinstance(layer, nn.Conv2d) and values.dim() == 4 and values.shape[1] in (1, 3, 4)
+            image |= isinstance(layer, nn.Conv1d) and values.dim() == 3 and values.shape[1] == 1
+            image |= isinstance(layer, nn.Linear) and values.is_floating_point() and values.shape[-1] >= 64
+            if isinstance(layer, nn.Embedding):
+                self.inputs.append(
+                    Inputs(model, name, tuple(values.shape), 0, 0, True, False, zero_interleaved=_interleaved(values))
+                )
+            elif values.numel():
+                whole = bool((values == values.round()).all())
+                lowest, highest = float(values.min()), float(values.max())
+                size = _largest_size(values, 1 if isinstance(layer, _CONVOLUTIONS) else -1)
+                self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image, size=size))
+
+
+def _largest_size(values: torch.Tensor, dim: int) -> float:
+    """The root mean square of the feature that has the largest."""
+    others = tuple(each for each in range(values.dim()) if each != dim % values.dim())
+    return float(values.double().square().mean(others).max().sqrt())
+
+
+def _interleaved(tokens: torch.Tensor) -> bool:
+    """Is only every second, fourth or eighth token of each row other than zero, wherever a row begins?"""
+    return tokens.dim() == 2 and any(_one_in(each, rows) for rows in (tokens, tokens.t()) for each in (2, 4, 8))
+
+
+def _one_in(period: int, rows: torch.Tensor) -> bool:
+    length = rows.shape[1] // period * period
+    if length < max(8, 3 * period):
+        return False
+    filled = (rows[:, :length] != 0).view(len(rows), -1, period).float().mean(1).sort(1).values
+    return bool(((filled[:, -1] > 0.7) & (filled[:, -2] < 0.05)).float().mean() > 0.9)
