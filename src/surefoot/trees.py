@@ -1,7 +1,8 @@
-"""Trees: the tensors in nested lists, tuples and dicts."""
+"""Trees: the tensors in nested lists, tuples, dicts and data classes."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -45,4 +46,9 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         items = [map_tensors(function, item) for item in tree]
         return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    if hasattr(tree, "__dataclass_fields__") and not isinstance(tree, type):
+        made = copy.copy(tree)
+        for name in tree.__dataclass_fields__:
+            object.__setattr__(made, name, map_tensors(function, getattr(tree, name)))
+        return made
     return tree

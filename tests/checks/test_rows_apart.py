@@ -105,6 +105,14 @@ APART = {
     """,
 }
 SOUND = {
+    "a mask drawn for rows that were drawn": """
+        for rows in torch.randperm(300).split(32):
+            patches = cut(train[rows])
+            keep, hidden = draw_mask(len(rows))
+            loss = masked_error(model(patches, keep), patches, hidden)
+        def masked_error(guess, patches, hidden):
+            return (guess - patches).square().mean(dim=2)[hidden].mean()
+    """,
     "both by one order": """
         x, y = make(500)
         order = torch.randperm(len(x))

@@ -56,7 +56,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="back-propagate the loss itself, with maximize=False",
             )
             return
-        if term := _subtracted(losses, sign):
+        others = (loss for loss in evidence.losses if loss.backward not in numbers)
+        opposed = [loss for loss in others if min(loss.weights, default=0) > 0]
+        if term := _subtracted(losses, opposed, sign):
             yield Finding(
                 check="negated-loss",
                 severity="warning",
@@ -68,15 +70,18 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def _subtracted(losses: list[Loss], sign: int) -> Loss | None:
-    """A term that pushes away from targets without a gradient, and has no counterpart of its kind that pulls."""
+def _subtracted(losses: list[Loss], opposed: list[Loss], sign: int) -> Loss | None:
+    """A term that pushes away from targets without a gradient, and has no counterpart of its kind that pulls.
+
+    The counterpart may be what another optimizer, an opponent, is trained with.
+    """
     terms: dict[int, list[Loss]] = {}
     for loss in losses:
         terms.setdefault(loss.site, []).append(loss)
     weighed = [(group[0], [w * sign for each in group for w in each.weights if w]) for group in terms.values()]
     added = [loss for loss, weights in weighed if weights and min(weights) > 0]
     for loss, weights in weighed:
-        alike = any((loss.function, loss.shape) == (each.function, each.shape) for each in added)
+        alike = any((loss.function, loss.shape) == (each.function, each.shape) for each in (*added, *opposed))
         if added and len(weights) >= 4 and max(weights) < 0 and loss.fixed_target and not alike:
             return loss
     return None

@@ -35,6 +35,8 @@ class Again:
         new = changed or {}
         places = iter(range(len(self.inputs)))
         args, kwargs = map_tensors(lambda each: new.get(next(places), each).clone(), (self.call.args, self.call.kwargs))
+        if next(places, None) is not None:
+            raise ValueError("inputs inside of objects that are not copied")
         kept = [each.clone() for each in self.model.buffers()] if training else []
         with self._as_called():
             self.model.train(training)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 SHUFFLES = 40
@@ -22,6 +24,12 @@ def dependence(inputs: np.ndarray, targets: np.ndarray) -> float:
     orders = [drawn.permutation(len(ours)) for _ in range(SHUFFLES)]
     chance = np.array([(ours * theirs[np.ix_(order, order)]).mean() for order in orders])
     return float(((ours * theirs).mean() - chance.mean()) / (chance.std() + 1e-12))
+
+
+def waves(pictures: np.ndarray) -> Iterator[np.ndarray]:
+    """How strong each wave is in each of some pictures, wherever it begins; nothing for rows of other shapes."""
+    if pictures.ndim >= 3 and min(pictures.shape[-2:]) >= 4 and pictures.dtype.kind == "f":
+        yield np.abs(np.fft.rfft2(pictures)).astype(np.float64)
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:

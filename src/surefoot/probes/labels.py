@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from surefoot.checks.evidence import Samples
-from surefoot.probes.dependence import dependence
+from surefoot.probes.dependence import dependence, waves
 from surefoot.probes.places import places_of
 from surefoot.randomness import seed_all
 from surefoot.witness.scene import tensors
@@ -138,9 +138,19 @@ def _turned_alone(reader: Any) -> bool:
         if sum(any(rearranged(of_one[0], other) for other in of_one[1:]) for of_one in column) >= 2:
             turning.add((place, first.shape[-2:]))
         elif first.ndim >= 2 and all(np.array_equal(of_one[0], each) for of_one in column for each in of_one):
-            staying |= {(place, first.shape[-2:])} if not np.array_equal(column[0][0], column[-1][0]) else set()
+            telling = [of_one[0] for of_one in column if not _is_symmetric(of_one[0])]
+            staying |= {(place, first.shape[-2:])} if len(telling) >= 2 and _differ(telling) else set()
     sizes = {size for _, size in turning if len(size) == 2}
     return any(size in sizes and not _is_a_view(reads, place, turning) for place, size in staying)
+
+
+def _is_symmetric(one: np.ndarray) -> bool:
+    """Does a flip or a half turn leave it as it is?"""
+    return any(np.array_equal(one, np.flip(one, axes)) for axes in (-1, -2, (-2, -1)))
+
+
+def _differ(some: list[np.ndarray]) -> bool:
+    return not all(np.array_equal(some[0], each) for each in some)
 
 
 def _is_a_view(reads: list[list[list[np.ndarray]]], place: int, turning: set[tuple[int, tuple[int, ...]]]) -> bool:
@@ -262,7 +272,12 @@ def _in_order(reader: Any) -> bool:
     of_labels, of_inputs = dependence(places, targets), [dependence(x, places) for x, _ in columns]
     labels_stand = of_labels > _STRONG and all(abs(each) < _NONE for each in of_inputs)
     inputs_stand = targets[0].size == 1 and abs(of_labels) < _NONE and any(each > _SORTED for each in of_inputs)
-    return (labels_stand or inputs_stand) and all(abs(dependence(x, targets)) < _NONE for x, _ in columns)
+    return (labels_stand or inputs_stand) and all(_is_unrelated(x, targets) for x, _ in columns)
+
+
+def _is_unrelated(inputs: np.ndarray, targets: np.ndarray) -> bool:
+    """Do inputs tell nothing of targets, neither by what stands where nor, in pictures, by their waves?"""
+    return all(abs(dependence(each, targets)) < _NONE for each in (inputs, *waves(inputs)))
 
 
 def _is_told(reader: Any) -> bool:
@@ -275,7 +290,7 @@ def independent_beside(training: Any, evaluation: Any) -> bool:
     ours, theirs = arrays(training), arrays(evaluation)
     if min(len(ours[0]), len(theirs[0])) < 32 or len(ours[0]) < len(theirs[0]):
         return False
-    if not dependence(*theirs) > _STRONG or not 0 != abs(dependence(*ours)) < _NONE:
+    if not dependence(*theirs) > _STRONG or not dependence(*ours) or not _is_unrelated(*ours):
         return False
     return np.array_equal(ours[0], arrays(training)[0])  # what is drawn anew may hide what it depends on
 

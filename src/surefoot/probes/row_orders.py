@@ -36,11 +36,12 @@ ATTRIBUTES = ("T", "mT", "values", "data", "array")
 
 @dataclass(frozen=True)
 class Move:
-    """A new order: which, what was put into it, and on which line."""
+    """A new order: which, what was put into it and what that was made with, and on which line."""
 
     order: str
     of: frozenset[str]
     line: int
+    made: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

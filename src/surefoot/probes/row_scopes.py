@@ -234,7 +234,7 @@ class Scope:
         self._index(first, node, rows)
         if by is None:
             return rows if isinstance(first, ast.Slice) else replace(rows, single=True)
-        moves = tuple(replace(move, of=rows.base, line=node.lineno) for move in by.moves)
+        moves = tuple(replace(move, of=rows.base, made=rows.made, line=node.lineno) for move in by.moves)
         return replace(rows, made=rows.made | by.made, moves=rows.moves + moves, single=rows.single or by.single)
 
     def _index(self, index: ast.expr, node: ast.Subscript, rows: Rows) -> None:
@@ -328,7 +328,7 @@ class Scope:
     def _moved(self, rows: Rows, order: str, node: ast.expr) -> Rows:
         if (rows.single and self._of_each) or (order == "reverse" and not rows.made):
             return rows  # the order inside of each of many, or of numbers that are counted down
-        return replace(rows, moves=(*rows.moves, Move(order, rows.base, node.lineno)))
+        return replace(rows, moves=(*rows.moves, Move(order, rows.base, node.lineno, rows.made)))
 
     def _derived(self, found: Iterable[Rows | None], node: ast.expr) -> Rows | None:
         """What is computed of some arrays has their order; of the same one in two orders, none."""

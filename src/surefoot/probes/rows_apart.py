@@ -111,7 +111,7 @@ def _apart(uses: list[Beside]) -> Iterator[tuple[int, str, str]]:
 
 def _is_parted(moved: Rows, left: Rows) -> bool:
     """Was one of two that belong together put into an order that the other is not in, and not made from the other?"""
-    if not moved.made & left.made or left.single or moved.base & left.base or not moved.moves:
+    if left.single or moved.base & left.base or not any(move.made & left.made for move in moved.moves):
         return False
     if moved.order == left.order or len(moved.moves) < len(left.moves):
         return False

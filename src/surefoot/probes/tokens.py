@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,12 +56,9 @@ def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
     """A call with the texts it reads; targets belong to the last of those whose next tokens, or whose own, they are."""
     reading = _again(scene, call)
     with aside():
-        found = [
-            beside
-            for target in targets.of(call.backward)
-            for text in reading.texts
-            if (beside := _beside(text, target)) and (beside.shift is not None or target in targets.given)
-        ]
+        pairs = itertools.product(targets.of(call.backward), reading.texts)
+        besides = [(target, _beside(text, target, call.graded.values())) for target, text in pairs]
+        found = [each for target, each in besides if each and (each.shift is not None or target in targets.given)]
         if found:
             best = max(reversed(found), key=lambda each: (each.shift == 1, each.shift is not None))
             best = replace(best, shift=None if best.shift is None else best.shift - _cut_in_front(call, best))
@@ -107,14 +106,19 @@ def tokens_of(call: Captured) -> torch.Tensor | None:
     return first if min(first.shape) >= 1 and max(first.shape) >= 4 else None
 
 
-def _beside(text: Text, target: Target) -> Beside | None:
-    """Targets in the rows of the tokens, and which of them count; None where their number does not fit."""
+def _beside(text: Text, target: Target, graded: Iterable[torch.Tensor] = ()) -> Beside | None:
+    """Targets in the rows of the tokens, and which of them count; None where their number does not fit.
+
+    Nor does it where it fits by chance: a loss of as many outputs that lie in rows of different lengths.
+    """
     values, valid, (rows, length) = target.values, target.valid, text.tokens.shape
     if values.is_floating_point():
         return None
     if values.shape != text.tokens.shape:
         each, rest = divmod(values.numel(), rows)
         if rest or each not in (length, length - 1, length - 2) or each < 4:
+            return None
+        if any(int(used.sum()) == values.numel() and (used.sum(1) != each).any() for used in graded):
             return None
         values, valid = values.reshape(rows, each), valid.reshape(rows, each)
     return Beside(text, target, values, valid, *_shift(text.tokens, values, valid))
@@ -164,7 +168,8 @@ def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target])
     if by_ends:
         padded = ends_of(_whole(beside), beside.text.padding)
     if padded is not None and 0 < int(padded.sum()) < padded.numel():
-        offset = max(beside.shift or 0, int(valid.shape[1] < tokens.shape[1]))
+        narrower = valid.shape[1] < tokens.shape[1]  # else a target that stands beside a token counts with it
+        offset = max(beside.shift or 0, int(narrower)) if by_ends or narrower else 0
         reach = min(valid.shape[1], padded.shape[1] - offset)
         asked = padded[:, offset : offset + reach]
         counted = (valid[:, :reach] & asked).sum(1)

@@ -102,7 +102,7 @@ class Calls(Part):
         self._written = {}
         self._graded = torch.is_grad_enabled()
         self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
-        if self.scene.close or (model.training and not torch.is_grad_enabled()):
+        if self.scene.close or not self._graded:
             self._state = random_state()
         if torch.is_grad_enabled():
             switching = tuple(_told(*each) for each in model.named_modules() if mode_dependent(each[1]))
@@ -221,9 +221,10 @@ class Calls(Part):
 
     def _evaluate(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
-        if not active and model.training and random_state() != self._state:
+        drew = random_state() != self._state
+        if not active and model.training and drew:
             active = tuple(_told(*each) for each in model.named_modules() if _drops(each[1]))
-        batch = _batch_in_place(model, (args, kwargs)) if active else 0
+        batch = _batch_in_place(model, (args, kwargs)) if active or drew else 0
         before = next((each for each in reversed(self._evaluated) if each[0]() is model), None)
         again = before is not None and batch != 0 and (before[1].update, before[2]) == (self.scene.updates, batch)
         seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=again)

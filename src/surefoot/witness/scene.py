@@ -180,7 +180,10 @@ def tensors(tree: Any) -> Iterator[torch.Tensor]:
     elif isinstance(tree, list | tuple | set):
         for item in tree:
             yield from tensors(item)
-    elif hasattr(tree, "__dataclass_fields__") or isinstance(tree, Distribution):
+    elif hasattr(tree, "__dataclass_fields__"):
+        for name in tree.__dataclass_fields__:
+            yield from tensors(getattr(tree, name, None))
+    elif isinstance(tree, Distribution):
         for item in vars(tree).values():
             yield from tensors(item)
     elif hasattr(tree, "__dict__") and not isinstance(tree, nn.Module | Optimizer | type):
