@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import torch
 from torch import nn
 
 from surefoot.probes.again import CHANGED, Again, change, other
@@ -28,23 +30,28 @@ def lost_numbers(again: Again, first: Numbers) -> Iterator[str]:
     output = again(training=True)
     counting = [each for each, value in numbers_of(again.model).items() if each in first and before.get(each) != value]
     for name, attribute in counting:
-        module = again.model.get_submodule(name)
-        setattr(module, attribute, first[name, attribute])
-        fresh = again(training=True)
-        setattr(module, attribute, before[name, attribute])
-        if any(change(a, b) > CHANGED for a, b in zip(output, fresh, strict=False)):
-            yield f"{name}.{attribute}".lstrip(".")
+        path = f"{name}.{attribute}".lstrip(".")
+        if _depends(again, output, path, first[name, attribute], before[name, attribute], training=True):
+            yield path
 
 
 def lost_tables(again: Again, names: tuple[str, ...]) -> Iterator[str]:
     """Of the tensors with these names, those on whose values the outputs depend."""
     output = again()
-    for name in names:
-        holder, _, attribute = name.rpartition(".")
-        module = again.model.get_submodule(holder)
-        before = getattr(module, attribute)
-        setattr(module, attribute, other(before, 0))
-        fresh = again()
-        setattr(module, attribute, before)
-        if any(change(a, b) > CHANGED for a, b in zip(output, fresh, strict=False)):
-            yield name
+    for path in names:
+        holder, _, attribute = path.rpartition(".")
+        table = getattr(again.model.get_submodule(holder), attribute)
+        if _depends(again, output, path, other(table, 0), table):
+            yield path
+
+
+def _depends(
+    again: Again, output: list[torch.Tensor], path: str, new: Any, old: Any, *, training: bool = False
+) -> bool:
+    """Are outputs others where an attribute has a new value? It has the old one afterwards."""
+    holder, _, attribute = path.rpartition(".")
+    module = again.model.get_submodule(holder)
+    setattr(module, attribute, new)
+    fresh = again(training=training)
+    setattr(module, attribute, old)
+    return any(change(a, b) > CHANGED for a, b in zip(output, fresh, strict=False))

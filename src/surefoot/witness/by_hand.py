@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.callers import asked_by_user, caller
 from surefoot.phases import writes
+from surefoot.witness.functions import DATA
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, fingerprint, readable, tensors
@@ -18,7 +19,6 @@ from surefoot.witness.scene import Part, Scene, fingerprint, readable, tensors
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__
 """What reading `.grad` calls."""
-_DATA = _TENSOR.data.__get__
 _SHARES = {"detach", "view", "reshape", "flatten", "contiguous", "view_as"}
 _COPIES = {"clone", "copy", "to", "float", "cpu"}
 _LIMITS = {
@@ -69,7 +69,7 @@ class ByHand(Part):
         """A function of torch's has returned."""
         if self.scene.updating is not None or not self.scene.close or self.scene.phases.in_model():
             return
-        if function == _GRADIENT or (function == _DATA and args[0] in self._known):
+        if function == _GRADIENT or (function == DATA and args[0] in self._known):
             self._note(out)
         elif self._known:
             self._use(getattr(function, "__name__", ""), args, kwargs, out)

@@ -49,11 +49,7 @@ def items_of(saved: Any) -> Iterator[Any]:
 def names_in(saved: Any) -> set[str]:
     """The last parts of the names under which a file holds something."""
     tables = [each for each in (saved, *items_of(saved)) if isinstance(each, dict)]
-    return {_last(str(name)) for table in tables for name in table}
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]
+    return {str(name).rpartition(".")[2] for table in tables for name in table}
 
 
 def is_optimizer_state(value: Any) -> bool:

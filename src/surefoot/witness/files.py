@@ -128,12 +128,8 @@ class Files(Part):
         for model, first in self._buffers.items():
             moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
             whole = all(fingerprint(p) in prints for p in model.parameters() if readable(p))
-            if (
-                moved
-                and whole
-                and prints.isdisjoint(moved.values())
-                and not names_in(saved) & {name.rpartition(".")[2] for name in moved}
-            ):
+            elsewhere = prints.isdisjoint(moved.values()) and names_in(saved).isdisjoint(names_in(moved))
+            if moved and whole and elsewhere:
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
         if any(map(_is_wrapped, [saved, *items_of(saved)])):
             self._files.append(File("wrapper-names", caller()))

@@ -316,10 +316,9 @@ class Witness(Listener):
         readings = [read(self.scene, each, self.losses.targets) for each in self.calls.captured.values() if each.used]
         repeats = any(each.repeated for each in evidence.evaluations)
         evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
+        built = [(self.layouts.first_numbers(each.call.model), self.chance.of(each.call.model)) for each in readings]
         evidence.probes = tuple(
-            probe(self.scene, each, self.losses, repeats, self.layouts.first_numbers(model), self.chance.of(model))
-            for each in readings
-            for model in (each.call.model,)
+            probe(self.scene, each, self.losses, repeats, *own) for each, own in zip(readings, built, strict=True)
         )
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
