@@ -22,13 +22,14 @@ self.head.weight = self.embed.weight
 ```
 
 ## What looks like it and is fine
-Trained weights that meet a new task; weighted losses.
+Trained weights that meet a new task; weighted losses; scores of all samples of a batch with each other, which a
+temperature makes sharp.
 """
 
 import math
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Loss
 from surefoot.records.finding import Finding
 
 _FAR = {"classes": 2.0, "binary": 5.0, "distance": 2.0}
@@ -50,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
         yield _finding(seen, loud[0].model)
         return
-    if any(loss.cosines for loss in evidence.losses if loss.update == 0):
+    if any(loss.cosines or _is_matching(loss) for loss in evidence.losses if loss.update == 0):
         return
     far = [aim for aim in evidence.aims if aim.update == 0 and aim.excess > _FAR.get(aim.kind, math.inf)]
     if far:
@@ -65,6 +66,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if value > 2 * uniform + 1:
         seen = f"the first loss is {value:.3g}; a guess among {first.classes} classes has {uniform:.3g}"
         yield _finding(seen, first.where or "the recipe's model")
+
+
+def _is_matching(loss: Loss) -> bool:
+    """Is each sample to be found among all of its batch? Such scores are sharp on purpose, by a temperature."""
+    return loss.classes == loss.valid == loss.distinct == loss.shape[0] and len(loss.shape) == 2
 
 
 def _finding(seen: str, where: str) -> Finding:

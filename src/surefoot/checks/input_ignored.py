@@ -1,8 +1,8 @@
 """input-ignored
 
 ## What it does
-Reports a model whose outputs do not change when all of its inputs are replaced, and one whose inputs are one
-and the same number.
+Reports a model whose outputs do not change when all of its inputs are replaced; as a warning, one that looks up a text
+that changes nothing, and one whose inputs are one and the same number.
 
 ## Why it hurts
 A variable was overwritten, a branch is dead, or every unit is. The model can learn a constant and nothing
@@ -33,12 +33,15 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for probe in evidence.probes:
-        if (probe.ignores_input and not probe.time_over_samples) or probe.constant_input:
+        ignores = probe.ignores_input or probe.ignores_text
+        if (ignores and not probe.time_over_samples) or probe.constant_input:
             yield Finding(
                 check="input-ignored",
-                severity="error",
+                severity="error" if probe.ignores_input else "warning",
                 seen="no output changes when every input is replaced"
                 if probe.ignores_input
+                else "no output changes when a text that it looks up is replaced"
+                if probe.ignores_text
                 else "every element of every input is the same number",
                 where=probe.model,
                 why="the model can learn a constant and nothing else",

@@ -20,7 +20,10 @@ out, _ = self.lstm(x)
 ```
 
 ## What looks like it and is fine
-Graph networks, whose inputs relate samples; time-major code; BatchNorm in training mode.
+Graph networks, whose inputs or buffers relate samples; time-major code; BatchNorm in training mode or without running
+statistics; scores of each sample with each; contexts beside queries; rows that are the steps of one sequence or the
+members of one set. Where the order of samples does not matter, it is a fault only of samples that were drawn by a
+loader, or from an array, and have targets of their own.
 """
 
 from collections.abc import Iterator

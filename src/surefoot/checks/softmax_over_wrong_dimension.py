@@ -20,7 +20,8 @@ weights = F.softmax(scores, dim=-1)
 ```
 
 ## What looks like it and is fine
-Time-major code, where the first dimension is time; a softmax over a dimension that was moved there on
+A softmax over rows that a loader has not drawn one by one is a warning: they may be the members of one set. Time-major
+code, where the first dimension is time; a softmax over a dimension that was moved there on
 purpose.
 """
 
@@ -44,6 +45,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     products = [each for each in evidence.crossings if each.kind == "product"]
     misdirected = [each for each in evidence.crossings if each.kind in ("samples", "alone")]
     mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > LEAKS]
+    sure = not mixing or mixing[0].drawn
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
         seen = f"{len(wrong)} losses were given a softmax that does not sum to 1 over the {classes} classes"
@@ -69,7 +71,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         check="softmax-over-wrong-dimension",
-        severity="error",
+        severity="error" if wrong or sure else "warning",
         seen=seen,
         where=where,
         why="probabilities are shared out among samples and not among classes, so outputs depend on the batch",

@@ -20,7 +20,8 @@ loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 ```
 
 ## What looks like it and is fine
-Autoencoders and masked language models, which see the whole sequence; models that shift inside.
+Autoencoders and masked language models, which see the whole sequence; models that shift inside, and
+those that are to name an action before they are given it: their outputs do not change with the token beside them.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    causal = {probe.model for probe in evidence.probes if probe.future < LEAKS < probe.past}
+    causal = {probe.model for probe in evidence.probes if probe.future < LEAKS < min(probe.past, probe.present)}
     for sequence in evidence.sequences:
         if sequence.shift == 0 and sequence.model in causal:
             yield Finding(

@@ -9,12 +9,15 @@ from torch import nn
 
 from surefoot.probes.again import Again
 
-_OVER_TIME = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+OVER_TIME = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
-def over_samples(again: Again, samples: int) -> str:
-    """The first such layer whose input gets shorter where it has its time; empty where there is none."""
-    names = [name for name, module in again.model.named_modules() if isinstance(module, _OVER_TIME)]
+def over_samples(again: Again, samples: int, *, drawn: bool) -> str:
+    """The first such layer whose input gets shorter where it has its time; empty where there is none.
+
+    A layer that is given one row of steps may be meant to, unless its steps are samples that were `drawn` one by one.
+    """
+    names = [name for name, module in again.model.named_modules() if isinstance(module, OVER_TIME)]
     if not names:
         return ""
     whole = _entered(again, names, {})
@@ -24,9 +27,22 @@ def over_samples(again: Again, samples: int) -> str:
         before, after = whole.get(name, ()), cut.get(name, ())
         if len(before) == len(after) == 3:
             time = 1 if _batch_first(again.model.get_submodule(name)) else 0
-            if before[time] == samples == after[time] + 1 and before[1 - time] == after[1 - time]:
+            shorter = before[time] == samples == after[time] + 1 and before[1 - time] == after[1 - time]
+            meant = before[1 - time] == 1 and (not drawn or _is_in_one_row(again.model.get_submodule(name)))
+            if shorter and not meant:
                 return name
     return ""
+
+
+def in_one_row(again: Again, samples: int) -> bool:
+    """Is some attention given all samples as one row of steps, in the way in which it takes rows?"""
+    names = [name for name, each in again.model.named_modules() if isinstance(each, OVER_TIME) and _is_in_one_row(each)]
+    return any(shape[:2] == (1, samples) for shape in _entered(again, names, {}).values())
+
+
+def _is_in_one_row(module: nn.Module) -> bool:
+    """Would this layer be given its samples as (1, samples) on purpose? A recurrent one has no use for their order."""
+    return not isinstance(module, nn.RNNBase) and _batch_first(module)
 
 
 def _entered(again: Again, names: list[str], changed: dict[int, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -33,6 +33,8 @@ class Text:
     marks: list[torch.Tensor] = field(default_factory=list)
     """Booleans and whole numbers, one for each token, that were at hand in the forward."""
 
+    counted: bool = False
+    """Places are looked up, too, that run on through all of it."""
     turned: bool = False
     """Rows are what the model takes for columns."""
 
@@ -114,6 +116,7 @@ def texts_of(again: Again) -> list[Text]:
     texts += _step_by_step(seen.found)
     for text in texts:
         text.marks = _beside(seen.marks, text.tokens.shape)
+        text.counted = any(_counts_places(each.tokens, text.tokens.shape[1]) for each in seen.found)
     return texts
 
 
@@ -144,6 +147,12 @@ def _is_text(tokens: torch.Tensor) -> bool:
     if tokens.dim() != 2 or max(tokens.shape) < 4 or tokens.unique().numel() < 3:
         return False
     return not any(bool((each.diff() == 1).all()) for each in (tokens, tokens.t()) if each.shape[1] > 1)
+
+
+def _counts_places(tokens: torch.Tensor, length: int) -> bool:
+    """Are these the places of so many tokens, the first of them 0?"""
+    rows = tokens.reshape(-1, tokens.shape[-1]) if tokens.dim() else tokens.reshape(1, 1)
+    return rows.shape[1] == length and bool((rows == torch.arange(length, device=rows.device)).all())
 
 
 def _beside(marks: list[torch.Tensor], shape: torch.Size) -> list[torch.Tensor]:

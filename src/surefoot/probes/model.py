@@ -6,11 +6,12 @@ from contextlib import suppress
 
 import torch
 
-from surefoot.checks.evidence import LEAKS, Probe
-from surefoot.probes.again import Again, change, inner, moved, other, redrawn
+from surefoot.checks.evidence import LEAKS, Loss, Probe
+from surefoot.probes.again import Again, change, inner, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
 from surefoot.probes.counters import Numbers, lost_numbers, lost_tables
 from surefoot.probes.dropouts import Dropouts
+from surefoot.probes.mixing import Drawn, first_that_runs, may_be_meant, mixing, relates, rows_stay
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
 from surefoot.probes.tokens import Reading, tokens_of
@@ -21,11 +22,12 @@ from surefoot.witness.scene import Scene, tensors
 
 
 def probe(
-    scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers, drawn: tuple[str, ...]
+    scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers, tables: tuple[str, ...], drawn: Drawn
 ) -> Probe:
     """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
 
-    `first` are the plain numbers that it had at first, `drawn` the names of tensors that no state_dict holds.
+    `first` are the plain numbers that it had at first, `tables` the names of tensors that were drawn at random
+    and that no state_dict holds; `drawn` tells of what batches are made.
     """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
@@ -34,7 +36,7 @@ def probe(
     with scene.phases.deaf(), kept():
         with suppress(Exception):
             found.counters = tuple(lost_numbers(again, first))
-            found.drawn_tables = tuple(lost_tables(again, drawn)) if drawn else ()
+            found.drawn_tables = tuple(lost_tables(again, tables)) if tables else ()
         try:
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with Dropouts(again.inputs) as dropouts:
@@ -45,52 +47,59 @@ def probe(
                 return found
             if not all(torch.equal(a, b) for a, b in zip(base, again(), strict=True)):
                 return found  # it draws random numbers of its own: differences would mean nothing
-            _disturb(found, again, place, base, reading, losses)
+            _disturb(found, again, place, base, reading, losses, drawn)
         except Exception:
             return found
     return found
 
 
 def _disturb(
-    found: Probe, again: Again, place: int, base: list[torch.Tensor], reading: Reading, losses: Losses
+    found: Probe,
+    again: Again,
+    place: int,
+    base: list[torch.Tensor],
+    reading: Reading,
+    losses: Losses,
+    drawn: Drawn,
 ) -> None:
     inputs = again.inputs[place]
     found.ignores_input = _ignores(again, place, base)
     targets = [each.loss.target_shape for each in losses.targets.given if each.loss.backward == again.call.backward]
-    if inputs.dim() >= 2 and (inputs.shape[0],) in targets and inputs.shape[0] > 2:
+    if (
+        inputs.dim() >= 2
+        and (inputs.shape[0],) in targets
+        and inputs.shape[0] > 2
+        and rows_stay(again, base, len(inputs))
+    ):
         with suppress(RuntimeError, ValueError, IndexError):
-            found.time_over_samples = over_samples(again, inputs.shape[0])
+            found.time_over_samples = over_samples(again, inputs.shape[0], drawn=drawn(inputs.shape[0]))
     found.constant_input = _constant(again)
     found.padding = leak_of_numbers(again, place)
     turned = disturb_text(found, again, reading, losses)
     if reading.beside is None and reading.sequence is not None:
-        found.past = 1.0  # one token at a time, and what came before in its state
+        found.past = found.present = 1.0  # one token at a time, and what came before in its state
     if turned:
-        found.other_samples, _ = _mixing(again, place, base, 1)
+        found.other_samples, _ = mixing(again, place, base, 1)
     if found.ignores_input or turned or inputs.shape[0] < 2:
         return
-    found.relational = any(
-        n != place
-        and (
-            (each.dim() >= 2 and each.shape[0] == each.shape[1] == inputs.shape[0])
-            or (each.dim() == 2 and each.shape[0] == 2 and not each.is_floating_point())
-            or each.is_sparse
-        )
-        for n, each in enumerate(again.inputs)
-    )
-    mixed, _ = _mixing(again, place, base, 0)
+    found.relational = relates(again, place)
+    mixed, _ = mixing(again, place, base, 0)
     sequence = reading.sequence
     untold = (sequence is None or sequence.shift is None) and inputs.dim() in (2, 3) and inputs.shape[1] > 1
     if mixed > LEAKS and untold and not _rows_are_samples(again, place):
         per_step = not targets or any(_size(each) == inputs.shape[0] * inputs.shape[1] for each in targets)
         if per_step or all(each[:1] != inputs.shape[:1] for each in targets):
-            across, own = _mixing(again, place, base, 1)
+            across, own = mixing(again, place, base, 1)
             if across < LEAKS < own and not _time_second(inputs):
                 return  # the second dimension holds the samples
+    taught = any(_is_taught(each, again.call.backward, len(inputs)) for each in losses.losses)
+    found.drawn = drawn(len(inputs))
+    shares = [module for module, (_, shape) in losses.softmax_over.items() if shape[0] == inputs.shape[0]]
+    known = found.drawn or (bool(shares) and taught)
+    if mixed > LEAKS and may_be_meant(again, place, base, mixed, drawn=known, taught=taught):
+        return
     found.other_samples = mixed
-    for module, (_, shape) in losses.softmax_over.items():
-        if shape[0] == inputs.shape[0]:
-            found.softmax_over_batch = module
+    found.softmax_over_batch = shares[-1] if shares else ""
 
 
 def matters(scene: Scene, call: Captured, parameters: list[torch.Tensor]) -> dict[torch.Tensor, bool]:
@@ -127,22 +136,11 @@ def _ignores(again: Again, place: int, base: list[torch.Tensor]) -> bool:
         padded = ends_of(inputs) if inputs.dim() == 2 else None
         drawn = redrawn(inputs, inputs if padded is None else inputs[~padded], 11)
         ways = [drawn if padded is None else torch.where(padded, inputs, drawn), inputs.roll(1, 0)]
-    after = _first_that_runs(again, place, ways, changed)
+    after = first_that_runs(again, place, ways, changed)
     if after is None:
         return False
     used = again.call.used_places() if len(base) == len(again.call.outputs) else range(len(base))
     return all(change(base[n], after[n]) < 1e-6 for n in used)
-
-
-def _first_that_runs(
-    again: Again, place: int, ways: list[torch.Tensor], changed: dict[int, torch.Tensor]
-) -> list[torch.Tensor] | None:
-    """The outputs for the first of some other inputs that a model takes: a column may hold only a few numbers."""
-    for new in ways:
-        if not torch.equal(new, again.inputs[place]):
-            with suppress(IndexError):
-                return again({**changed, place: new})
-    return None
 
 
 def _constant(again: Again) -> bool:
@@ -153,20 +151,11 @@ def _constant(again: Again) -> bool:
     return bool(large) and all(each.unique().numel() <= 1 for each in given)
 
 
-def _mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tuple[float, float]:
-    """How much the outputs of other samples, and of the sample itself, change with one sample."""
-    inputs = again.inputs[place]
-    one = inputs.select(dim, 0)
-    of_one = [other(one, 3)] if inputs.is_floating_point() else [redrawn(one, inputs, 3), inputs.select(dim, -1)]
-    ways = [torch.cat([each.unsqueeze(dim), inputs.narrow(dim, 1, inputs.shape[dim] - 1)], dim) for each in of_one]
-    others = own = 0.0
-    for before, after in zip(base, _first_that_runs(again, place, ways, {}) or base, strict=True):
-        if inputs.dim() == before.dim() == 2 and before.shape == after.shape and before.shape[0] == inputs.numel():
-            before, after = before.view(*inputs.shape, -1), after.view(*inputs.shape, -1)
-        if before.shape == after.shape and before.dim() > dim and before.shape[dim] == inputs.shape[dim]:
-            by = moved(before, after).transpose(0, dim)
-            others, own = max(others, float(by[1:].max())), max(own, float(by[:1].max()))
-    return others, own
+def _is_taught(loss: Loss, backward: int, rows: int) -> bool:
+    """Does a loss compare each of so many samples with a target of its own, as nobody made them alike?"""
+    return (
+        loss.backward == backward and loss.fixed_target and loss.constant is None and loss.target_shape[:1] == (rows,)
+    )
 
 
 def _rows_are_samples(again: Again, place: int) -> bool:

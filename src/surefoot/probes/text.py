@@ -30,7 +30,7 @@ def disturb_text(found: Probe, again: Again, reading: Reading, losses: Losses) -
         found.hides_text |= hides_text(
             again, each, next_token=reading.sequence is not None and reading.sequence.shift == 1
         )
-        found.ignores_input |= _ignores(again, each)
+        found.ignores_text |= _ignores(again, each)
     _documents(found, again, text, reading.sequence)
     return turned
 
@@ -80,14 +80,18 @@ def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *,
         for cut in {length // 2 + 1} if training else sorted({max(1, length // 3), length // 2 + 1, length - 1}):
             new = sequence.clone()
             new[:, cut:] = redrawn(new[:, cut:], tokens, 5)
-            for a, b in zip(before, outputs(new, training=training), strict=True):
-                change = moved(a, b)[:, :cut][counted[:, :cut]]
-                found.future = max(found.future, float(change.max()) if change.numel() else 0.0)
+            later = [
+                float(change.max()) if (change := moved(a, b)[:, :cut][counted[:, :cut]]).numel() else 0.0
+                for a, b in zip(before, outputs(new, training=training), strict=True)
+            ]
+            both = beside is not None and beside.leftward and len(later) > 1  # one of the outputs reads leftward
+            found.future = max([found.future, *(sorted(later)[:1] if both else later)])
     cut = length // 2
-    new = sequence.clone()
-    new[:, :cut] = redrawn(new[:, :cut], tokens, 6)
-    for a, b in zip(outputs(sequence), outputs(new), strict=True):
-        found.past = max(found.past, float(moved(a, b)[:, cut:].max()))
+    for name, changed, seen in (("past", slice(0, cut), slice(cut, None)), ("present", *2 * (slice(-1, None),))):
+        new = sequence.clone()
+        new[:, changed] = redrawn(new[:, changed], tokens, 6)
+        for a, b in zip(outputs(sequence), outputs(new), strict=True):
+            setattr(found, name, max(getattr(found, name), float(moved(a, b)[:, seen].max())))
 
 
 def _ignores(again: Again, text: Text) -> bool:
@@ -111,6 +115,11 @@ def _begins(row: torch.Tensor) -> torch.Tensor | None:
     return goes_on if numbered else None
 
 
+def _is_beat(text: Text, places: torch.Tensor) -> bool:
+    """Do these count places in bars or lines of one text: does a model that has places of the whole text, too?"""
+    return text.counted and not int(places[0, 0]) and bool((places[0, 1:] == 0).any())
+
+
 def _last_document(begins: torch.Tensor, row: torch.Tensor) -> tuple[int, int]:
     """Where the last document after the first begins and ends; one token again and again is padding."""
     cuts = [*(begins.nonzero().flatten() + 1).tolist(), len(row)]
@@ -131,7 +140,9 @@ def _documents(found: Probe, again: Again, text: Text, sequence: Sequence | None
     if any(_runs_on(each[0]) for each in again.inputs if each.shape == tokens.shape):
         return
     beside = (each for each in (*again.inputs, *text.marks) if each.shape == tokens.shape)
-    begins = next((starts for each in beside if (starts := _begins(each[0])) is not None), None)
+    begins = next(
+        (starts for each in beside if (starts := _begins(each[0])) is not None and not _is_beat(text, each)), None
+    )
     cut, end = (0, 0) if begins is None else _last_document(begins, tokens[0])
     if not cut:
         return

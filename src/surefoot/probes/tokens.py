@@ -20,6 +20,8 @@ from surefoot.witness.scene import Scene, tensors
 from surefoot.witness.targets import Target, Targets
 
 _SHIFTS = (1, 0, 2, -1, 3)
+_SURE, _CLEAR = 0.995, 0.05
+"""Targets that are not quite the next tokens must be more so than others around, which may be alike."""
 _BATCHES = 3
 """So many batches must end alike before their common end is held for a lost token."""
 
@@ -34,6 +36,8 @@ class Beside:
     valid: torch.Tensor
     shift: int | None
     match: float
+    leftward: bool = False
+    """Another loss asks for the tokens before."""
 
 
 @dataclass
@@ -61,7 +65,9 @@ def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
         found = [each for target, each in besides if each and (each.shift is not None or target in targets.given)]
         if found:
             best = max(reversed(found), key=lambda each: (each.shift == 1, each.shift is not None))
-            best = replace(best, shift=None if best.shift is None else best.shift - _cut_in_front(call, best))
+            leftward = any(each.shift is not None and each.shift - max(_cuts(call, each)) == -1 for each in found)
+            shift = None if best.shift is None else best.shift - min(_cuts(call, best))
+            best = replace(best, shift=shift, leftward=leftward)
             siblings = [each for each in targets.all() if each.loss.where == best.target.loss.where]
             reading.beside = best
             reading.sequence = _compare(scene.name(call.model), call, best, siblings)
@@ -124,19 +130,23 @@ def _beside(text: Text, target: Target, graded: Iterable[torch.Tensor] = ()) -> 
     return Beside(text, target, values, valid, *_shift(text.tokens, values, valid))
 
 
-def _cut_in_front(call: Captured, beside: Beside) -> int:
-    """How many scores at the beginning of rows are left out of the loss, where fewer are used than there are tokens."""
-    width = beside.valid.shape[1]
+def _cuts(call: Captured, beside: Beside) -> set[int]:
+    """How many scores at the beginning of rows are left out of the loss, where fewer are used than there are tokens.
+
+    As many numbers as outputs of which as many scores are used.
+    """
+    width, found = beside.valid.shape[1], set()
     for rows in call.graded.values():
         if rows.shape == beside.text.tokens.shape:
             cuts = range(rows.shape[1] - width + 1)
-            return next((cut for cut in cuts if rows[:, cut : cut + width].equal(beside.valid)), 0)
-    return 0
+            found.add(next((cut for cut in cuts if rows[:, cut : cut + width].equal(beside.valid)), 0))
+    return found or {0}
 
 
 def best_shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:
     """The offset at which most valid targets equal a token, and the share that does."""
     best: tuple[int | None, float] = (None, 0.0)
+    matches: dict[int, float] = {}
     for shift in _SHIFTS:
         low, high = max(0, -shift), min(values.shape[1], tokens.shape[1] - shift)
         if high - low < 2:
@@ -144,10 +154,12 @@ def best_shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) 
         wanted, there = values[:, low:high], tokens[:, low + shift : high + shift]
         counted = valid[:, low:high]
         if int(counted.sum()) >= 4:
-            match = float((wanted[counted] == there[counted]).float().mean())
+            match = matches[shift] = float((wanted[counted] == there[counted]).float().mean())
             if match > best[1] + 1e-6:
                 best = shift, match
-    return best
+    beyond = max((match for shift, match in matches.items() if shift != best[0]), default=0.0)
+    alike = best[0] not in (None, 0) and best[1] < _SURE and beyond > best[1] - _CLEAR
+    return (None, 0.0) if alike else best  # neighbours are alike, on both sides
 
 
 def _shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:

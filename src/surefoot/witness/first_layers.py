@@ -15,6 +15,10 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
 
 
+_ROWS = 64
+"""So many rows tell whether zeros stand between tokens."""
+
+
 class FirstLayers(Part):
     """What the first layers of models are given."""
 
@@ -63,13 +67,29 @@ def _largest_size(values: torch.Tensor, dim: int) -> float:
 
 
 def _interleaved(tokens: torch.Tensor) -> bool:
-    """Is only every second, fourth or eighth token of each row other than zero, wherever a row begins?"""
-    return tokens.dim() == 2 and any(_one_in(each, rows) for rows in (tokens, tokens.t()) for each in (2, 4, 8))
+    """Is only every second, fourth or eighth token of each row other than zero, wherever a row begins and ends?"""
+    if tokens.dim() != 2:
+        return False
+    return any(_one_in(each, rows) for rows in (tokens[:_ROWS], tokens.t()[:_ROWS]) for each in (2, 4, 8))
 
 
 def _one_in(period: int, rows: torch.Tensor) -> bool:
-    length = rows.shape[1] // period * period
+    found = [_is_one_in(period, _without_padding(row)) for row in rows] if rows.shape[1] >= max(8, 3 * period) else []
+    told = [each for each in found if each is not None]
+    return 2 * len(told) >= max(1, len(found)) and sum(told) > 0.9 * len(told)
+
+
+def _is_one_in(period: int, row: torch.Tensor) -> bool | None:
+    """None of a row that is too short to tell."""
+    length = len(row) // period * period
     if length < max(8, 3 * period):
-        return False
-    filled = (rows[:, :length] != 0).view(len(rows), -1, period).float().mean(1).sort(1).values
-    return bool(((filled[:, -1] > 0.7) & (filled[:, -2] < 0.05)).float().mean() > 0.9)
+        return None
+    filled = (row[:length] != 0).view(-1, period).float().mean(0).sort().values
+    return bool(filled[-1] > 0.7) and bool(filled[-2] < 0.05)
+
+
+def _without_padding(row: torch.Tensor) -> torch.Tensor:
+    """A row without the one token that it ends with again and again, if it does so more than a period long."""
+    others = (row != row[-1]).nonzero().flatten()
+    end = int(others[-1]) + 1 if others.numel() else 0
+    return row[:end] if len(row) - end > 8 else row

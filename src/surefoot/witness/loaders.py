@@ -13,7 +13,14 @@ from typing import Any, Self
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from surefoot.checks.evidence import Loader
@@ -155,6 +162,11 @@ class Loaders(Part):
         pending = len(self._gradients.pending)
         if seen is not None and seen.role == "training" and usual > 1 and 0 < pending < usual:
             seen.leftover, seen.window = pending, usual
+
+    def draws(self, rows: int) -> bool:
+        """Has a loader put samples together by chance, so many in a batch?"""
+        loaders = [each.loader for each in self.seen.values() if each.role == "training"]
+        return any(each.batch_size == rows and not isinstance(each.sampler, SequentialSampler) for each in loaders)
 
     def update_ends(self, optimizer: Optimizer) -> None:
         seen = self.latest

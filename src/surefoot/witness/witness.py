@@ -318,13 +318,18 @@ class Witness(Listener):
         evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
         built = [(self.layouts.first_numbers(each.call.model), self.chance.of(each.call.model)) for each in readings]
         evidence.probes = tuple(
-            probe(self.scene, each, self.losses, repeats, *own) for each, own in zip(readings, built, strict=True)
+            probe(self.scene, each, self.losses, repeats, *own, self._are_drawn)
+            for each, own in zip(readings, built, strict=True)
         )
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
         arrays = (look_at_arrays(*each) for each in self.pairs.sources if not evidence.loaders)
         evidence.samples = (*samples_of(self.loaders), *arrays)
         evidence.ordered_apart = tuple(ordered_apart(self.scene.source))
+
+    def _are_drawn(self, rows: int) -> bool:
+        """Are batches of so many rows made of samples that were drawn one by one, by a loader or from an array?"""
+        return self.loaders.draws(rows) or any(not in_order for _, in_order in self.pairs.places)
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
         optimized, reached, trained = self.scene.optimized(), self.scene.reached, self.scene.trained

@@ -157,16 +157,22 @@ class Probe:
     future: float = 0.0
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0
+    present: float = 0.0
+    """The same by the tokens that stand beside the logits alone."""
     padding: float = 0.0
     hides_text: bool = False
     """A mask leaves out text in place of padding."""
     other_samples: float = 0.0
+    drawn: bool = False
+    """Its batches are known to be samples that were drawn one by one."""
     time_over_samples: str = ""
     """A recurrent or attention layer that takes the samples of a batch for its time."""
     relational: bool = False
     """Inputs relate samples to each other, as a graph's edges do."""
     documents: float = 0.0
     ignores_input: bool = False
+    ignores_text: bool = False
+    """One of the texts that it looks up changes nothing."""
     constant_input: bool = False
     """Every input is one number over and over."""
     random_in_evaluation: str = ""

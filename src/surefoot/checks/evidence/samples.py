@@ -118,6 +118,8 @@ class NarrowTokens:
     dtype: str
     holds: int
     rows: int
+    in_source: bool = False
+    """The array is gone; the source makes one of this dtype."""
 
 
 @dataclass(slots=True)
