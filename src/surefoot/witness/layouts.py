@@ -59,6 +59,8 @@ class Layouts(Part):
         self._twice: set[nn.Module] = set()
         self._began: dict[nn.Module, list[tuple[str, torch.Tensor, float]]] = {}
         """Weight matrices that began as one number."""
+        self._gains: dict[nn.Module, list[tuple[str, torch.Tensor]]] = {}
+        """Matrices with rows that began alike and that no layer sums over: tables and gains."""
         self._found_in_update: set[nn.Module] = set()
         """Models that first ran in a closure: when their weights are read, these are trained already."""
 
@@ -150,8 +152,11 @@ class Layouts(Part):
             layout.matrices, layout.constant_matrices = len(computing), len(constant)
             self._began[model] = [(n, p, float(p.flatten()[0])) for n, p in matrices if any(p is c for c in constant)]
             drawn = {(name.rpartition(".")[0], p.shape) for name, p in matrices if not _alike(p)}
-            alike = ((name, (name.rpartition(".")[0], p.shape)) for name, p in matrices if _alike(p))
-            layout.alike_rows = tuple(name for name, place in alike if place not in drawn)  # else widths of its weights
+            alike = [(name, p) for name, p in matrices if _alike(p)]
+            alike = [(n, p) for n, p in alike if (n.rpartition(".")[0], p.shape) not in drawn]  # else widths of weights
+            summing = layers - looked_up
+            layout.alike_rows = tuple(name for name, p in alike if p in summing)
+            self._gains[model] = [(name, p) for name, p in alike if p not in summing]
             gains = [_size(p) * math.sqrt(p[0].numel() if p in layers else min(p.shape)) for p in computing]
             layout.faint = sum(0 < gain < _LEAST_GAIN for gain in gains)
             layout.loud = 0 if model in self._found_in_update else sum(gain > _LOUD_GAIN for gain in gains)
@@ -169,6 +174,13 @@ class Layouts(Part):
                 if p in self.scene.trained and p in self.scene.reached and (bool((p == first).all()) or _alike(p)):
                     yield name
 
+    def _still_alike(self, model: nn.Module, known: tuple[str, ...]) -> Iterator[str]:
+        """Tables and gains whose rows training moves, and moves alike."""
+        if self.scene.updates >= _ENOUGH:
+            with aside():
+                gains = self._gains.get(model, ())
+                yield from (name for name, p in gains if name not in known and p in self.scene.reached and _alike(p))
+
     def layouts(self) -> Iterator[Layout]:
         for model, layout in self._layouts.items():
             before, now = self._unsaved.get(model, {}), dict(unsaved(model))
@@ -181,6 +193,7 @@ class Layouts(Part):
             layout.unregistered = (*(name for name, _ in _unregistered(model)), *_in_containers(model))
             layout.repeated_layers += tuple(name for name, each in _aliases(model) if each in self._twice)
             layout.stuck = tuple(self._stuck(model))
+            layout.alike_rows += tuple(self._still_alike(model, layout.alike_rows))
             zeros = all(not first for *_, first in self._began.get(model, ()))
             layout.leaves_zero = zeros and self.scene.updates >= _ENOUGH and not layout.stuck
             layout.copied_ties += tuple(name for name in self.ties.undone(model) if name not in layout.copied_ties)
@@ -237,9 +250,9 @@ def _repeated(model: nn.Module) -> Iterator[str]:
 
 
 def _multiplying(module: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
-    """The parameters of a module and what kind of module owns them; those of embeddings may be shared."""
+    """The parameters of a module and what kind owns them; those of embeddings and activations may be shared."""
     for each in module.modules():
-        if not isinstance(each, nn.Embedding):
+        if not isinstance(each, nn.Embedding | nn.PReLU):
             yield from ((type(each).__name__, name, p) for name, p in each.named_parameters(recurse=False))
 
 

@@ -12,6 +12,9 @@ from torch import nn
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable
 
+_FEW_VALUES = 2
+"""Matrices of no more values, such as ones and zeros, are alike without one having been copied."""
+
 Place = tuple[weakref.ref[nn.Module], str]
 
 
@@ -70,8 +73,13 @@ def copied_ties(model: nn.Module) -> Iterator[str]:
     for looked_up, name in (embeddings | own).items():
         for weight, other in (linear | own).items():
             both = readable(weight) and readable(looked_up) and weight.requires_grad and looked_up.requires_grad
-            if weight is not looked_up and both and _copies(weight, looked_up):
+            twins = _leaf(name) == _leaf(other) and weight in own and looked_up in own  # the same part of two layers
+            if weight is not looked_up and both and not twins and _copies(weight, looked_up):
                 yield f"{other} and {name}"
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _raw(owner: str, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -87,6 +95,6 @@ def _copies(weight: torch.Tensor, looked_up: torch.Tensor) -> bool:
         if each.shape[1] != looked_up.shape[1] or rows < 4 or each.data_ptr() == looked_up.data_ptr():
             continue
         same = (each[:rows] == looked_up[:rows]).all(1)
-        if bool(same.float().mean() > 0.7) and not bool((looked_up == looked_up.flatten()[0]).all()):
+        if bool(same.float().mean() > 0.7) and looked_up.unique().numel() > _FEW_VALUES:
             return True
     return False
