@@ -96,6 +96,7 @@ def test_statistics_of_a_batch_are_a_fault_of_samples_with_targets():
 
     assert of_loader(model(), X, loss=whitened) == []
     assert of_loader(model(), X, Y) == MIXED
+    assert of_loader(model(), X, X[:, :3] * 2, loss=lambda model, x, y: ((model(x) - y) ** 2).mean()) == MIXED
     assert fed(model(), [(numbers(5, 6, seed=n), whole(3, 5, seed=n)) for n in range(6)], classified) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -13,8 +14,15 @@ from surefoot.checks.evidence import LEAKS
 from surefoot.probes.again import CHANGED, Again, moved, other, redrawn
 from surefoot.probes.batch_dimension import OVER_TIME, in_one_row
 
-Drawn = Callable[[int], bool]
-"""Whether batches of so many rows are known to be samples that were drawn one by one."""
+
+@dataclass(frozen=True)
+class Batches:
+    """What is known of the batches of a loop."""
+
+    drawn: Callable[[int], bool]
+    """Whether those of so many rows are samples that were drawn one by one."""
+    aimed: frozenset[str] = frozenset()
+    """The models whose outputs were compared with targets that differ, whoever wrote the loss."""
 
 
 def mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from surefoot.probes.again import Again, change, inner, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
 from surefoot.probes.counters import Numbers, lost_numbers, lost_tables
 from surefoot.probes.dropouts import Dropouts
-from surefoot.probes.mixing import Drawn, first_that_runs, may_be_meant, mixing, relates, rows_stay
+from surefoot.probes.mixing import Batches, first_that_runs, may_be_meant, mixing, relates, rows_stay
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
 from surefoot.probes.tokens import Reading, tokens_of
@@ -22,12 +22,18 @@ from surefoot.witness.scene import Scene, tensors
 
 
 def probe(
-    scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers, tables: tuple[str, ...], drawn: Drawn
+    scene: Scene,
+    reading: Reading,
+    losses: Losses,
+    repeats: bool,
+    first: Numbers,
+    tables: tuple[str, ...],
+    batches: Batches,
 ) -> Probe:
     """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
 
     `first` are the plain numbers that it had at first, `tables` the names of tensors that were drawn at random
-    and that no state_dict holds; `drawn` tells of what batches are made.
+    and that no state_dict holds; `batches` tells what these are made of.
     """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
@@ -47,7 +53,7 @@ def probe(
                 return found
             if not all(torch.equal(a, b) for a, b in zip(base, again(), strict=True)):
                 return found  # it draws random numbers of its own: differences would mean nothing
-            _disturb(found, again, place, base, reading, losses, drawn)
+            _disturb(found, again, place, base, reading, losses, batches)
         except Exception:
             return found
     return found
@@ -60,7 +66,7 @@ def _disturb(
     base: list[torch.Tensor],
     reading: Reading,
     losses: Losses,
-    drawn: Drawn,
+    batches: Batches,
 ) -> None:
     inputs = again.inputs[place]
     found.ignores_input = _ignores(again, place, base)
@@ -72,7 +78,7 @@ def _disturb(
         and rows_stay(again, base, len(inputs))
     ):
         with suppress(RuntimeError, ValueError, IndexError):
-            found.time_over_samples = over_samples(again, inputs.shape[0], drawn=drawn(inputs.shape[0]))
+            found.time_over_samples = over_samples(again, inputs.shape[0], drawn=batches.drawn(inputs.shape[0]))
     found.constant_input = _constant(again)
     found.padding = leak_of_numbers(again, place)
     turned = disturb_text(found, again, reading, losses)
@@ -93,7 +99,8 @@ def _disturb(
             if across < LEAKS < own and not _time_second(inputs):
                 return  # the second dimension holds the samples
     taught = any(_is_taught(each, again.call.backward, len(inputs)) for each in losses.losses)
-    found.drawn = drawn(len(inputs))
+    taught |= found.model in batches.aimed
+    found.drawn = batches.drawn(len(inputs))
     shares = [module for module, (_, shape) in losses.softmax_over.items() if shape[0] == inputs.shape[0]]
     known = found.drawn or (bool(shares) and taught)
     if mixed > LEAKS and may_be_meant(again, place, base, mixed, drawn=known, taught=taught):

@@ -20,6 +20,7 @@ from surefoot.phases import Listener, Phases, aside, next_node
 from surefoot.probes.data import samples_of
 from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.labels import look_at_arrays
+from surefoot.probes.mixing import Batches
 from surefoot.probes.model import matters, probe
 from surefoot.probes.rows_apart import ordered_apart
 from surefoot.probes.tokens import read
@@ -317,8 +318,10 @@ class Witness(Listener):
         repeats = any(each.repeated for each in evidence.evaluations)
         evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
         built = [(self.layouts.first_numbers(each.call.model), self.chance.of(each.call.model)) for each in readings]
+        aimed = frozenset(each.model for each in self.aims.aims if each.constant is None)
+        batches = Batches(self._are_drawn, aimed)
         evidence.probes = tuple(
-            probe(self.scene, each, self.losses, repeats, *own, self._are_drawn)
+            probe(self.scene, each, self.losses, repeats, *own, batches)
             for each, own in zip(readings, built, strict=True)
         )
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
