@@ -9,7 +9,7 @@ import torch
 from surefoot.checks.evidence import LEAKS, Probe
 from surefoot.probes.again import Again, change, inner, moved, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
-from surefoot.probes.counters import Numbers, lost_numbers, lost_tables
+from surefoot.probes.counters import Numbers, idle_tensors, lost_numbers, lost_tables
 from surefoot.probes.dropouts import Dropouts
 from surefoot.probes.padding import ends_of, leak_of_numbers
 from surefoot.probes.text import disturb_text
@@ -21,11 +21,17 @@ from surefoot.witness.scene import Scene, tensors
 
 
 def probe(
-    scene: Scene, reading: Reading, losses: Losses, repeats: bool, first: Numbers, drawn: tuple[str, ...]
+    scene: Scene,
+    reading: Reading,
+    losses: Losses,
+    repeats: bool,
+    first: Numbers,
+    drawn: tuple[str, ...],
+    lost: tuple[str, ...],
 ) -> Probe:
     """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
 
-    `first` are the plain numbers that it had at first, `drawn` the names of tensors that no state_dict holds.
+    `first` are the plain numbers that it had at first, `drawn` and `lost` name tensors that no state_dict holds.
     """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
@@ -35,6 +41,8 @@ def probe(
         with suppress(Exception):
             found.counters = tuple(lost_numbers(again, first))
             found.drawn_tables = tuple(lost_tables(again, drawn)) if drawn else ()
+        with suppress(Exception):
+            found.idle_state = tuple(idle_tensors(again, lost))
         try:
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with Dropouts(again.inputs) as dropouts:

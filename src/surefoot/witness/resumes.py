@@ -56,18 +56,17 @@ class Resumes(Part):
 
     def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
         if counts := counts_in(loaded):
-            self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._batches()))
+            self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._loaders.handed_out))
 
-    def _restores(self, *_: Any, **__: Any) -> None:
-        if self._loaded and self._loaded[-1].update == self.scene.updates:
+    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        """Training goes on with an optimizer that is new; one that has made updates was only put back to the best."""
+        new = not self.scene.updates_of(optimizer)
+        if new and self._loaded and self._loaded[-1].update == self.scene.updates:
             self._loaded[-1].restored = True
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if self._loaded and self._loaded[-1].skipped is None and torch.is_grad_enabled():
-            self._loaded[-1].skipped = self._batches() - self._loaded[-1].batches - 1
-
-    def _batches(self) -> int:
-        return sum(seen.batches for seen in self._loaders.seen.values())
+            self._loaded[-1].skipped = self._loaders.handed_out - self._loaded[-1].batches - 1
 
     def resumptions(self) -> Iterator[Resumption]:
         for loaded in self._loaded:

@@ -8,12 +8,14 @@ class File:
     """A saved or loaded state."""
 
     kind: str
-    """loose-load, alias, module, wrapper-names, unrestored-optimizer, unrestored-scheduler, forgotten-moments,
-    without-optimizer or without-buffers"""
+    """loose-load, unused-load, alias, module, wrapper-names, unrestored-optimizer, unrestored-scheduler,
+    forgotten-moments, without-optimizer or without-buffers"""
     where: str
     matched: int = 0
     wanted: int = 0
     found: int = 0
+    misnamed: int = 0
+    """Elements that the model did not get, of tensors for which the file has one of the same shape."""
     detail: str = ""
 
 
