@@ -69,6 +69,8 @@ class Ranks:
     target_counts: tuple[int, ...] = ()
     batch_counts: tuple[int, ...] = ()
     reduced_again: str = ""
+    by_hand: bool = False
+    """The loop exchanges gradients itself."""
     wrapped: bool = False
     scaled_by_count: str = ""
     """The line in which a loss was multiplied or divided by the number of ranks."""
