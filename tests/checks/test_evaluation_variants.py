@@ -37,6 +37,15 @@ KEPT = {
     # an attribute of what a call gives
     "for x, y in data:\n    total += f(x).loss.item()\n    n += 1\nprint(total / n)": ["mean"],
     "for x, y in data:\n    total += f(x).loss.item() * len(x)\n    n += len(x)\nprint(total / n)": [],
+    # methods that a framework calls for every batch
+    "def validation_step(self, x, i):\n    self.a.append(f(x))\ndef end(self):\n    print(torch.stack(self.a).mean())": [
+        "mean"
+    ],
+    "def validation_step(self, x, i):\n    z = f(x)\n    self.a += (z == 1).float().mean().item()\n"
+    "    self.n = i + 1\n"
+    "def end(self):\n    print(self.a / self.n)": ["mean"],
+    "def validation_step(self, x, i):\n    self.a += f(x).sum().item()\n    self.n += len(x)\n"
+    "def end(self):\n    print(self.a / self.n)": [],
     # scores and numbers of single samples that are gathered are no means
     "for x, y in data:\n    a.append(f(x).sum((1, 2)) / n)\nprint(torch.cat(a).mean())": [],
     "for x, y in data:\n    z, t = f(x)\n    a.append(z)\nprint(torch.cat(a).mean())": [],
