@@ -38,9 +38,8 @@ KEPT = {
     "for x, y in data:\n    total += f(x).loss.item()\n    n += 1\nprint(total / n)": ["mean"],
     "for x, y in data:\n    total += f(x).loss.item() * len(x)\n    n += len(x)\nprint(total / n)": [],
     # methods that a framework calls for every batch
-    "def validation_step(self, x, i):\n    self.a.append(f(x))\ndef end(self):\n    print(torch.stack(self.a).mean())": [
-        "mean"
-    ],
+    "def validation_step(self, x, i):\n    self.a.append(f(x))\n"
+    "def end(self):\n    print(torch.stack(self.a).mean())": ["mean"],
     "def validation_step(self, x, i):\n    z = f(x)\n    self.a += (z == 1).float().mean().item()\n"
     "    self.n = i + 1\n"
     "def end(self):\n    print(self.a / self.n)": ["mean"],
