@@ -57,6 +57,8 @@ def loader_of(form: str):
         return DataLoader(data, 4, shuffle=True, generator=torch.Generator().manual_seed(3))
     if form == "unequal shares":
         return DataLoader(Subset(data, range(70) if rank else range(70, 160)), 4)
+    if form == "stopped together":
+        return DataLoader(Subset(data, range(20) if rank else range(20, 48)), 4)
     if form == "shares by hand":
         return DataLoader(Subset(data, range(rank, 160, 2)), 4, shuffle=True)
     seed = rank if form == "samplers of their own" else 0
@@ -70,7 +72,7 @@ def context(form: str, model: nn.Module, number: int):
 
 
 def exchange(form: str, model: nn.Module) -> None:
-    if form == "clipped alone":
+    if form in ("clipped alone", "averaged now and then"):
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     for parameter in model.parameters():
         if form in ("clipped alone", "exchanged by hand", "reduced again"):
@@ -101,7 +103,12 @@ def program(form: str):
     loader, micro_batches = loader_of(form), 2 if form in ACCUMULATING else 1
 
     with surefoot.watch(model, optimizer) as seen:
-        for number, (x, y) in enumerate(islice(loader, (UPDATES + 4) * micro_batches)):
+        if form == "stopped together":
+            torch.manual_seed(0)
+            print(inner(torch.zeros(2, 4)).shape)  # the same on all ranks, before they part
+            torch.manual_seed(1 + rank)
+        steps = UPDATES if form == "stopped together" else (UPDATES + 4) * micro_batches
+        for number, (x, y) in enumerate(islice(loader, steps)):
             called = model.module if form == "called past the wrapper" else model
             with context(form, model, number):
                 loss = F.cross_entropy(called(x), y)

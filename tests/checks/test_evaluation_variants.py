@@ -31,6 +31,20 @@ KEPT = {
     # functions of the same file
     "def acc(z):\n    return z.sum() / len(z)\nfor x, y in data:\n    a.append(acc(f(x)))\nprint(np.mean(a))": ["mean"],
     "def hits(z):\n    return z.sum()\nfor x, y in data:\n    z = f(x)\n    a += hits(z)\nprint(a / len(data))": [],
+    "def acc(z):\n    r = z == 1\n    m = r.float().mean()\n    return m.item()\n"
+    "for x, y in data:\n    z = f(x)\n    a += acc(z)\n    n += 1\nprint(a / n)": ["mean"],
+    "def acc(z):\n    return z.mean(1)\nfor x, y in data:\n    a += acc(f(x)).sum()\nprint(a / len(data))": [],
+    # an attribute of what a call gives
+    "for x, y in data:\n    total += f(x).loss.item()\n    n += 1\nprint(total / n)": ["mean"],
+    "for x, y in data:\n    total += f(x).loss.item() * len(x)\n    n += len(x)\nprint(total / n)": [],
+    # methods that a framework calls for every batch
+    "def validation_step(self, x, i):\n    self.a.append(f(x))\n"
+    "def end(self):\n    print(torch.stack(self.a).mean())": ["mean"],
+    "def validation_step(self, x, i):\n    z = f(x)\n    self.a += (z == 1).float().mean().item()\n"
+    "    self.n = i + 1\n"
+    "def end(self):\n    print(self.a / self.n)": ["mean"],
+    "def validation_step(self, x, i):\n    self.a += f(x).sum().item()\n    self.n += len(x)\n"
+    "def end(self):\n    print(self.a / self.n)": [],
     # scores and numbers of single samples that are gathered are no means
     "for x, y in data:\n    a.append(f(x).sum((1, 2)) / n)\nprint(torch.cat(a).mean())": [],
     "for x, y in data:\n    z, t = f(x)\n    a.append(z)\nprint(torch.cat(a).mean())": [],

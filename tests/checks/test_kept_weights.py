@@ -27,6 +27,7 @@ OWN = {
     "clones of views": lambda model: [p.data.clone() for p in model.parameters()],
     "deep copy of the model": copy.deepcopy,
     "parameters": lambda model: list(model.parameters()),
+    "the last that a loop has looked at": lambda model: [v for v in model.state_dict().values() if v.shape][-1],
     "another dtype": lambda model: {k: v.double() for k, v in model.state_dict().items()},
 }
 

@@ -27,7 +27,7 @@ BUGS = {
 ALONE = "shards of one rank"
 FINE = (
     "wrapped", "exchanged by hand", "shares by hand", "halves of a model", "averaged now and then",
-    "shards in files of their own",
+    "shards in files of their own", "stopped together",
 )  # fmt: skip
 
 

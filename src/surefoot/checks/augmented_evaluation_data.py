@@ -21,7 +21,8 @@ valid = Subset(Images(augment=False), indices[cut:])
 ```
 
 ## What looks like it and is fine
-A shared data set without random numbers; noise that is the task, as of a diffusion model.
+A shared data set without random numbers; noise that is the task, as of a diffusion model; several views of every
+batch, or several passes in a row with more and more noise.
 """
 
 from collections.abc import Iterator

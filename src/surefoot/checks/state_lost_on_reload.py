@@ -20,13 +20,13 @@ self.register_buffer("running", torch.zeros(width))
 ```
 
 ## What looks like it and is fine
-Caches that are computed anew, tables that never change, counters that nothing depends on, and numbers that the
-loop sets.
+Caches that are computed anew, tables that never change, counters and records that nothing depends on, a state that
+every pass begins anew, and numbers that the loop sets.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Layout
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
@@ -43,7 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="save model.state_dict(), which holds both",
             )
             return
-    tensors = [(layout.lost_state, "tensor", "changed in training") for layout in evidence.layouts]
+    idle = {(probe.model, name) for probe in evidence.probes for name in probe.idle_state}
+    tensors = [(_needed(layout, idle), "tensor", "changed in training") for layout in evidence.layouts]
     numbers = [(probe.counters, "number", "changed in training") for probe in evidence.probes]
     tables = [(probe.drawn_tables, "tensor", "drawn at random when the model was built") for probe in evidence.probes]
     for lost, what, how in (*tensors, *numbers, *tables):
@@ -56,3 +57,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 why="a resumed run begins with other values",
                 remedy="register them as buffers, persistent ones",
             )
+
+
+def _needed(layout: Layout, idle: set[tuple[str, str]]) -> tuple[str, ...]:
+    """The tensors that were lost, but for those that no output depends on."""
+    return tuple(name for name in layout.lost_state if (layout.model, name) not in idle)

@@ -25,8 +25,9 @@ model.train()
 ```
 
 ## What looks like it and is fine
-Monte Carlo dropout; a single forward in every step, as for a pseudo-label; a policy that acts; collecting
-statistics with `update_bn`, or by forwards whose results nobody looks at; a teacher that looks at every batch.
+Monte Carlo dropout, also as one large batch or with Dropout alone in training mode; forwards on the batch that is
+trained on, as for a pseudo-label; a policy that acts; collecting statistics with `update_bn`, or by forwards whose
+results nobody looks at; a teacher that looks at every batch.
 """
 
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ _VIEWS = 2
 def check(evidence: Evidence) -> Iterator[Finding]:
     runs: dict[tuple[str, int], list[Evaluation]] = {}
     for each in evidence.evaluations:
-        if (each.trained or each.copied) and each.active and each.used and not each.repeated and each.update:
+        measures = each.active and each.used and not each.repeated and not each.in_step
+        if measures and (each.trained or each.copied) and each.update:
             runs.setdefault((each.model, each.update), []).append(each)
     if any(each.repeated for each in evidence.evaluations):
         return

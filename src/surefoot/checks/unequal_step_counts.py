@@ -17,7 +17,7 @@ steps = min_over_ranks(len(loader))
 ```
 
 ## What looks like it and is fine
-`DistributedSampler`, which pads; streams without end; the `Join` context.
+`DistributedSampler`, which pads; streams without end; the `Join` context; ranks that all stop where the shortest ends.
 """
 
 from collections.abc import Iterator

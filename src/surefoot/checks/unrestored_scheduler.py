@@ -21,7 +21,8 @@ scheduler.load_state_dict(state["scheduler"])
 ```
 
 ## What looks like it and is fine
-A schedule that is restarted with new weights only.
+A schedule that is restarted with new weights only; an optimizer that is put back to where it was, as after a search
+for a rate, or to the best so far.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if left:
         yield Finding(
             check="unrestored-scheduler",
-            severity="error",
+            severity="warning",
             seen=f"the scheduler was not restored: {left[0].detail}",
             where=left[0].where or "torch.load",
             why="the schedule starts anew, so the learning rate jumps",

@@ -47,6 +47,19 @@ class Again:
         numbers = [each.detach().float() for each in tensors(output) if each.is_floating_point()]
         return [each.masked_fill(each < -_NOTHING, 0.0) for each in numbers]
 
+    def course(self, path: str, value: torch.Tensor) -> list[torch.Tensor]:
+        """What a copy whose attribute has a value returns in two training forwards and an evaluation in a row."""
+        model = copy.deepcopy(self.model)
+        holder, _, attribute = path.rpartition(".")
+        setattr(model.get_submodule(holder), attribute, value.clone())
+        outputs: list[torch.Tensor] = []
+        with self._as_called():
+            for training in (True, True, False):
+                args, kwargs = map_tensors(torch.clone, (self.call.args, self.call.kwargs))
+                seed_all(0)
+                outputs += tensors(model.train(training)(*args, **kwargs))
+        return [each.detach().float() for each in outputs if each.is_floating_point()]
+
     @contextmanager
     def _as_called(self) -> Iterator[None]:
         device, dtype = self.call.autocast or ("cpu", torch.bfloat16)

@@ -10,6 +10,7 @@ from torch import nn
 
 from surefoot.probes.again import CHANGED, Again, change, other
 
+_MOST = 8
 Numbers = dict[tuple[str, str], float]
 """By module and attribute."""
 
@@ -42,6 +43,16 @@ def lost_tables(again: Again, names: tuple[str, ...]) -> Iterator[str]:
         holder, _, attribute = path.rpartition(".")
         table = getattr(again.model.get_submodule(holder), attribute)
         if _depends(again, output, path, other(table, 0), table):
+            yield path
+
+
+def idle_tensors(again: Again, names: tuple[str, ...]) -> Iterator[str]:
+    """Of the tensors with these names, those that no output depends on, as they are never read, or set before it."""
+    for path in names[:_MOST]:
+        holder, _, attribute = path.rpartition(".")
+        value = getattr(again.model.get_submodule(holder), attribute)
+        pairs = zip(again.course(path, value), again.course(path, other(value, 0)), strict=True)
+        if not any(change(one, new) > CHANGED for one, new in pairs):
             yield path
 
 

@@ -147,7 +147,7 @@ class Body:
         if isinstance(value, ast.Call) and name_of_call(value) in _MEANS:
             return True
         if isinstance(value, ast.Subscript | ast.Attribute) and key(value) not in self.assigned:
-            return _names_a_number(key(value)) and self.is_mean(value.value, depth)
+            return _names_a_number(ast.unparse(value)) and self.is_mean(value.value, depth)
         known = self.assigned.get(key(value))
         if known is not None and depth < 3:
             return self.is_mean(known, depth + 1)
@@ -160,13 +160,13 @@ class Body:
         name = name_of_call(call) if isinstance(call, ast.Call) else ""
         defined = [each for each in ast.walk(self.tree) if isinstance(each, ast.FunctionDef)] if self.tree else []
         returned = [
-            each.value
+            (each.value, function)
             for function in defined
             if function.name == name
             for each in ast.walk(function)
             if isinstance(each, ast.Return) and each.value is not None
         ]
-        return bool(returned) and all(isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div) for each in returned)
+        return bool(returned) and all(_is_one_mean(*each) for each in returned)
 
     def _is_fixed(self, value: ast.expr) -> bool:
         """Is this the same for all batches: a number, or a name that nothing in the loop sets?"""
@@ -178,6 +178,23 @@ class Body:
         return self.is_mean(value) or any(
             isinstance(each, ast.Call) and name_of_call(each) in ("item", "sum", *_MEANS) for each in ast.walk(value)
         )
+
+
+def _is_one_mean(value: ast.expr, function: ast.FunctionDef, depth: int = 0) -> bool:
+    """Is what a function returns one number that is divided by a count, or a mean over everything?"""
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.op, ast.Div)
+    if isinstance(value, ast.Call):
+        name, method = name_of_call(value), isinstance(value.func, ast.Attribute)
+        if name == "float" and value.args:
+            return _is_one_mean(value.args[0], function, depth)
+        if isinstance(value.func, ast.Attribute) and name in _PLAIN:
+            return _is_one_mean(value.func.value, function, depth)
+        library = method and ast.unparse(value.func).split(".")[0] in ("torch", "np", "numpy")
+        return name in _MEANS and not value.keywords and len(value.args) == (1 if library or not method else 0)
+    assigns = [each for each in ast.walk(function) if isinstance(each, ast.Assign)]
+    set_to = [each.value for each in assigns if key(value) and key(each.targets[0]) == key(value)]
+    return depth < 2 and len(set_to) == 1 and _is_one_mean(set_to[0], function, depth + 1)
 
 
 def key(node: ast.AST) -> str:

@@ -9,7 +9,7 @@ import torch
 from surefoot.checks.evidence import LEAKS, Loss, Probe
 from surefoot.probes.again import Again, change, inner, other, redrawn
 from surefoot.probes.batch_dimension import over_samples
-from surefoot.probes.counters import Numbers, lost_numbers, lost_tables
+from surefoot.probes.counters import Numbers, idle_tensors, lost_numbers, lost_tables
 from surefoot.probes.dropouts import Dropouts
 from surefoot.probes.mixing import Batches, first_that_runs, may_be_meant, mixing, relates, rows_stay
 from surefoot.probes.padding import ends_of, leak_of_numbers
@@ -28,12 +28,13 @@ def probe(
     repeats: bool,
     first: Numbers,
     tables: tuple[str, ...],
+    lost: tuple[str, ...],
     batches: Batches,
 ) -> Probe:
     """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
 
-    `first` are the plain numbers that it had at first, `tables` the names of tensors that were drawn at random
-    and that no state_dict holds; `batches` tells what these are made of.
+    `first` are the plain numbers that it had at first, `tables` and `lost` the names of tensors that no state_dict
+    holds, drawn at random and changed by training; `batches` tells what these are made of.
     """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
@@ -43,6 +44,8 @@ def probe(
         with suppress(Exception):
             found.counters = tuple(lost_numbers(again, first))
             found.drawn_tables = tuple(lost_tables(again, tables)) if tables else ()
+        with suppress(Exception):
+            found.idle_state = tuple(idle_tensors(again, lost))
         try:
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with Dropouts(again.inputs) as dropouts:

@@ -1,4 +1,4 @@
-"""Records kept: names that a script gives to the best so far, where that is the very model that is trained on."""
+"""Records kept: what a script does with the best so far, and whether that is the very model that is trained on."""
 
 from __future__ import annotations
 
@@ -27,18 +27,34 @@ def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
 @cache
 def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
     """Lines such as `best = model`, without a copy, under an `if` that compares a record and sets it anew."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
     found = []
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(file)):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], _ORDERS):
             compared = {ast.unparse(each) for each in (node.test.left, *node.test.comparators)}
             pairs = [pair for each in node.body if isinstance(each, ast.Assign) for pair in _pairs(each)]
             if any(ast.unparse(target) in compared for target, _ in pairs):
                 found += [(t.lineno, ast.unparse(t)) for t, value in pairs if _is_path(t) and _is_path(value)]
     return tuple((line, path) for line, path in found if path.count(".") <= 1)
+
+
+def sets_record(file: str, line: int) -> bool:
+    """Does a line run because something was compared with a record, which is then set anew?"""
+    for node in ast.walk(_parsed(file)):
+        if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+            compares = [e for e in ast.walk(node.test) if isinstance(e, ast.Compare) and isinstance(e.ops[0], _ORDERS)]
+            compared = {ast.unparse(part) for each in compares for part in ast.walk(each) if isinstance(part, ast.expr)}
+            pairs = [pair for each in ast.walk(node) if isinstance(each, ast.Assign) for pair in _pairs(each)]
+            if any(ast.unparse(target) in compared for target, _ in pairs):
+                return True
+    return False
+
+
+@cache
+def _parsed(file: str) -> ast.Module:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _pairs(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:

@@ -13,6 +13,7 @@ from surefoot.probes.loop_body import Body, Loop, is_read, key, name_of_call, us
 MEANS = ("mean", "fmean", "nanmean", "average")
 _JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "chain")
 """What they join are the numbers of single samples."""
+_HOOKS = ("validation_step", "test_step")
 _READINGS = (*MEANS, "avg", "compute", "value", "result", "global_avg")
 
 
@@ -43,7 +44,24 @@ def loop_around(stack: Iterable[Line]) -> tuple[Line, Loop, ast.AST] | None:
             loop = max(loops, key=lambda node: node.lineno)
             scopes = [each for each in holders if isinstance(each, ast.FunctionDef | ast.Module)]
             return line, loop, max(scopes, key=lambda node: getattr(node, "lineno", 0))
+        hooks = [each for each in holders if isinstance(each, ast.FunctionDef) and _is_hook(each)]
+        if hooks:
+            return line, _as_loop(hooks[-1]), hooks[-1]
     return None
+
+
+def _is_hook(function: ast.FunctionDef) -> bool:
+    """Is this a method that a framework calls for every batch of an evaluation?"""
+    return function.name in _HOOKS and bool(function.body)
+
+
+def _as_loop(function: ast.FunctionDef) -> ast.For:
+    """A method that is called for every batch, as the loop that it is the body of."""
+    names = [each.arg for each in function.args.args]
+    target = ast.Tuple([ast.Name(each, ast.Store()) for each in (*names[2:3], *names[1:2])], ast.Store())
+    batches = ast.Call(ast.Name("enumerate", ast.Load()), [ast.Name("batches", ast.Load())], [])
+    loop = ast.For(target, batches, function.body, [])
+    return ast.fix_missing_locations(ast.copy_location(loop, function))
 
 
 def kept_by(loop: Loop, scope: ast.AST, file: str, means: set[int]) -> Iterator[Kept]:
@@ -145,6 +163,9 @@ def _is_count(by: ast.expr, name: str, body: Body, depth: int = 0) -> bool:
         return True
     if isinstance(by, ast.BinOp) and isinstance(by.op, ast.Add):
         return key(by.left) in body.counted
+    made = body.assigned.get(key(by))
+    if made is not None and depth < 3:
+        return _is_count(made, name, body, depth + 1)
     known = body.outside.get(key(by))
     if known is not None and key(by) not in body.added and depth < 3:
         return _is_count(known, name, body, depth + 1)

@@ -10,17 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.callers import user_lines
-from surefoot.checks.evidence import Evaluation, Forward
+from surefoot.checks.evidence import Forward
 from surefoot.phases import aside, number, writes
 from surefoot.trees import map_tensors
 from surefoot.witness.captured import Captured
 from surefoot.witness.graph import Graph, saves
-from surefoot.witness.marks import Marks
+from surefoot.witness.modes import resting, switching
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, held, readable, tensors
-
-_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _RETURNS_ITSELF = {
     "contiguous", "to", "float", "double", "half", "bfloat16", "long", "int", "type", "cpu", "cuda", "type_as",
@@ -43,6 +39,8 @@ class _Pending:
     model_updates: int = 0
     prints: dict[torch.Tensor, tuple[int, int]] = field(default_factory=dict)
     sentinel: weakref.ref[Sentinel] | None = None
+    asked: bool = False
+    """Its gradients were returned, and so far not added to those that an update uses."""
     inputs: list[tuple[weakref.ref[torch.Tensor], int, int]] = field(default_factory=list)
     """What entered: a hash of its values, and how often it had been written to."""
 
@@ -60,7 +58,6 @@ class Calls(Part):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.forwards: list[Forward] = []
-        self.evaluations: list[Evaluation] = []
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
         self.feeding: set[nn.Module] = set()
@@ -70,9 +67,6 @@ class Calls(Part):
         """The model that made an output with a graph, by the output's hash."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._graded = False
-        self._evaluated: list[tuple[weakref.ref[nn.Module], Evaluation, int]] = []
-        self._returned: Marks[Evaluation] = Marks()
-        """What was returned by evaluated models in training mode."""
         self._pending: list[_Pending] = []
         self._unsettled: list[_Pending] = []
         self._model_updates: dict[nn.Module, int] = {}
@@ -86,9 +80,6 @@ class Calls(Part):
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned; in place, if it returns what it was given or sets an item of it."""
-        for each in tensors((args, kwargs)) if self._returned else ():
-            if (evaluation := self._returned.get(each)) is not None:
-                evaluation.used = True
         name = getattr(function, "__name__", "")
         written = kwargs.get("out", args[0] if args else None)
         if name != "__setitem__" and (out is not written or name in _RETURNS_ITSELF):
@@ -102,12 +93,12 @@ class Calls(Part):
         self._written = {}
         self._graded = torch.is_grad_enabled()
         self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
-        if self.scene.close or not self._graded:
+        if self.scene.close:
             self._state = random_state()
         if torch.is_grad_enabled():
-            switching = tuple(_told(*each) for each in model.named_modules() if mode_dependent(each[1]))
             self._note_kept(model)
-            forward = Forward(self.scene.name(model), model.training, switching, update=self.scene.updates)
+            forward = Forward(self.scene.name(model), model.training, switching(model), update=self.scene.updates)
+            forward.resting = () if model.training else resting(model)
             pending = _Pending(weakref.ref(model), forward, model_updates=self._model_updates.get(model, 0))
             self.forwards.append(forward)
             self._pending.append(pending)
@@ -141,7 +132,6 @@ class Calls(Part):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
         if not torch.is_grad_enabled():
-            self._evaluate(model, args, kwargs, output)
             return
         self.shapes.append(shapes)
         pending = self._pending[-1]
@@ -219,28 +209,15 @@ class Calls(Part):
             dtype = torch.get_autocast_dtype(device)
         forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16
 
-    def _evaluate(self, model: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        active = tuple(_told(*e) for e in model.named_modules() if mode_dependent(e[1]) and _is_active(e[1]))
-        drew = random_state() != self._state
-        if not active and model.training and drew:
-            active = tuple(_told(*each) for each in model.named_modules() if _drops(each[1]))
-        batch = _batch_in_place(model, (args, kwargs)) if active or drew else 0
-        before = next((each for each in reversed(self._evaluated) if each[0]() is model), None)
-        again = before is not None and batch != 0 and (before[1].update, before[2]) == (self.scene.updates, batch)
-        seen = Evaluation(self.scene.name(model), active, self.scene.updates, repeated=again)
-        seen.samples = max((len(each) for each in tensors((args, kwargs)) if each.dim()), default=0)
-        self.evaluations.append(seen)
-        self._evaluated.append((weakref.ref(model), seen, batch))
-        if active and (returned := list(tensors(output))):
-            self._returned.put(returned, seen)
-            seen.used = False
-
     def graph_seen(self, graph: Graph) -> None:
         for captured in self.captured.values():
             captured.used |= graph.numbers.intersection(captured.outputs)
         for pending in self._pending:
             forward = pending.forward
-            if forward.backpropagated or not pending.numbers & graph.numbers:
+            if not pending.numbers & graph.numbers:
+                continue
+            pending.asked = graph.asked and (pending.asked or not forward.backpropagated)
+            if forward.backpropagated:
                 continue
             forward.backpropagated = True
             model = pending.model()
@@ -265,8 +242,10 @@ class Calls(Part):
         """The models of an optimizer; their forwards since its last update are trained."""
         parameters = set(held(optimizer))
         touched = {m for m in self.scene.phases.models if not parameters.isdisjoint(m.parameters())}
+        added = any(each.forward.backpropagated and not each.asked for each in self._unsettled)
         for pending in self._unsettled:
-            pending.forward.trained |= pending.model() in touched
+            measured = pending.asked and added and not pending.forward.training
+            pending.forward.trained |= pending.model() in touched and not measured
         self._unsettled = []
         return touched
 
@@ -282,26 +261,6 @@ class Calls(Part):
                 waiting.append(pending)
         self._pending = waiting
 
-    def settle(self) -> None:
-        """What can only be said at the end."""
-        optimized = self.scene.optimized()
-        trained = {_build(each) for each in self.scene.phases.models if not optimized.isdisjoint(each.parameters())}
-        for model, evaluation, _ in self._evaluated:
-            alive = model()
-            evaluation.trained = alive is not None and not optimized.isdisjoint(alive.parameters())
-            evaluation.copied = alive is not None and not evaluation.trained and _build(alive) in trained
-
-
-def _build(model: nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
-    """What a model and its copies have in common."""
-    return type(model), tuple(each.shape for each in model.parameters())
-
-
-def _batch_in_place(model: nn.Module, given: Any) -> int:
-    """A hash of a batch, of the lines that evaluate it and of how often the weights were written to."""
-    weights = tuple(map(writes, model.parameters()))
-    return hash((user_lines(), weights, *(digest(each) for each in tensors(given) if readable(each))))
-
 
 def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:
     return any(each is other for each in tensors(tree) for other in written)
@@ -309,30 +268,3 @@ def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:
 
 def random_state() -> int:
     return digest(torch.default_generator.get_state())
-
-
-def mode_dependent(module: nn.Module) -> bool:
-    """Does evaluation mode change what this module computes?"""
-    if isinstance(module, _DROPOUT):
-        return module.p > 0
-    if isinstance(module, _BATCH_NORM):
-        return module.track_running_stats
-    return isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
-
-
-def is_batch_norm(module: nn.Module) -> bool:
-    return isinstance(module, _BATCH_NORM)
-
-
-def _told(name: str, module: nn.Module) -> str:
-    return f"{name} ({type(module).__name__})".lstrip()
-
-
-def _is_active(module: nn.Module) -> bool:
-    """In training mode, and not to collect statistics, which `update_bn` does with a momentum of None."""
-    return module.training and getattr(module, "momentum", 0.1) is not None
-
-
-def _drops(module: nn.Module) -> bool:
-    """Does a module that is no Dropout keep a rate of one, as attention does?"""
-    return any("dropout" in name and isinstance(rate, float) and rate > 0 for name, rate in vars(module).items())

@@ -74,7 +74,9 @@ def goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
     own = optimizer.param_groups
     alike = [len(each["params"]) for each in own] == [len(each["params"]) for each in groups]
     kinds = [set(each) - {"initial_lr"} for each in (own[0], groups[0])]
-    return alike and kinds[0] == kinds[1] and max(_planned(own), _made_with(optimizer)) >= 0.99 * _planned(groups)
+    made_with = _made_with(optimizer)
+    as_fast = max(_planned(own), made_with) >= 0.99 * _planned(groups) or made_with == float(groups[0].get("lr", 0.0))
+    return alike and kinds[0] == kinds[1] and as_fast
 
 
 def _made_with(optimizer: Optimizer) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from surefoot.callers import asked_by_user, caller
+from surefoot.callers import asked_by_user, caller, user_lines
 from surefoot.checks.evidence import File
+from surefoot.probes.records_kept import sets_record
 from surefoot.witness.contents import (
     Weights,
     counts_in,
@@ -28,7 +30,8 @@ from surefoot.witness.contents import (
     varies,
     weights_in,
 )
-from surefoot.witness.scene import Part, Scene, fingerprint, is_same, readable, tensors
+from surefoot.witness.rows import Rows
+from surefoot.witness.scene import Part, Scene, fingerprint, held, is_same, readable, tensors
 from surefoot.witness.schedules import Schedules
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
@@ -48,19 +51,28 @@ class _Loaded:
     """Those of its optimizer; none where it holds no state of one."""
     scheduler: bool
     update: int
+    prints: set[int]
+    """Hashes of its weights."""
+    going_on: list[Optimizer] = field(default_factory=list)
+    """Those that were new when they made their first update on its weights."""
+    empty: list[Optimizer] = field(default_factory=list)
+    """Of these, the ones without moments, with data that training was given before."""
 
 
 class Files(Part):
     """State on its way to a file and back."""
 
-    def __init__(self, scene: Scene, schedules: Schedules) -> None:
+    def __init__(self, scene: Scene, schedules: Schedules, rows: Rows) -> None:
         super().__init__(scene)
-        self._schedules = schedules
+        self._schedules, self._rows = schedules, rows
         self._files: list[File] = []
         self._loaded: list[_Loaded] = []
         self._restored: set[type] = set()
+        self._bare: list[tuple[str, int, bool]] = []
+        """Files without the state of an optimizer, the updates before them, and whether they are fit for use."""
+        self._whole = False
+        """Another file has it."""
         self._given_state: list[Optimizer] = []
-        self._last_updates: dict[Optimizer, int] = {}
         self._buffers: dict[nn.Module, dict[str, int]] = {}
         """Buffers as they were before the first forward."""
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
@@ -93,6 +105,9 @@ class Files(Part):
         if not own or (strict and not (kept and read.elements)):
             return
         names = set(state) - kept
+        missing = [each for name, each in own.items() if name not in names]
+        there = read.shapes or Counter(tuple(each.shape) for name in state for each in tensors(state[name]))
+        there = there - Counter(tuple(each.shape) for name, each in own.items() if name in names)
         self._files.append(
             File(
                 "loose-load",
@@ -100,6 +115,7 @@ class Files(Part):
                 matched=sum(each.numel() for name, each in own.items() if name in names),
                 wanted=sum(each.numel() for each in own.values()),
                 found=max(read.elements, sum(each.numel() for each in tensors(state))),
+                misnamed=sum(map(math.prod, (Counter(tuple(each.shape) for each in missing) & there).elements())),
                 detail=next(iter(sorted(names - set(own))), ""),
             )
         )
@@ -109,6 +125,8 @@ class Files(Part):
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         """A file holds tensors such as those of the model that is trained now, and none of them is in it."""
+        if self._given is not None and self._given[1]() in set(model.modules()):
+            self._given = None  # a module that runs was given it for this
         if not torch.is_grad_enabled() or not model.training:
             return
         gone = self._given is not None and self._given[1]() is None
@@ -120,7 +138,7 @@ class Files(Part):
         alike = not Counter(tuple(each.shape) for each in own) - read.shapes
         if len(own) >= _FEWEST and alike and read.prints.isdisjoint(map(fingerprint, own)):
             wanted = sum(map(torch.numel, own))
-            self._files.append(File("loose-load", read.where, wanted=wanted, found=read.elements))
+            self._files.append(File("unused-load", read.where, wanted=wanted, found=read.elements))
 
     def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
         self._dumps(saved)
@@ -133,9 +151,10 @@ class Files(Part):
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
         if any(map(_is_wrapped, [saved, *items_of(saved)])):
             self._files.append(File("wrapper-names", caller()))
-        to_resume = isinstance(saved, dict) and self._is_resumable(saved) and "best" not in str(file).lower()
-        if to_resume and not any(map(is_optimizer_state, items_of(saved))):
-            self._files.append(File("without-optimizer", caller()))
+        if any(map(is_optimizer_state, items_of(saved))):
+            self._whole = True
+        elif isinstance(saved, dict) and self._is_resumable(saved) and not _is_best(file):
+            self._bare.append((caller(), self.scene.updates, _says_how_to_use(saved)))
 
     def _dumps(self, saved: Any, *_: Any, **__: Any) -> None:
         """Something is pickled, and with it the modules in it."""
@@ -160,7 +179,8 @@ class Files(Part):
         groups = states[0]["param_groups"] if states else []
         scheduler = any(map(is_scheduler_state, items))
         if groups or scheduler:
-            self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates))
+            prints = weights_in(loaded).prints
+            self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates, prints))
 
     def _is_given(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._before_given = _rates(optimizer)
@@ -171,6 +191,8 @@ class Files(Part):
             self._given_state.append(optimizer)
         elif asked_by_user() and self._keeps_state(optimizer):
             self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
+        if self.scene.updates_of(optimizer):
+            return  # it was put back to where it was, and goes on as it likes
         if asked_by_user() or self._before_given != _rates(optimizer):  # some wrappers load a state of their own
             groups = optimizer.param_groups
             if any(each["lr"] != each.get("initial_lr", each["lr"]) for each in groups):
@@ -186,7 +208,7 @@ class Files(Part):
 
     def update_begins(self, optimizer: Optimizer) -> None:
         """A rate that jumps between the restored optimizer and its first update was set by a new scheduler."""
-        self._last_updates[optimizer] = self.scene.updates
+        self._goes_on(optimizer)
         loaded = self._rates.pop(optimizer, None)
         if loaded is None:
             return
@@ -206,17 +228,30 @@ class Files(Part):
             detail = f"{loaded[0][0]:.3g} in the file, {rates[0]:.3g} in the first update"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
 
+    def _goes_on(self, optimizer: Optimizer) -> None:
+        """A new optimizer makes its first update: on the weights of a file that was loaded?"""
+        if not self._loaded or self.scene.updates_of(optimizer):
+            return
+        own = [fingerprint(each) for each in held(optimizer) if readable(each) and varies(each)]
+        for loaded in self._loaded:
+            if own and 2 * sum(each in loaded.prints for each in own) >= len(own):
+                loaded.going_on.append(optimizer)
+                if not optimizer.state and not self._rows.are_others(self.scene.training):
+                    loaded.empty.append(optimizer)
+
     def files(self, *, schedulers: bool) -> Iterator[File]:
         yield from self._files
+        for where, update, for_use in self._bare if not self._whole else ():
+            if self.scene.updates > update or not for_use:
+                yield File("without-optimizer", where)
         for loaded in self._loaded:
-            if self.scene.updates <= loaded.update:
-                continue
-            going_on = [each for each, last in self._last_updates.items() if last >= loaded.update]
-            given = any(is_same(each, other) for each in going_on for other in self._given_state)
+            given = any(is_same(each, other) for each in loaded.going_on for other in self._given_state)
             if loaded.groups and not given:
-                if any(goes_on(each, loaded.groups) for each in going_on):
+                if any(goes_on(each, loaded.groups) for each in loaded.empty):
                     yield File("unrestored-optimizer", loaded.where)
-            elif loaded.scheduler and schedulers and not (self._restored or self._schedules.is_put_forward()):
+                continue
+            put_back = self._restored or self._schedules.is_put_forward()
+            if loaded.going_on and loaded.scheduler and schedulers and not put_back:
                 yield File("unrestored-scheduler", loaded.where, detail="the file holds its state")
 
 
@@ -224,6 +259,17 @@ def _is_counter(name: str) -> bool:
     """Does a name say how far training is? `epochs` and `max_steps` say how far it is to go."""
     words = set(name.lower().split("_"))
     return not words.isdisjoint(_COUNTS) and words.isdisjoint(_SETTINGS)
+
+
+def _is_best(file: Any) -> bool:
+    """Does the name of a file say that it holds the best so far, or is it written with a new record?"""
+    return "best" in str(file).lower() or any(sets_record(*line) for line in user_lines())
+
+
+def _says_how_to_use(saved: dict[Any, Any]) -> bool:
+    """Do settings, names of classes or words stand beside the weights, as a model needs that is put to use?"""
+    others = [each for each in saved.values() if not is_weights(each) and not is_scheduler_state(each)]
+    return any(bool(each) for each in others if isinstance(each, dict | list | tuple | str))
 
 
 def _rates(optimizer: Optimizer) -> list[float]:

@@ -88,11 +88,12 @@ class Forgotten(Part):
         if len(own) < _FEWEST or not read.prints.issuperset(own) or _has_moments(optimizer):
             return
         line, training = self._made.get(optimizer, ("", 0))
+        others = self._rows.are_others(self.scene.training)
         for other in self.scene.stepped:
             alike = type(other) is type(optimizer) and _has_moments(other) and goes_on(optimizer, other.param_groups)
             there, before = self._made.get(other, ("", 0))
             sure = read.counts or self._schedules.is_midway(optimizer)
-            if alike and (sure or (line and line == there)):
+            if alike and not others and (sure or (line and line == there)):
                 self._gone_on.append(_GoneOn(read.where, (before, training), sure))
 
     def files(self) -> Iterator[File]:

@@ -68,6 +68,8 @@ class Gradients(Part):
         self._marks: dict[torch.Tensor, _Mark] = {}
         self.carried: Marks[None] = Marks()
         """Gradients that hold what an earlier update had used, and what was computed from them since the backward."""
+        self._given: list[torch.Tensor] = []
+        """Parameters that had a gradient after the last backward."""
         self._reached_by: list[frozenset[torch.Tensor]] = []
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
         self._roots: set[int] = set()
@@ -134,6 +136,7 @@ class Gradients(Part):
         self._compare_by_hand()
 
     def backward_begins(self, losses: Any) -> None:
+        self._see_emptied()
         self.carried = Marks()
         for parameter, mark in list(self._marks.items()):
             if mark.stands(parameter.grad):
@@ -149,11 +152,18 @@ class Gradients(Part):
             if mark.carried and parameter.grad is not None:
                 mark.gradient, mark.writes = weakref.ref(parameter.grad), writes(parameter.grad)
                 self.carried[parameter.grad] = None
-        for parameter in self.scene.names():
-            if parameter.grad is not None:
-                self.scene.reached.add(parameter)
+        self._given = [parameter for parameter in self.scene.names() if parameter.grad is not None]
+        self.scene.reached.update(self._given)
+
+    def _see_emptied(self) -> None:
+        """Gradients that the loop itself has set to None before an update are measured, and lead to none."""
+        if self.pending and self._given and all(parameter.grad is None for parameter in self._given):
+            for told in self.discarding:
+                told()
+        self._given = []
 
     def update_begins(self, optimizer: Optimizer) -> None:
+        self._see_emptied()
         parameters = list(held(optimizer))
         names = self.scene.names()
         self._order.append(id(optimizer))
@@ -232,6 +242,7 @@ class Gradients(Part):
         """Gradients are about to be cleared; those of an update in the making are a closure's own affair."""
         if self.scene.updating is not None:
             return
+        self._see_emptied()
         for told in self.before_clearing:
             told()
         cleared = list(held(owner) if isinstance(owner, Optimizer) else owner.parameters())

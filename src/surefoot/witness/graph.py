@@ -36,6 +36,8 @@ class Graph:
     """Leaves that only a penalty on their own values reaches."""
     lowest: list[Any] = field(default_factory=list)
     """Nodes that lead to a leaf at once: whatever is made from parameters keeps one of them."""
+    asked: bool = False
+    """Its gradients are returned, and added to no others."""
 
 
 def walk(losses: list[torch.Tensor]) -> Graph:

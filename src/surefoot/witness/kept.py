@@ -95,6 +95,7 @@ class Kept(Part):
             for each in found.values():
                 if isinstance(each, torch.Tensor) and each.is_floating_point() and each not in live:
                     state.add(each)
+            state.fewest = min(2, len(state.held))  # one may be what a loop over them has looked at last
             self._states.append(state)
 
     def _has_run(self, module: nn.Module) -> bool:

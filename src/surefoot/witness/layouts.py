@@ -14,8 +14,8 @@ from torch import nn
 from surefoot.checks.evidence import Layout
 from surefoot.phases import aside, number
 from surefoot.probes.counters import Numbers, numbers_of
-from surefoot.witness.calls import is_batch_norm
 from surefoot.witness.graph import linearly_made, through_views
+from surefoot.witness.modes import is_batch_norm
 from surefoot.witness.scene import Part, Scene, fingerprint, readable
 from surefoot.witness.ties import Ties, copied_ties, undone_ties
 
@@ -37,6 +37,10 @@ _LEAST_GAIN = 5e-3
 """Below this a layer returns next to nothing; a standard deviation of 0.02 gives 0.08 at a width of 16."""
 
 
+_LOOKS = 256
+"""Before so many forwards of a model the tensors are read that no state_dict holds."""
+
+
 class Layouts(Part):
     """The modules and tensors of every model that ran."""
 
@@ -45,6 +49,10 @@ class Layouts(Part):
         self.ties = ties
         self._layouts: dict[nn.Module, Layout] = {}
         self._unsaved: dict[nn.Module, dict[str, tuple[tuple[int, ...], int]]] = {}
+        self._looks: Counter[nn.Module] = Counter()
+        self._changed: dict[nn.Module, set[str]] = {}
+        self._begun_anew: dict[nn.Module, set[str]] = {}
+        """Of those tensors, the ones that had changed, and the ones that were then put back to what they were."""
         self._numbers: dict[nn.Module, Numbers] = {}
         """Plain numbers among the attributes of modules, as they were before the first forward."""
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
@@ -74,6 +82,7 @@ class Layouts(Part):
         self._returned = {}
         self._running = model
         self._times.clear()
+        self._see_begun_anew(model)
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Weights are read once, before the first update."""
@@ -181,15 +190,33 @@ class Layouts(Part):
                 gains = self._gains.get(model, ())
                 yield from (name for name, p in gains if name not in known and p in self.scene.reached and _alike(p))
 
+    def lost_state(self, model: nn.Module) -> tuple[str, ...]:
+        """Tensors that training has changed and that no state_dict holds."""
+        before, now = self._unsaved.get(model, {}), dict(unsaved(model))
+        alike = [name for name in before if name in now and readable(now[name]) and now[name].is_floating_point()]
+        return tuple(
+            name
+            for name in alike
+            if tuple(now[name].shape) == before[name][0]
+            and _print(now[name]) != before[name]
+            and name not in self._begun_anew.get(model, ())
+        )
+
+    def _see_begun_anew(self, model: nn.Module) -> None:
+        """A tensor that is what it was at first, after it had changed, is a state that every pass begins anew."""
+        before = self._unsaved.get(model, {})
+        if not before or self._looks[model] >= _LOOKS:
+            return
+        self._looks[model] += 1
+        changed, anew = self._changed.setdefault(model, set()), self._begun_anew.setdefault(model, set())
+        now = {name: each for name, each in unsaved(model) if name in before and readable(each)}
+        same = {name for name, each in now.items() if _print(each) == before[name]}
+        anew |= same & changed
+        changed |= set(now) - same
+
     def layouts(self) -> Iterator[Layout]:
         for model, layout in self._layouts.items():
-            before, now = self._unsaved.get(model, {}), dict(unsaved(model))
-            layout.lost_state = tuple(
-                name
-                for name, (shape, print_) in before.items()
-                if name in now and readable(now[name]) and _print(now[name]) != (shape, print_)
-                and tuple(now[name].shape) == shape and now[name].is_floating_point()
-            )  # fmt: skip
+            layout.lost_state = self.lost_state(model)
             layout.unregistered = (*(name for name, _ in _unregistered(model)), *_in_containers(model))
             layout.repeated_layers += tuple(name for name, each in _aliases(model) if each in self._twice)
             layout.stuck = tuple(self._stuck(model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,8 +63,8 @@ class Seen:
     most_since: int = 0
     held: set[int] = field(default_factory=set)
     """Hashes of what its last batch holds."""
-    entered: list[tuple[int, int]] = field(default_factory=list)
-    """Of the first batches of evaluation passes: their hash, and that of what entered the model."""
+    entered: list[tuple[int, int, int]] = field(default_factory=list)
+    """Of the first batches of evaluation passes: the update before, their hash, and that of what entered the model."""
     first_batches: dict[int, list[int]] = field(default_factory=dict)
     """Of each training: hashes of the first batches of its passes."""
     streamed: list[list[int]] = field(default_factory=list)
@@ -75,6 +75,14 @@ class Seen:
         """Did every pass begin with the very same batch, augmented alike?"""
         firsts = max(self.first_batches.values(), key=len, default=[])
         return len(firsts) >= 2 and len(set(firsts)) == 1
+
+    @property
+    def varies(self) -> bool:
+        """Did one batch enter a model in two ways? Several views of a batch, or passes in a row, are a measurement."""
+        times = Counter(update for update, _, _ in self.entered)
+        alone = [(batch, entered) for update, batch, entered in self.entered if times[update] == 1]
+        lone = self.evaluations < 2 * self.batches
+        return lone and any(a == b and x != y for a, x in alone for b, y in alone)
 
     @property
     def role(self) -> str:
@@ -101,6 +109,10 @@ class Loaders(Part):
         """The hash of the first batch of a pass, until it is used."""
         self.delivered: deque[list[list[int]]] = deque(maxlen=4)
         """Of the last batches: for each tensor that has a row for each sample, the hashes of its rows."""
+        self.handed_out = 0
+        """The batches of all loaders so far."""
+        self.lengths: set[int] = set()
+        """Of what the last of them holds."""
         gradients.before_clearing.append(self.settle)
 
     def __enter__(self) -> Loaders:
@@ -127,6 +139,8 @@ class Loaders(Part):
     def yielded(self, seen: Seen, batch: Any, *, first: bool) -> None:
         """A loader has handed out a batch."""
         seen.batches += 1
+        self.handed_out += 1
+        self.lengths = {len(each) for each in tensors(batch) if each.dim()}
         self.latest = seen
         for each in self.seen.values():
             each.since, each.held = 0, set()
@@ -191,7 +205,7 @@ class Loaders(Part):
         seen.trainings.add(self.scene.training)
         if self._first is not None:
             entered = hash(tuple(digest(each) for each in tensors(args) if readable(each)))
-            seen.entered.append((self._first, entered))
+            seen.entered.append((self.scene.updates, self._first, entered))
             self._first = None
 
     def training_epoch(self) -> int | None:
@@ -210,6 +224,12 @@ class Loaders(Part):
     def training(self) -> Iterator[DataLoader[Any]]:
         """The loaders that updates were made from."""
         yield from (seen.loader for seen in self.seen.values() if seen.role == "training")
+
+    def share_data(self, training: int) -> bool:
+        """Does the last batch come from a data set that a training before this one was given?"""
+        data = None if self.latest is None else self.latest.loader.dataset
+        before = (each for each in self.seen.values() if each.updates and min(each.trainings) < training)
+        return data is not None and any(each.loader.dataset is data for each in before)
 
     def trained_batches(self) -> int:
         """The batches that training loaders have handed out."""
@@ -244,7 +264,7 @@ class Loaders(Part):
                 updates_of_a_batch=seen.most_since,
                 told_twice=bool(seen.streamed) and _is_told_twice(seen.streamed, seen.loader.num_workers),
                 out_of_order=shuffled or _is_out_of_order(getattr(batching, "sampler", sampler)),
-                random_inputs=any(a == b and x != y for a, x in seen.entered for b, y in seen.entered),
+                random_inputs=seen.varies,
             )
 
 

@@ -137,7 +137,8 @@ class Between(Part):
         if not several() or not torch.is_grad_enabled():
             return
         wrapper = isinstance(model, DistributedDataParallel)
-        self._wrapped |= wrapper
+        if wrapper and not self._wrapped:
+            self._wrapped, self._states = True, []  # what ran before was to look at the model
         if model not in self._inside:
             self._inside[model] = not wrapper and _is_inside_wrapper(model)
         if not self._first:
@@ -202,6 +203,7 @@ class Between(Part):
         if self._notes is None or self._others or not several():
             return
         self._notes |= {"course": self._course, "evaluated": sorted(self._metrics.rows), "told": self._metrics.told}
+        self._notes |= {"updates": len(self._windows), "read": self._loaders.trained_batches()}
         tell(self._notes, at=_END)
         for made in (_END, *reversed(self._told_at)):
             self._others = self._others or told(at=made, wait_seconds=WAIT if made == _END else 0.1)
@@ -218,6 +220,7 @@ class Between(Part):
         found.micro_batches = sum(map(len, windows)) / len(windows)
         found.syncs_per_update = sum(synced) / len(windows) if self._wrapped else 0.0
         found.last_unsynced = sum(any(each) and not each[-1] for each in windows) / len(windows)
+        found.by_hand = bool(self._by_hand)
         found.never_synced = self._wrapped and not self._bypassed and not self._by_hand and not any(synced)
         if self._notes is not None and self._others:
             _compare(found, self._notes, self._others)
@@ -235,14 +238,21 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
         first = mine["states"][0] if mine["states"] else (0, False)  # later ones part, where shapes differ
         found.same_randomness = first[1] and all(tuple(each["states"][0]) == first for each in others if each["states"])
     norms = [each["norms"][0] for each in everybody if each["norms"]]
-    found.local_norms = tuple(norms) if len(norms) == len(everybody) else ()
+    local = any(_meet_again(mine["course"], each["course"]) for each in others)
+    found.local_norms = tuple(norms) if len(norms) == len(everybody) and not local else ()
     _weigh(found, [each["targets"] for each in everybody])
     if all(len(each.get("evaluated", ())) >= _MANY_EVALUATED for each in everybody):
         apart = max(_overlap(set(mine["evaluated"]), each["evaluated"]) for each in others) < 0.1
         found.untold_metrics = apart and not any(each["told"] for each in everybody)
     counts = [each["batches"] for each in everybody]
-    found.batch_counts = tuple(counts) if None not in counts else ()
+    found.batch_counts = tuple(counts) if None not in counts and not _stop_together(everybody, min(counts)) else ()
     found.ratios_to_mean = _ratios(everybody)
+
+
+def _stop_together(everybody: list[dict[str, Any]], fewest: int) -> bool:
+    """Have all ranks come to the end with as many updates, and gone past where the shortest pass ends?"""
+    ended = all("updates" in each and each["read"] >= fewest for each in everybody)
+    return ended and len({each["updates"] for each in everybody}) == 1
 
 
 def _overlap(mine: set[int], theirs: list[int]) -> float:

@@ -42,6 +42,8 @@ class Resumes(Part):
         self._loaders = loaders
         self._saved: list[tuple[int, Counts]] = []
         self._loaded: list[_Loaded] = []
+        self._saved_at = -1
+        """How many updates had been made when a file with counters was written last."""
 
     def __enter__(self) -> Resumes:
         self.follow(torch, "save", before=self._saves)
@@ -53,21 +55,21 @@ class Resumes(Part):
         if counts := counts_in(saved):
             written = self._loaded[-1].saved if self._loaded else self._saved
             written.append((self.scene.updates, counts))
+            self._saved_at = self.scene.updates
 
     def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
         if counts := counts_in(loaded):
-            self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._batches()))
+            self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._loaders.handed_out))
 
-    def _restores(self, *_: Any, **__: Any) -> None:
-        if self._loaded and self._loaded[-1].update == self.scene.updates:
+    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        """Training goes on, unless an optimizer has made updates since the file, and is only put back to the best."""
+        goes_on = not self.scene.updates_of(optimizer) or self._saved_at == self.scene.updates
+        if goes_on and self._loaded and self._loaded[-1].update == self.scene.updates:
             self._loaded[-1].restored = True
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if self._loaded and self._loaded[-1].skipped is None and torch.is_grad_enabled():
-            self._loaded[-1].skipped = self._batches() - self._loaded[-1].batches - 1
-
-    def _batches(self) -> int:
-        return sum(seen.batches for seen in self._loaders.seen.values())
+            self._loaded[-1].skipped = self._loaders.handed_out - self._loaded[-1].batches - 1
 
     def resumptions(self) -> Iterator[Resumption]:
         for loaded in self._loaded:

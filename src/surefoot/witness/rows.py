@@ -117,6 +117,13 @@ class Rows(Part):
         rows = [self._trained.get(each, set()) for each in (one, other)]
         return len(rows[0] & rows[1]) > _SHARED * min(map(len, rows))
 
+    def are_others(self, training: int) -> bool:
+        """Is a training given samples that none before it was given, from loaders that none had, as far as is known?"""
+        known = self._trained.get(training, set())
+        before = [rows for number, rows in self._trained.items() if number < training and rows]
+        shares = any(len(known & rows) > _SHARED * min(len(known), len(rows)) for rows in before)
+        return bool(known and before) and not shares and not self._loaders.share_data(training)
+
     def seen(self) -> Iterator[Shown]:
         """What trained models were shown; nothing where the whole training set is measured, on purpose."""
         trained = set().union(*self._trained.values())

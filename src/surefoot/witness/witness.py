@@ -37,6 +37,7 @@ from surefoot.witness.custom import Custom
 from surefoot.witness.drawn import Drawn
 from surefoot.witness.draws import Draws
 from surefoot.witness.emptied import Emptied
+from surefoot.witness.evaluations import Evaluations
 from surefoot.witness.files import Files
 from surefoot.witness.first_layers import FirstLayers
 from surefoot.witness.forgotten import Forgotten
@@ -93,13 +94,13 @@ class Witness(Listener):
         self.loaders = Loaders(self.scene, self.gradients)
         self.rows, self.pairs = Rows(self.scene, self.loaders), Pairs(self.scene, self.loaders)
         self.orders, self.passes = Orders(self.scene, self.pairs), Passes(self.scene, self.loaders)
-        self.narrow = Narrow(self.scene, self.loaders)
+        self.narrow, self.evaluations = Narrow(self.scene, self.loaders), Evaluations(self.scene, self.loaders)
         self.losses = Losses(self.scene, self.picks, self.pairs, self.noise, self.averages, self.coarseness)
         self.transforms = Transforms(self.scene, self.calls, self.losses, self.gradients)
         self.transforms.seen = functools.partial(self._loss_seen, asked=True)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
-        self.files, self.kept = Files(self.scene, self.schedules), Kept(self.scene)
+        self.files, self.kept = Files(self.scene, self.schedules, self.rows), Kept(self.scene)
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
         self.draws, self.drawn, self.chance = Draws(self.scene), Drawn(self.scene), Chance(self.scene)
@@ -114,7 +115,7 @@ class Witness(Listener):
             self.orders, self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files,
             self.kept, self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging,
             self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards, self.by_hand, self.drawn,
-            self.forgotten, self.chance,
+            self.forgotten, self.chance, self.evaluations,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -132,7 +133,7 @@ class Witness(Listener):
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
             self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
-            self.by_hand, self.drawn, self.chance, self.emptied,
+            self.by_hand, self.drawn, self.chance, self.emptied, self.evaluations,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -169,7 +170,8 @@ class Witness(Listener):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
         heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
-        for part in (self.first_layers, *heard, self.orders, self.passes, self.narrow, self.between):
+        heard = (*heard, self.orders, self.passes, self.narrow, self.between, self.evaluations)
+        for part in (self.first_layers, *heard):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -181,6 +183,7 @@ class Witness(Listener):
         """The gradient of a loss is asked for."""
         tensors = [losses] if isinstance(losses, torch.Tensor) else list(losses)
         graph = walk(tensors)
+        graph.asked = asked
         self.gradients.backwards.append(
             Backward(
                 where=caller(),
@@ -238,14 +241,14 @@ class Witness(Listener):
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
         if probes:
             self._find_optimizers()
-        self.calls.settle()
+        self.evaluations.settle()
         self.gradients.settle()
         self.loaders.settle()
         evidence = Evidence(
             hidden_modules=tuple(self.hidden.modules()),
             leaves=tuple(self.gradients.leaves()),
             forwards=tuple(self.calls.forwards),
-            evaluations=tuple(self.calls.evaluations),
+            evaluations=tuple(self.evaluations.seen),
             backwards=tuple(self.gradients.backwards),
             updates=tuple(self.gradients.updates),
             optimizers=tuple(self.gradients.optimizers()),
@@ -317,7 +320,8 @@ class Witness(Listener):
         readings = [read(self.scene, each, self.losses.targets) for each in self.calls.captured.values() if each.used]
         repeats = any(each.repeated for each in evidence.evaluations)
         evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
-        built = [(self.layouts.first_numbers(each.call.model), self.chance.of(each.call.model)) for each in readings]
+        models = [each.call.model for each in readings]
+        built = [(self.layouts.first_numbers(m), self.chance.of(m), self.layouts.lost_state(m)) for m in models]
         aimed = frozenset(each.model for each in self.aims.aims if each.constant is None)
         batches = Batches(self._are_drawn, aimed)
         evidence.probes = tuple(

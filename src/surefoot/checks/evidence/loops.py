@@ -11,6 +11,8 @@ class Forward:
     model: str
     training: bool
     mode_dependent: tuple[str, ...]
+    resting: tuple[str, ...] = ()
+    """Of a model in evaluation mode: layers in that mode among parameters that are trained."""
     trained: bool = False
     """An optimizer that holds parameters of this model updated them afterwards."""
     backpropagated: bool = False
@@ -52,6 +54,8 @@ class Evaluation:
     samples: int = 0
     used: bool = True
     """Something was made of what it returned; else it only moved running statistics."""
+    in_step: bool = False
+    """It was given the batch, or something of it, that a forward with gradients was given next."""
 
 
 @dataclass(slots=True)

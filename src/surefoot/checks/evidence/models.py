@@ -154,6 +154,8 @@ class Probe:
     """Plain numbers that its forwards change, and on which its outputs depend."""
     drawn_tables: tuple[str, ...] = ()
     """Tensors that were drawn when the model was built, that its outputs depend on and no state_dict holds."""
+    idle_state: tuple[str, ...] = ()
+    """Of the tensors that training changed and no state_dict holds, those that no output depends on."""
     future: float = 0.0
     """The largest change of a logit by later tokens, in standard deviations."""
     past: float = 0.0

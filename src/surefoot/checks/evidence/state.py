@@ -8,12 +8,14 @@ class File:
     """A saved or loaded state."""
 
     kind: str
-    """loose-load, alias, module, wrapper-names, unrestored-optimizer, unrestored-scheduler, forgotten-moments,
-    without-optimizer or without-buffers"""
+    """loose-load, unused-load, alias, module, wrapper-names, unrestored-optimizer, unrestored-scheduler,
+    forgotten-moments, without-optimizer or without-buffers"""
     where: str
     matched: int = 0
     wanted: int = 0
     found: int = 0
+    misnamed: int = 0
+    """Elements that the model did not get, of tensors for which the file has one of the same shape."""
     detail: str = ""
 
 
@@ -67,6 +69,8 @@ class Ranks:
     target_counts: tuple[int, ...] = ()
     batch_counts: tuple[int, ...] = ()
     reduced_again: str = ""
+    by_hand: bool = False
+    """The loop exchanges gradients itself."""
     wrapped: bool = False
     scaled_by_count: str = ""
     """The line in which a loss was multiplied or divided by the number of ranks."""
