@@ -214,7 +214,8 @@ class Calls(Part):
 
     def _note_precision(self, model: nn.Module, forward: Forward) -> None:
         device = next((each.device.type for each in model.parameters()), "cpu")
-        dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+        trained = (each.dtype for each in model.parameters() if each.is_floating_point() and each.requires_grad)
+        dtype = next(trained, None)
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16
