@@ -194,3 +194,17 @@ def test_a_later_part_of_a_training_may_have_a_far_smaller_rate(rates, expected)
             optimizer.param_groups[0]["lr"] = rates[min(number // 3, len(rates) - 1)]
             update(model, optimizer)
     assert named(seen.findings) == expected
+
+
+@pytest.mark.parametrize(("start", "end", "found"), [(0.1, 1.0, False), (1.0, 0.1, True)])
+def test_a_warm_up_may_end_within_the_first_pass(start, end, found):
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        scheduler = LinearLR(optimizer, start, end, total_iters=8)
+        for x, y in DataLoader(TensorDataset(numbers(80, 4), whole(2, 80)), 4, shuffle=True):
+            update(model, optimizer, x, y)
+            scheduler.step()
+            if scheduler.last_epoch == 6:
+                break
+        assert ("scheduler-at-wrong-rate" in named(seen.findings)) is found

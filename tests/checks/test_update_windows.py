@@ -57,6 +57,23 @@ def test_two_looks_at_the_same_targets_are_no_micro_batches(same):
     assert ("summed-micro-batches" in looped(step)) is not same
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_parts_of_a_sequence_are_no_micro_batches(goes_on):
+    model = Module(lambda self, x, h: self.cell(x, h), cell=lambda: nn.GRU(4, 4, batch_first=True))
+    series = numbers(8, 12, 4)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        h = torch.zeros(1, 8, 4)
+        for start in (0, 5):
+            out, last = model(series[:, start : start + 5], h)
+            F.mse_loss(out, series[:, start + 1 : start + 6]).backward()
+            h = last.detach() if goes_on else h
+        optimizer.step()
+
+    assert ("summed-micro-batches" in looped(step, model=model)) is not goes_on
+
+
 def kept_by_hand(model):
     return [p.grad.clone() for p in model.parameters()]
 

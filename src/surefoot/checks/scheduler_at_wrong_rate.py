@@ -61,20 +61,24 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _fault(schedule: Schedule) -> str:
-    """What no schedule is meant to do: it ends, or leaves nothing of the rate, within the first pass, or in passes."""
-    calls, horizon, epoch, left = schedule.calls, schedule.horizon, schedule.epoch or 0, schedule.share_after_epoch
+    """What no schedule is meant to do: stepped per update, it ends within a pass, or when it has counted the passes."""
+    calls, epoch, left = schedule.calls, schedule.epoch or 0, schedule.share_after_epoch
     if not _per_update(schedule) or schedule.by_hand:
         return ""
-    if horizon is None:
-        gone = left is not None and left < _SPENT
-        return f"stepped per update, one pass of {epoch} updates leaves {left:.0e} of the rate" if gone else ""
+    horizon = schedule.horizon if schedule.horizon is not None and not _warms_up(schedule) else calls + epoch
     if schedule.turns and schedule.ended and horizon == schedule.passes and calls > horizon + 1:
         return f"it was at its end after {horizon}, the number of passes, and the rate rises again"
     goes_on = calls > horizon if schedule.ended else horizon < 0.5 * epoch or calls > horizon
     goes_on &= schedule.kind != "MultiStepLR" or schedule.passes >= 2
     if epoch > 1 and horizon < epoch and goes_on:
         return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
+    if left is not None and left < _SPENT:
+        return f"stepped per update, one pass of {epoch} updates leaves {left:.0e} of the rate"
     return ""
+
+
+def _warms_up(schedule: Schedule) -> bool:
+    return schedule.kind == "LinearLR" and bool(schedule.rates) and schedule.rates[-1] > schedule.rates[0]
 
 
 def _doubt(schedule: Schedule, parts: int, ranks: int) -> str:

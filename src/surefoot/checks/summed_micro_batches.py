@@ -23,7 +23,8 @@ optimizer.step()
 
 ## What looks like it and is fine
 Different losses on purpose: at lines of their own, of the same targets, for other parts of the model, or one from
-each of several loaders; sums that are divided by a count.
+each of several loaders; a sequence in parts, each of which goes on from the state that the last one left; sums that
+are divided by a count.
 """
 
 from collections.abc import Iterable, Iterator
@@ -125,6 +126,15 @@ def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
     return any(len(each) >= len(window) for each in given.values()) and all(len(set(e)) == 1 for e in given.values())
 
 
+def _is_in_turn(window: list[Loss], evidence: Evidence) -> bool:
+    """Does a model go on from what it has returned, or is it given samples and then what another one made?"""
+    sources: dict[str, set[str]] = {}
+    for forward in evidence.forwards:
+        if forward.update == window[0].update and forward.backpropagated:
+            sources.setdefault(forward.model, set()).add(forward.fed_by)
+    return any("itself" in each or len(each) > 1 for each in sources.values())
+
+
 def _is_one_of_each(window: list[Loss], evidence: Evidence) -> bool:
     """Is there one batch from each of several loaders, such as one for every task?"""
     return any(each.loaders == len(window) for each in evidence.updates if each.number == window[0].update + 1)
@@ -150,6 +160,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and not _is_divided_later(window, evidence)
         and not _is_one_batch(window, evidence)
         and not _is_one_of_each(window, evidence)
+        and not _is_in_turn(window, evidence)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len({window[0].update for window in summed}) >= 2:

@@ -13,8 +13,8 @@ _FEWEST, _STILL, _SLIGHT = 16, 0.9, 0.01
 
 def lost_share(counts: Mapping[torch.Tensor, tuple[int, int]]) -> float:
     """Of all elements with a gradient, the share that stayed as it was."""
-    moving, lost = (sum(each) for each in zip(*counts.values(), strict=True))
-    return lost / max(1, moving)
+    moving, stayed = (sum(each) for each in zip(*counts.values(), strict=True))
+    return stayed / max(1, moving)
 
 
 def lost(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:

@@ -30,6 +30,8 @@ class Forward:
     overwritten: tuple[str, ...] = ()
     """Parameters whose values changed behind autograd's back before its backward."""
     wrote_input: bool = False
+    fed_by: str = ""
+    """An input without a graph was returned by this model, "itself", or by "another"."""
     late_backward: bool = False
     """Its own optimizer had already made an update when its backward came."""
     update: int = 0
