@@ -32,7 +32,7 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     half = [each for each in evidence.forwards if each.float16 and each.trained and each.backpropagated]
-    by_hand = any(abs(weight) >= 8 for loss in evidence.losses for weight in loss.weights)
+    by_hand = any(abs(weight) >= 8 for loss in (*evidence.losses, *evidence.reductions) for weight in loss.weights)
     if half and evidence.scaling is None and not by_hand:
         yield Finding(
             check="float16-without-scaler",

@@ -19,7 +19,8 @@ if (number + 1) % 4 == 0 or number + 1 == len(loader):
 ```
 
 ## What looks like it and is fine
-A loader whose length divides; one that is iterated without end.
+A loader whose length divides; one that is iterated without end; a count that goes on from one pass to the next, so
+that every update has as many micro-batches as the others.
 """
 
 from collections.abc import Iterator
@@ -43,7 +44,9 @@ def _by_updates(evidence: Evidence) -> str:
     """Updates that use more backwards than nearly all others, or backwards that are cleared now and then."""
     sizes = [update.micro_batches for update in evidence.updates if update.micro_batches]
     usual = max(set(sizes), key=sizes.count, default=1)
-    larger = [size for size in sizes if usual < size < 2 * usual]
+    lines = max((update.lines for update in evidence.updates if update.micro_batches == usual), default=1)
+    larger = [each.micro_batches for each in evidence.updates if each.lines <= lines]  # not one more loss now and then
+    larger = [size for size in larger if usual < size < 2 * usual]
     cleared = [each for each in evidence.discards if 2 <= each.discarded < 0.75 * each.used]
     if usual < 2 or len(sizes) < 8 or sizes.count(usual) + len(larger) < len(sizes) - 1 or 4 * len(larger) > len(sizes):
         return ""

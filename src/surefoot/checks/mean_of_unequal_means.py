@@ -27,8 +27,8 @@ Micro-batches of equal size; a last batch that is somewhat smaller.
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence, Loss
-from surefoot.checks.summed_micro_batches import counts_of, own_weights, windows
-from surefoot.records.finding import Finding, Severity
+from surefoot.checks.summed_micro_batches import counts_of, own_weights, sums_beside, windows
+from surefoot.records.finding import Finding
 
 _SLIGHT, _FAR = 0.1, 0.25
 """By which share a target weighs too much or too little: in most updates, or in a single one."""
@@ -39,9 +39,10 @@ _FAR_FEWER = 8
 def check(evidence: Evidence) -> Iterator[Finding]:
     ranks = evidence.ranks
     if ranks is not None and ranks.target_counts:
-        yield _finding("ranks", ranks.target_counts, "", "warning")
+        yield _finding("ranks", ranks.target_counts, "")
         return
     cuts = [(losses, counts_of(losses, evidence)) for losses in windows(evidence)]
+    cuts += [each for each in _beside(evidence) if each[0] not in [losses for losses, _ in cuts]]
     uneven = [
         each for each in cuts if _count_alike(each[0], evidence) and _misweighed(each[1]) > _least(*each, evidence)
     ]
@@ -51,9 +52,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     mostly = padded if len(padded) >= max(2, len(cuts) / 2) else []  # masks drawn at random differ a little by chance
     often = uneven if len(uneven) >= 3 + passes and 2 * len(uneven) > len(cuts) else []  # a pass has one last batch
     for losses, counts in (far or mostly or often)[:1]:
-        severity: Severity = "error" if _misweighed(counts) > _FAR else "warning"
-        where = evidence.backwards[losses[0].backward].where
-        yield _finding("micro-batches", tuple(map(round, counts)), where, severity)
+        yield _finding("micro-batches", tuple(map(round, counts)), evidence.backwards[losses[0].backward].where)
+
+
+def _beside(evidence: Evidence) -> Iterator[tuple[list[Loss], list[float]]]:
+    """Sums beside other terms that are divided by what a mask counts."""
+    for losses in sums_beside(evidence):
+        counts = counts_of(losses, evidence)
+        if counts != [float(loss.valid) for loss in losses] and len(set(counts)) > 1:
+            yield losses, counts
 
 
 def _count_alike(losses: list[Loss], evidence: Evidence) -> bool:
@@ -79,10 +86,10 @@ def _is_ragged(losses: list[Loss], counts: list[float]) -> bool:
     return masked or len({loss.shape[2:] for loss in losses}) > 1 or max(counts) >= _FAR_FEWER * min(counts)
 
 
-def _finding(what: str, counts: tuple[int, ...], where: str, severity: Severity) -> Finding:
+def _finding(what: str, counts: tuple[int, ...], where: str) -> Finding:
     return Finding(
         check="mean-of-unequal-means",
-        severity=severity,
+        severity="warning",
         seen=f"{what} with {', '.join(map(str, counts))} valid targets count alike, each with its own mean",
         where=where or "the loop",
         why="a target in a short one weighs more than one in a long one, so the update depends on the cut",

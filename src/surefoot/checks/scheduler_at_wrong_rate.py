@@ -25,7 +25,8 @@ for batch in loader:
 ```
 
 ## What looks like it and is fine
-Warm restarts; a constant tail; a run that is stopped early, unless it has hardly begun.
+Warm restarts; a cosine that rises and falls with a period of whole passes; a constant tail; a step per micro-batch
+of a schedule that counts micro-batches; a run that is stopped early, unless it has hardly begun.
 """
 
 from collections.abc import Iterator
@@ -36,21 +37,23 @@ from surefoot.records.finding import Finding
 
 _SPENT = 1e-3
 """Of the highest rate so far: a rate below this share trains nothing."""
+_LONG = 0.45
+"""Of all updates: so many are no mere tail."""
+_FITS = 0.1
+"""A horizon that differs from a count by no more than this share is that count."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     parts = [update.micro_batches for update in evidence.updates if update.micro_batches]
     usual = max(set(parts), key=parts.count, default=1)
+    ranks = evidence.ranks.count if evidence.ranks is not None else 1
     for schedule in evidence.schedules:
-        fault = _fault(schedule) or _spent(schedule)
-        ranks = evidence.ranks.count if evidence.ranks is not None else 1
-        doubt = "" if fault else _ends_by_parts(schedule, usual) or _of_all_ranks(schedule, ranks)
-        doubt = doubt or ("" if fault else _hardly_begun(schedule))
-        if fault or doubt:
+        fault = _fault(schedule)
+        if seen := fault or _doubt(schedule, usual, ranks):
             yield Finding(
                 check="scheduler-at-wrong-rate",
-                severity="error" if fault and not schedule.by_hand else "warning",
-                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {fault or doubt}",
+                severity="error" if fault else "warning",
+                seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {seen}",
                 where=schedule.where or schedule.kind,
                 why="the learning rate follows another curve than the one that was meant",
                 remedy="count the horizon in the unit that step() is called in: updates or epochs",
@@ -58,23 +61,54 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _fault(schedule: Schedule) -> str:
-    if schedule.between_updates >= 2:
-        return f"{schedule.between_updates} steps at a time, between one update and the next"
-    by_horizon = "" if schedule.horizon is None else _beside(schedule, schedule.horizon)
-    left, per_update = schedule.share_after_epoch, _per_update(schedule)
-    if not by_horizon and per_update and left is not None and left < _SPENT:
-        return f"stepped per update, one pass of {schedule.epoch} updates leaves {left:.0e} of the rate"
-    return by_horizon
+    """What no schedule is meant to do: stepped per update, it ends within a pass, or when it has counted the passes."""
+    calls, epoch, left = schedule.calls, schedule.epoch or 0, schedule.share_after_epoch
+    if not _per_update(schedule) or schedule.by_hand:
+        return ""
+    horizon = schedule.horizon if schedule.horizon is not None and not _warms_up(schedule) else calls + epoch
+    if schedule.turns and schedule.ended and horizon == schedule.passes and calls > horizon + 1:
+        return f"it was at its end after {horizon}, the number of passes, and the rate rises again"
+    goes_on = calls > horizon if schedule.ended else horizon < 0.5 * epoch or calls > horizon
+    goes_on &= schedule.kind != "MultiStepLR" or schedule.passes >= 2
+    if epoch > 1 and horizon < epoch and goes_on:
+        return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
+    if left is not None and left < _SPENT:
+        return f"stepped per update, one pass of {epoch} updates leaves {left:.0e} of the rate"
+    return ""
+
+
+def _warms_up(schedule: Schedule) -> bool:
+    return schedule.kind == "LinearLR" and bool(schedule.rates) and schedule.rates[-1] > schedule.rates[0]
+
+
+def _doubt(schedule: Schedule, parts: int, ranks: int) -> str:
+    """What is seldom meant."""
+    by_end = "" if schedule.horizon is None else _beside(schedule, schedule.horizon)
+    by_course = _at_a_time(schedule, parts) or by_end or _spent(schedule)
+    return by_course or _ends_by_parts(schedule, parts) or _of_all_ranks(schedule, ranks) or _hardly_begun(schedule)
+
+
+def _at_a_time(schedule: Schedule, parts: int) -> str:
+    """Several steps between one update and the next, unless the schedule counts micro-batches and has one for each."""
+    times, calls, horizon = schedule.between_updates, schedule.calls, schedule.horizon
+    fits = schedule.ended and horizon is not None and abs(horizon - calls) <= _FITS * calls
+    if times < 2 or (times == parts and fits):
+        return ""
+    return f"{times} steps at a time, between one update and the next"
 
 
 def _spent(schedule: Schedule) -> str:
-    """More than a third of all updates made with next to nothing of the rate, after the highest."""
-    rates = schedule.rates
-    if not _per_update(schedule) or len(rates) < 8 or not max(rates):
+    """Nearly half of all updates made with next to nothing of the rate, after the highest."""
+    rates, most = schedule.rates, max(schedule.rates, default=0.0)
+    if not _per_update(schedule) or len(rates) < 8 or not most:
         return ""
-    after = rates[rates.index(max(rates)) :]
-    spent = sum(rate < _SPENT * max(rates) for rate in after)
-    return f"{spent} updates had less than {_SPENT:g} of the highest rate" if spent > len(rates) / 3 else ""
+    after = rates[rates.index(most) :]
+    spent = [rate for rate in after if rate < _SPENT * most]
+    if schedule.by_hand and spent and min(spent) and not any(_SPENT * most <= rate < 0.5 * most for rate in after):
+        return ""  # at once, and not to zero: another part of the training
+    return (
+        f"{len(spent)} updates had less than {_SPENT:g} of the highest rate" if len(spent) > _LONG * len(rates) else ""
+    )
 
 
 def _ends_by_parts(schedule: Schedule, parts: int) -> str:
@@ -123,21 +157,20 @@ def _once_per_pass(schedule: Schedule, horizon: int) -> bool:
 
 def _beside(schedule: Schedule, horizon: int) -> str:
     """What is wrong with so many calls beside such a horizon."""
-    calls, updates, epoch = schedule.calls, schedule.updates, schedule.epoch or 0
+    calls, updates = schedule.calls, max(schedule.updates, len(schedule.rates))
     if schedule.turns and calls > horizon + 1:
-        return f"it was at its end after {horizon}, and the rate rises again"
-    goes_on = calls > horizon if schedule.ended else horizon < 0.5 * epoch or calls > horizon
-    goes_on &= schedule.kind != "MultiStepLR" or schedule.passes >= 2
-    if _per_update(schedule) and epoch > 1 and horizon < epoch and goes_on:
-        return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
-    if (
-        schedule.ended
-        and calls
-        and updates >= 4
-        and calls < 0.5 * horizon
-        and 0.8 * updates <= horizon <= 1.25 * updates
-    ):
+        return "" if _swings(schedule, horizon) else f"it was at its end after {horizon}, and the rate rises again"
+    near = abs(horizon - updates) <= max(calls, _FITS * updates)
+    if schedule.ended and calls and updates >= 4 and calls < 0.5 * horizon and near:
         return f"its horizon of {horizon} is the number of updates"
-    if updates >= 4 and calls > 1.5 * horizon and schedule.kind != "MultiStepLR":
+    if schedule.updates >= 4 and calls > 1.5 * horizon and schedule.kind != "MultiStepLR":
         return f"it was at its end after {horizon}"
     return ""
+
+
+def _swings(schedule: Schedule, horizon: int) -> bool:
+    """Is a cosine to rise and fall: by a period in passes if it is stepped seldom, or in updates of whole passes?"""
+    if schedule.calls < 2 * horizon:
+        return False
+    whole = bool(schedule.epoch) and horizon % (schedule.epoch or 1) == 0 and horizon != schedule.passes
+    return whole if _per_update(schedule) else True

@@ -21,13 +21,13 @@ scheduler.step()
 ```
 
 ## What looks like it and is fine
-A scheduler that is restored before a resumed run goes on; one that steps at the end of an epoch that has
-not ended.
+A scheduler that is restored before a resumed run goes on, or stepped forward to where it was; one that steps at
+the end of an epoch that has not ended; one that is left alone by a loop that sets the rate itself.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Schedule
 from surefoot.records.finding import Finding
 
 
@@ -43,6 +43,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         elif schedule.before_first_update and schedule.updates >= 2 and schedule.calls >= 2:
             seen = "its first step came before the first update"
         elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):
+            if _is_set_by_hand(schedule, evidence):
+                continue
             seen = f"it was never stepped in {schedule.updates} updates"
         elif not schedule.calls and not schedule.updates and schedule.others_updated >= 3 and schedule.ended:
             seen = f"neither it nor its optimizer made a step, another one made {schedule.others_updated}"
@@ -56,3 +58,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="the learning rate is not the one that the schedule says",
             remedy="build it on the optimizer that is stepped, and call scheduler.step() after optimizer.step()",
         )
+
+
+def _is_set_by_hand(schedule: Schedule, evidence: Evidence) -> bool:
+    """Does the rate change although no scheduler of its optimizer is stepped?"""
+    beside = (each for each in evidence.schedules if each.optimizer == schedule.optimizer)
+    return len(set(schedule.rates)) > 1 and not any(each.calls for each in beside)

@@ -22,10 +22,12 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-Different losses on purpose, at lines of their own; sums that are divided by a count.
+Different losses on purpose: at lines of their own, of the same targets, for other parts of the model, or one from
+each of several loaders; a sequence in parts, each of which goes on from the state that the last one left; sums that
+are divided by a count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from surefoot.checks.evidence import Evidence, Loss
@@ -35,10 +37,25 @@ _ALIKE = 1e-4
 """Weights of one loss that differ by no more than this are the same."""
 _ABOUT = 0.2
 """Micro-batches of the same data have counts that differ by no more than this."""
+_NO_CHANCE = 12
+"""So many targets are not the same twice by chance."""
 
 
 def windows(evidence: Evidence) -> Iterator[list[Loss]]:
     """For every update, the losses of its micro-batches: of one function, one line of backward, one per backward."""
+    for chosen in _micro_batches(evidence):
+        yield from _alike(evidence.losses, chosen) or _alike(evidence.reductions, chosen)
+
+
+def sums_beside(evidence: Evidence) -> Iterator[list[Loss]]:
+    """For every update, each line of sums of which there is one in each micro-batch, beside other terms."""
+    for chosen in _micro_batches(evidence):
+        lines = _by_line((each for each in evidence.reductions if each.function == "sum"), chosen)
+        yield from (each for each in lines if sorted(one.backward for one in each) == chosen)
+
+
+def _micro_batches(evidence: Evidence) -> Iterator[list[int]]:
+    """For every update, the backwards of one line that reach the same parameters."""
     for update in {each.update for each in evidence.backwards if each.followed_by_update and not each.in_update}:
         numbers = [
             n
@@ -49,19 +66,22 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
             numbers = added  # beside these, gradients that were only asked for are steps inside of one
         sites = [evidence.backwards[n].site for n in numbers]
         chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
-        if len(chosen) >= 2:
-            yield from _alike(evidence.losses, chosen) or _alike(evidence.reductions, chosen)
+        if len(chosen) >= 2 and len({evidence.backwards[n].reach for n in chosen}) == 1:
+            yield chosen
 
 
-def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
-    """Calls of one line of which there is one in each of these backwards, all of one kind."""
+def _by_line(losses: Iterable[Loss], backwards: list[int]) -> list[list[Loss]]:
     by_line: dict[tuple[str, int], list[Loss]] = {}
     for each in losses:
         if each.backward in backwards and each.weights and each.reduction != "none":
             by_line.setdefault((each.function, each.site), []).append(each)
-    whole = [
-        each for each in by_line.values() if len(by_line) == 1 and sorted(one.backward for one in each) == backwards
-    ]
+    return list(by_line.values())
+
+
+def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
+    """Calls of one line of which there is one in each of these backwards, all of one kind."""
+    lines = _by_line(losses, backwards)
+    whole = [each for each in lines if len(lines) == 1 and sorted(one.backward for one in each) == backwards]
     return [each for each in whole if each[0].function in ("mean", "sum") or len({one.shape[1:] for one in each}) == 1]
 
 
@@ -93,15 +113,31 @@ def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
 
 
 def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
-    """Are they terms of one batch: a model is given the same inputs for each, or one side of a game after the other?"""
-    constants = {loss.constant for loss in window}
+    """Are they terms of one batch: the same inputs or targets for each, or one side of a game after the other?"""
+    constants, targets = {loss.constant for loss in window}, {loss.target_print for loss in window}
     if len(constants) == len(window) and None not in constants:
+        return True
+    if len(targets) == 1 and targets != {0} and constants == {None} and window[0].valid >= _NO_CHANCE:
         return True
     given: dict[Any, list[int]] = {}
     for forward in evidence.forwards:
         if forward.update == window[0].update and forward.backpropagated and forward.batch:
             given.setdefault((forward.model, forward.shapes), []).append(forward.batch)
     return any(len(each) >= len(window) for each in given.values()) and all(len(set(e)) == 1 for e in given.values())
+
+
+def _is_in_turn(window: list[Loss], evidence: Evidence) -> bool:
+    """Does a model go on from what it has returned, or is it given samples and then what another one made?"""
+    sources: dict[str, set[str]] = {}
+    for forward in evidence.forwards:
+        if forward.update == window[0].update and forward.backpropagated:
+            sources.setdefault(forward.model, set()).add(forward.fed_by)
+    return any("itself" in each or len(each) > 1 for each in sources.values())
+
+
+def _is_one_of_each(window: list[Loss], evidence: Evidence) -> bool:
+    """Is there one batch from each of several loaders, such as one for every task?"""
+    return any(each.loaders == len(window) for each in evidence.updates if each.number == window[0].update + 1)
 
 
 def _is_divided_later(window: list[Loss], evidence: Evidence) -> bool:
@@ -123,12 +159,14 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
         and not _is_divided_later(window, evidence)
         and not _is_one_batch(window, evidence)
+        and not _is_one_of_each(window, evidence)
+        and not _is_in_turn(window, evidence)
         and evidence.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len({window[0].update for window in summed}) >= 2:
         yield Finding(
             check="summed-micro-batches",
-            severity="error",
+            severity="warning",
             seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches with mean losses count with weight 1 each",
             where=evidence.backwards[summed[0][0].backward].where or "the loop",
             why=f"the gradient is {len(summed[0])} times that of the whole batch",

@@ -23,7 +23,8 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-A backward of its own line for an adversarial example or a probe, whose gradients are cleared on purpose.
+A backward of its own line for an adversarial example or a probe, whose gradients are cleared on purpose; gradients
+that the loop has copied or added up before they are cleared, such as those of single tasks or samples.
 """
 
 from collections.abc import Iterator

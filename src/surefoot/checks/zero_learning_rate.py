@@ -31,6 +31,8 @@ from surefoot.records.finding import Finding
 _RISING, _WARM = 0.3, 0.01
 """A run that has ended and never reached this share of the rate it was given has only warmed up: a rate that never
 falls, and any."""
+_NO_RATE = 0.5
+"""An optimizer is made with this or more where a factor is the whole rate, as that of the first Transformers is."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -48,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _only_warms(schedule: Schedule, planned: float | None) -> bool:
-    if not planned or not schedule.ended or len(schedule.rates) < 8:
+    if not planned or planned >= _NO_RATE or not schedule.ended or len(schedule.rates) < 8:
         return False
     if not schedule.calls and not schedule.by_hand:
         return False  # a scheduler that is never stepped, which has a check of its own

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.callers import asked_by_user, caller
@@ -37,6 +38,21 @@ _LIMITS_IN_PLACE = {"clamp_", "clip_", "mul_", "div_", "__imul__", "__itruediv__
 _COMPARED = 4
 """So many parameters are followed from backward to backward."""
 _SUMS = {"add", "__add__", "__radd__"}
+_TAKEN = {
+    *_COPIES,
+    *_SUMS,
+    "div",
+    "__truediv__",
+    "cat",
+    "concat",
+    "add_",
+    "__iadd__",
+    "sub_",
+    "__isub__",
+    "copy_",
+    "lerp_",
+}
+"""What keeps more of a gradient than its size."""
 
 
 class ByHand(Part):
@@ -71,6 +87,8 @@ class ByHand(Part):
             return
         if function == _GRADIENT or (function == DATA and args[0] in self._known):
             self._note(out)
+            if out is not None and not isinstance(args[0], nn.Parameter):
+                self._take()  # of an input, such as an attack asks for
         elif self._known:
             self._use(getattr(function, "__name__", ""), args, kwargs, out)
 
@@ -79,6 +97,8 @@ class ByHand(Part):
 
     def _use(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         first = list(tensors(args[:1]))
+        if name in _TAKEN and any(each in self._known for each in tensors(args)):
+            self._take()
         if name in _LIMITS_IN_PLACE:
             self._read((args[1:], kwargs))
             self._rescaled |= any(each in self._known for each in first) and asked_by_user()
@@ -95,6 +115,10 @@ class ByHand(Part):
             self._note(out)
         elif known and name in _COPIES and out is not args[0]:
             self._copies.put(tensors(out), None)
+
+    def _take(self) -> None:
+        """The gradients that no update has used are not lost when they are cleared."""
+        self._gradients.taken.update(self._gradients.pending)
 
     def _is_carried(self, name: str, args: tuple[Any, ...]) -> bool:
         """Is something of what an earlier update had used in what is computed: added to, or there already?"""

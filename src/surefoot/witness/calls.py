@@ -172,18 +172,18 @@ class Calls(Part):
         pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in own}
         for parameter, (print_, _) in pending.prints.items():
             self._first_prints.setdefault(parameter, print_)
-        self._link(model, inputs, outputs)
+        forward.fed_by = self._link(model, inputs, outputs)
         captured = self.captured.get(model)
         if forward.builds_graph and (captured is None or not captured.used):
             self._capture(model, args, kwargs, outputs)
 
-    def _link(self, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
-        """Which model an input without a graph came from."""
-        makers = (
-            self._made.get(digest(each)) for each in inputs if each.is_floating_point() and not each.requires_grad
-        )
-        self.feeding |= {maker for maker in makers if maker is not None and maker is not model}
+    def _link(self, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
+        """Which model an input without a graph came from: the same one, or another."""
+        given = (each for each in inputs if each.is_floating_point() and not each.requires_grad)
+        makers = {maker for each in given if (maker := self._made.get(digest(each))) is not None}
+        self.feeding |= makers - {model}
         self._made |= {digest(each): model for each in outputs if each.requires_grad and readable(each)}
+        return "itself" if model in makers else "another" if makers else ""
 
     def moved(self, parameter: torch.Tensor) -> bool:
         """Is a parameter no longer what it was in the first forward?"""
@@ -204,7 +204,8 @@ class Calls(Part):
 
     def _note_precision(self, model: nn.Module, forward: Forward) -> None:
         device = next((each.device.type for each in model.parameters()), "cpu")
-        dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), None)
+        trained = (each.dtype for each in model.parameters() if each.is_floating_point() and each.requires_grad)
+        dtype = next(trained, None)
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16

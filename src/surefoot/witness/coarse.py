@@ -74,7 +74,10 @@ class Coarseness(Part):
         most = torch.finfo(out.dtype).max
         for value in args:
             if isinstance(value, int | float) and most < abs(value) < math.inf:
-                self._note("mask", out.dtype, value)
+                with aside():
+                    overflows = not out.requires_grad or bool(out.isinf().any())  # else it scales a loss
+                if overflows:
+                    self._note("mask", out.dtype, value)
 
     def _cast(self, given: Any, out: torch.Tensor) -> None:
         if not readable(given) or given.numel() > _LARGEST or given.dtype == torch.bool or given.numel() < 2:

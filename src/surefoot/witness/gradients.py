@@ -20,6 +20,7 @@ from surefoot.phases import aside, is_profiling, number, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
 from surefoot.witness.marks import Marks
+from surefoot.witness.rounding import HALVES, lost, lost_share, standing_still
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
 
 _SNAPSHOTS = 3
@@ -61,6 +62,8 @@ class Gradients(Part):
         """Told when gradients are cleared that no update has used."""
         self.pending: list[str] = []
         """The lines of the backwards whose gradients no update has used."""
+        self.taken: set[str] = set()
+        """Lines of backwards whose gradients the loop itself has copied, added up or asked an input for."""
         self.windows: list[int] = []
         self.unscaled: set[torch.Tensor] | None = None
         """Where a scaler has scaled a loss: the parameters whose gradients were unscaled since."""
@@ -119,6 +122,7 @@ class Gradients(Part):
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
             if self.scene.close and not count and readable(leaf):
                 self._leaf_prints[id(leaf)] = fingerprint(leaf, 64)
+        self.backwards[-1].reach = hash(frozenset(id(each) for each in graph.leaves if isinstance(each, nn.Parameter)))
         roots = [unscaled(root) for root in graph.roots]
         repeated = any(_sentinel_of(root) in self._live() for root in roots)
         repeated |= not graph.numbers.isdisjoint(self._roots)
@@ -181,7 +185,8 @@ class Gradients(Part):
             default=optimizer.defaults.get("lr"),
         )
         update.anomaly, update.profiled = torch.is_anomaly_enabled(), is_profiling()
-        update.micro_batches, update.frozen = len(self.pending), not trainable
+        update.micro_batches, update.lines = len(self.pending), len(set(self.pending))
+        update.frozen = not trainable
         self.updates.append(update)
         self._before = []
         if self.scene.stepped.get(optimizer, 0) < _SNAPSHOTS:
@@ -230,13 +235,12 @@ class Gradients(Part):
             before = [(p, was) for p, was in self._before if p in sizes and sizes[p] > 0]
             if before:
                 update.moved = any(not torch.equal(p, was) for p, was in before)
-            halves = [(p, was) for p, was in before if p.dtype in (torch.float16, torch.bfloat16)]
+            halves = [(p, was) for p, was in before if p.dtype in HALVES]
             if halves:
                 update.half = str(halves[0][0].dtype).removeprefix("torch.")
-                used = [(gradient != 0, p == was) for p, was in halves if (gradient := p.grad) is not None]
-                moving = sum(int(moves.sum()) for moves, _ in used)
-                lost = sum(int((moves & stayed).sum()) for moves, stayed in used)
-                update.lost_share = lost / max(1, moving)
+                counts = {p: lost(p, was) for p, was in halves}
+                update.lost_share = lost_share(counts)
+                update.still = frozenset(names.get(p, "?") for p in standing_still(counts, sizes))
 
     def _clears(self, owner: Any, *_: Any, **__: Any) -> None:
         """Gradients are about to be cleared; those of an update in the making are a closure's own affair."""
@@ -296,7 +300,8 @@ class Gradients(Part):
 
     def discards(self) -> Iterator[Discard]:
         for where, count in self._discarded.items():
-            yield Discard(where, count, self._used[where])
+            if where not in self.taken:
+                yield Discard(where, count, self._used[where])
 
     def leaves(self) -> Iterator[Leaf]:
         """Tensors outside all models and optimizers that collect gradients again and again."""

@@ -58,6 +58,8 @@ class Seen:
     """Its last pass is over and fed evaluations alone: updates that follow are not made from it."""
     leftover: int = 0
     window: int = 1
+    goes_on: bool = False
+    """An update was made of as many micro-batches as ever, some of them of one pass and some of the next."""
     since: int = 0
     """Updates since its last batch that were given something of that batch."""
     most_since: int = 0
@@ -113,7 +115,12 @@ class Loaders(Part):
         """The batches of all loaders so far."""
         self.lengths: set[int] = set()
         """Of what the last of them holds."""
+        self._since_update: set[int] = set()
+        """The loaders that have handed out batches since the last update."""
+        self._left: Seen | None = None
+        """The loader whose last pass has left gradients behind that nobody has cleared since."""
         gradients.before_clearing.append(self.settle)
+        gradients.discarding.append(self._cleared)
 
     def __enter__(self) -> Loaders:
         plain = DataLoader.__iter__
@@ -142,6 +149,7 @@ class Loaders(Part):
         self.handed_out += 1
         self.lengths = {len(each) for each in tensors(batch) if each.dim()}
         self.latest = seen
+        self._since_update.add(id(seen))
         for each in self.seen.values():
             each.since, each.held = 0, set()
         self._first, self._waiting = None, True
@@ -174,8 +182,22 @@ class Loaders(Part):
         windows = [each for each in self._gradients.windows if each]
         usual = max(set(windows), key=windows.count) if windows else 1
         pending = len(self._gradients.pending)
-        if seen is not None and seen.role == "training" and usual > 1 and 0 < pending < usual:
+        if seen is not None and seen.role == "training" and usual > 1 and 0 < pending < usual and not seen.goes_on:
             seen.leftover, seen.window = pending, usual
+            self._left = seen
+
+    def _cleared(self) -> None:
+        self._left = None
+
+    def _go_on(self) -> None:
+        """An update is made: what a pass has left behind is part of one like any other, or of a larger one."""
+        left, self._left = self._left, None
+        windows = [each for each in self._gradients.windows if each]
+        if left is not None and windows and windows[-1] == left.window == min(windows):
+            left.leftover, left.goes_on = 0, True
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        self._gradients.updates[-1].loaders, self._since_update = len(self._since_update), set()
 
     def draws(self, rows: int) -> bool:
         """Has a loader put samples together by chance, so many in a batch?"""
@@ -183,6 +205,7 @@ class Loaders(Part):
         return any(each.batch_size == rows and not isinstance(each.sampler, SequentialSampler) for each in loaders)
 
     def update_ends(self, optimizer: Optimizer) -> None:
+        self._go_on()
         seen = self.latest
         if seen is not None and not seen.only_evaluates:
             seen.updates += 1

@@ -21,6 +21,8 @@ class Scaled(Part):
         self._updates_before = 0
         self._exits_at: dict[int, int] = {}
         self._depth = 0
+        self._chosen: set[bool] = set()
+        """Whether regions are told their dtype; torch takes one that needs a scaler, but not on a CPU."""
         self.used = False
         self.scale = 1.0
         """By which the loss of the next backward is multiplied."""
@@ -32,6 +34,7 @@ class Scaled(Part):
         self.follow(scaler, "step", before=self._steps, after=self._stepped)
         self.follow(scaler, "update", after=self._ends)
         self._depth = int(torch.is_autocast_enabled("cpu"))
+        self.follow(torch.autocast, "__init__", before=self._makes_region)
         self.follow(torch.autocast, "__enter__", before=self._enters_autocast)
         self.follow(torch.autocast, "__exit__", before=self._leaves_autocast)
         return self
@@ -65,6 +68,9 @@ class Scaled(Part):
     def backward_ends(self) -> None:
         self.scale = 1.0
 
+    def _makes_region(self, _: Any, *args: Any, **kwargs: Any) -> None:
+        self._chosen.add((args[1] if len(args) > 1 else kwargs.get("dtype")) is not None)
+
     def _enters_autocast(self, region: Any) -> None:
         self._depth += 1
 
@@ -81,4 +87,5 @@ class Scaled(Part):
         self._exits_at[id(optimizer)] = self._exits
 
     def scaling(self, *, bfloat16: bool) -> Scaling | None:
-        return Scaling(self._attempts, self._skipped, bfloat16, self._skipped_late) if self.used else None
+        meant = bfloat16 and self._chosen != {False}
+        return Scaling(self._attempts, self._skipped, meant, self._skipped_late) if self.used else None

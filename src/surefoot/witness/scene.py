@@ -126,7 +126,8 @@ class Part(Listener):
 
 def is_same(one: Optimizer, other: Optimizer) -> bool:
     """Are they one optimizer, or does one wrap the other?"""
-    return one is other or getattr(one, "optimizer", None) is other or getattr(other, "optimizer", None) is one
+    wraps = getattr(one, "optimizer", None) is other or getattr(other, "optimizer", None) is one
+    return one is other or wraps or one.param_groups is other.param_groups
 
 
 def held(optimizer: Optimizer) -> Iterator[torch.Tensor]:

@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from surefoot.callers import caller, in_scheduler
+from surefoot.callers import caller, in_scheduler, site
 from surefoot.checks.evidence import Schedule
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene, held, is_same
@@ -37,6 +37,9 @@ class _Stepped:
     """How many updates its own optimizer had made at each call."""
     all_at: list[int] = field(default_factory=list)
     """How many updates all optimizers had made."""
+    first_site: int = 0
+    """The very call of the first step, and whether it is made again once its optimizer has made updates."""
+    is_made_again: bool = False
     last: LRScheduler | None = None
     """Of a sequence of schedulers the one that ends it, and after how many calls that one begins."""
     begins: int = 0
@@ -76,7 +79,9 @@ class Schedules(Part):
             return
         seen = self.seen.setdefault(id(scheduler), _Stepped(scheduler))
         if not seen.calls:
-            seen.where = caller() or seen.where
+            seen.where, seen.first_site = caller() or seen.where, site()
+        elif seen.at[0] == 0 and not seen.is_made_again:
+            seen.is_made_again = self.scene.updates_of(scheduler.optimizer) > 0 and site() == seen.first_site
         seen.calls += 1
         seen.at.append(self.scene.updates_of(scheduler.optimizer))
         seen.all_at.append(self.scene.updates)
@@ -141,8 +146,8 @@ class Schedules(Part):
                 where=seen.where,
                 calls=seen.calls,
                 updates=own,
-                before_first_update=bool(seen.at) and seen.at[0] == 0,
-                between_updates=_at_a_time(seen.at),
+                before_first_update=_is_early(seen),
+                between_updates=_between(seen),
                 horizon=_horizon(seen) or _end(scheduler, seen.calls, own),
                 turns=isinstance(seen.last or scheduler, _TURNING),
                 epoch=epoch,
@@ -172,9 +177,21 @@ class Schedules(Part):
                 )  # fmt: skip
 
 
+def _is_early(seen: _Stepped) -> bool:
+    """Is it stepped before the first update by the line that goes on to step it, and not once to put it forward?"""
+    if not seen.at or seen.at[0] > 0 or not seen.is_made_again or _between(seen) >= 2:
+        return False
+    return seen.all_at[0] == 0 or len(set(seen.at)) == len(seen.at)  # else its optimizer updates less often than others
+
+
+def _between(seen: _Stepped) -> int:
+    """How many calls usually come between two updates, of whichever optimizer."""
+    return _at_a_time([every for every, own in zip(seen.all_at, seen.at, strict=True) if own])
+
+
 def _at_a_time(at: list[int]) -> int:
     """How often a scheduler is usually stepped at a time, where it is stepped in many places; 0 where it is not."""
-    counts = Counter(each for each in at if each > 0)
+    counts = Counter(at)
     regular = len(counts) >= 3 or any(each - 1 in counts for each in counts)
     return median_low(counts.values()) if regular else 0
 
@@ -208,16 +225,17 @@ def _own_horizon(scheduler: Any) -> int | None:
 
 def _end(scheduler: LRScheduler, calls: int, updates: int) -> int | None:
     """The end of a schedule that says none, as long as it lies ahead: warm-ups and restarts have others behind them."""
-    end = scheduler.total_iters if isinstance(scheduler, lr_scheduler.LinearLR) else _end_of_factor(scheduler, updates)
+    most = 2 * max(calls, updates)
+    end = scheduler.total_iters if isinstance(scheduler, lr_scheduler.LinearLR) else _end_of_factor(scheduler, most)
     return end if end is not None and end >= calls else None
 
 
-def _end_of_factor(scheduler: LRScheduler, updates: int) -> int | None:
-    """When the factor of a `LambdaLR` first has come down to nothing, within twice as many calls as updates."""
+def _end_of_factor(scheduler: LRScheduler, most: int) -> int | None:
+    """When the factor of a `LambdaLR` first has come down to nothing, within so many calls."""
     if not isinstance(scheduler, lr_scheduler.LambdaLR):
         return None
     try:
-        factors = [float(scheduler.lr_lambdas[0](n)) for n in range(min(2 * updates, _MOST_TRIED))]
+        factors = [float(scheduler.lr_lambdas[0](n)) for n in range(min(most, _MOST_TRIED))]
     except Exception:  # it may know no more numbers than the run needs
         return None
     top = factors.index(max(factors)) if factors else 0

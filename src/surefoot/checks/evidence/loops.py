@@ -32,6 +32,8 @@ class Forward:
     overwritten: tuple[str, ...] = ()
     """Parameters whose values changed behind autograd's back before its backward."""
     wrote_input: bool = False
+    fed_by: str = ""
+    """An input without a graph was returned by this model, "itself", or by "another"."""
     late_backward: bool = False
     """Its own optimizer had already made an update when its backward came."""
     update: int = 0
@@ -98,6 +100,8 @@ class Backward:
     """No call of backward: its gradients were returned, and added to no others."""
     idle: frozenset[int] = frozenset()
     """Of those, the ones that make no update and hold something that none which makes one holds."""
+    reach: int = 0
+    """A hash of the parameters that it reaches."""
 
 
 @dataclass(slots=True)
@@ -122,6 +126,8 @@ class Update:
     """Some parameter with a gradient changed; None where that was not looked at."""
     lost_share: float = 0.0
     """Of the half-precision elements with a gradient, the share that did not change."""
+    still: frozenset[str] = frozenset()
+    """Half-precision parameters of which hardly an element changed."""
     half: str = ""
     """The dtype of those elements."""
     in_autocast: bool = False
@@ -131,6 +137,10 @@ class Update:
     clipped_share: float = 0.0
     """Of the elements of its gradients, the share that was clipped after the last backward."""
     micro_batches: int = 0
+    """The backwards that it uses, and in how many lines they are."""
+    lines: int = 0
+    loaders: int = 0
+    """So many loaders have handed out batches since the update before."""
     rescaled: bool = False
     """The loop itself multiplied or divided its gradients."""
     frozen: bool = False
