@@ -69,6 +69,11 @@ def site() -> int:
     return next((hash((frame.f_code, frame.f_lasti)) for frame in frames() if not _is_known(frame)), 0)
 
 
+def reading_function() -> str:
+    """The name of the user's function that is running."""
+    return next((frame.f_code.co_name for frame in frames() if is_user(frame)), "")
+
+
 def in_scheduler() -> bool:
     """Is a scheduler of learning rates running another one's code: its first step, or one inside a chain?"""
     for frame in islice(frames(), 12):

@@ -21,14 +21,17 @@ valid = Subset(Images(augment=False), indices[cut:])
 ```
 
 ## What looks like it and is fine
-A shared data set without random numbers; noise that is the task, as of a diffusion model; several views of every
-batch, or several passes in a row with more and more noise.
+A shared data set without random numbers; what is drawn for the task, as noise beside what is clean, several views of
+every batch, passes in a row with more and more noise, masked tokens and attacks are.
 """
 
 from collections.abc import Iterator
 
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
+
+_SIZES = 2
+"""Batches have one size, or the last has another; what is masked at random has many."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -40,7 +43,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 samples.where,
             )
             return
-    labelled = any(loss.counts for loss in evidence.losses)
+    labels = [loss for loss in evidence.losses if loss.counts]
+    masked = any(loss.valid < loss.targets for loss in labels) or len({loss.targets for loss in labels}) > _SIZES
+    labelled = bool(labels) and not masked
     for loader in evidence.loaders:
         if loader.role == "evaluation" and loader.random_inputs and labelled:
             yield _finding(

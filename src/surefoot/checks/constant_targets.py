@@ -76,9 +76,20 @@ def _of_all_losses(evidence: Evidence) -> list[Loss | Aim]:
         loss for loss in evidence.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
     ] or [aim for aim in evidence.aims if aim.kind in _AIMED and not aim.ranks]
     constants = {loss.constant for loss in judged}
+    if _is_a_border(judged, evidence):
+        return []
     if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
         return []
     return [] if _by_chance([_count(each) for each in judged], evidence) else judged
+
+
+def _is_a_border(judged: list[Loss | Aim], evidence: Evidence) -> bool:
+    """Is a constant value asked for beside something else, as at the border of what an equation is solved in?"""
+    if not any(isinstance(each, Loss) and each.function in _DISTANCES for each in judged):
+        return False
+    asked = {each.backward for each in judged}
+    beside = any(each.backward in asked and each not in judged for each in evidence.losses)
+    return beside or evidence.derivatives_in_losses
 
 
 def _count(judged: Loss | Aim) -> int:

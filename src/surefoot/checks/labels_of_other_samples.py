@@ -40,7 +40,7 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    told = [(_told(samples), samples.where) for samples in evidence.samples]
+    told = [(_told(samples, reorders=evidence.reorders), samples.where) for samples in evidence.samples]
     told += [(each.seen, each.where) for each in evidence.parted]
     if not any(samples.told_by_inputs for samples in evidence.samples):
         told += [(each.seen, each.where) for each in evidence.ordered_apart]
@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _told(samples: Samples) -> str:
+def _told(samples: Samples, *, reorders: bool) -> str:
     if samples.redrawn_labels >= 2:
         return f"{samples.redrawn_labels} of 8 samples had another label when they were read again"
     if samples.turned_alone:
@@ -65,7 +65,7 @@ def _told(samples: Samples) -> str:
         return "joined into a batch, samples stand in one order and their labels in another"
     if samples.label_shift:
         return f"labels depend on the sample {'before' if samples.label_shift > 0 else 'after'} their own"
-    if samples.labels_in_order:
+    if samples.labels_in_order and reorders:
         return "either labels or inputs stand in an order, the others in none, and neither tells anything of the other"
     if samples.unlike_evaluation:
         return "labels depend on the inputs in evaluation, and not at all in training"

@@ -22,7 +22,8 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-Training on the whole data set at once, as graph networks and LBFGS do; a few updates for each batch.
+Training on the whole data set at once, as graph networks and LBFGS do; some updates for
+each batch, as inner loops make.
 """
 
 from collections.abc import Iterator
@@ -42,9 +43,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     if not loaders:
         return
+    worked_through = any(each.worked_through for each in loaders)
     more = f"the loader has {loaders[0].batches or 'more'} batches"
     stale = max((each.updates_of_a_batch for each in loaders), default=0)
-    if stale >= _MANY:
+    if stale >= _MANY and not worked_through:
         yield _finding(f"one batch of the loader's was used in {stale} updates in a row; {more}", loaders[0].kind)
         return
     by_update: dict[tuple[str, int], list[int]] = {}
@@ -54,6 +56,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     for model in {name for name, _ in by_update}:
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
         longest = max(len(list(run)) for _, run in groupby(batches))
+        if worked_through and longest <= stale:
+            continue  # every batch is used so many times
         in_all = len(batches) == 3 and evidence.ended
         if longest >= 4 or (longest == 3 and (loaders[0].passes >= 3 or in_all)):
             yield _finding(f"{model} saw the same inputs in {longest} updates in a row; {more}", model)

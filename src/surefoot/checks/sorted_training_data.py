@@ -17,7 +17,8 @@ loader = DataLoader(data, batch_size=32, shuffle=True)
 ```
 
 ## What looks like it and is fine
-A loader without shuffling over data that is mixed already; time series; evaluation.
+A loader without shuffling over data that is mixed already; time series; evaluation; all samples in
+one batch; samples that are sorted by something that no loss asks for.
 """
 
 import itertools

@@ -60,7 +60,8 @@ def _fault(inputs: Inputs) -> str:
     picture = inputs.image and len(inputs.shape) == 4
     if picture and 0 < inputs.highest - inputs.lowest < _FLAT < inputs.size:
         return ", as if divided by 255 twice before they were normalised"
-    if picture and inputs.lowest < 0 and (inputs.size > _TWICE or _lies_below(inputs)):
+    centred = inputs.size**2 <= 2 * inputs.deviation**2  # pictures' means are below 1, before and after
+    if picture and inputs.lowest < 0 and ((inputs.size > _TWICE and centred) or _lies_below(inputs)):
         return f", with a root mean square of {inputs.size:.3g}, as if normalised twice"
     if not inputs.image or len(inputs.shape) < 2 or inputs.lowest < 0:
         return ""

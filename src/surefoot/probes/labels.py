@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,16 +14,17 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorD
 
 from surefoot.checks.evidence import Samples
 from surefoot.probes.dependence import dependence, waves
+from surefoot.probes.joined import collated_apart
 from surefoot.probes.places import places_of
-from surefoot.randomness import seed_all
-from surefoot.witness.scene import tensors
+from surefoot.witness.pairs import other_by_chance
 
 MOST_SAMPLES = 512
 MOST_SECONDS = 1.0
 """Reading ends after this, with what was read by then."""
 _STRONG, _NONE, _SORTED = 8.0, 2.5, 20.0
 """Dependence beyond doubt, none that could be told from chance, and that of values on places they were sorted into."""
-_JOINED = 16
+_AS_BY_CHANCE = 0.7
+"""Labels that are drawn anew differ about as often as two samples' do."""
 _FEWEST_ALIKE = 64
 """So many samples must hold one and the same number for it to be a constant."""
 _MOST_STREAMED = 8 * MOST_SAMPLES
@@ -38,12 +40,13 @@ def parts(sample: Any) -> Iterator[np.ndarray]:
 def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
     """All that is to be seen of the labels of a data set with places, read from a copy of it."""
     if isinstance(reader, IterableDataset):
-        found.sorted_labels = _kinds_in_a_row(_labels_of(itertools.islice(reader, _MOST_STREAMED)), loader)
+        labels = _labels_of(itertools.islice(reader, _MOST_STREAMED))
+        found.sorted_labels = _kinds_in_a_row(labels, loader, len(labels))
         return
     _order(found, loader, reader)
     found.redrawn_labels = redrawn(reader)
     found.turned_alone = _turned_alone(reader)
-    found.collated_apart = _collated_apart(reader, loader)
+    found.collated_apart = collated_apart(reader, loader)
     found.label_shift = _shift(reader)
     found.labels_in_order, found.told_by_inputs = _in_order(reader), _is_told(reader)
     found.constant_parts = _constant_parts(reader)
@@ -68,16 +71,21 @@ def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
         return
     found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
     places = None if isinstance(loader.sampler, RandomSampler) else places_of(loader, reader)
-    if places:
-        found.sorted_labels = _kinds_in_a_row(_labels(reader, places), loader)
+    if places and places == places_of(loader, reader):  # others draw, if only what stands beside what
+        found.sorted_labels = _kinds_in_a_row(_labels(reader, places), loader, len(places))
 
 
-def _kinds_in_a_row(labels: list[float], loader: DataLoader[Any]) -> int:
-    """How many kinds of labels there are, where each comes in one run or two; 0 where they are mixed."""
-    kinds, batch = len(set(labels)), loader.batch_size or 1
+def _kinds_in_a_row(labels: list[float], loader: DataLoader[Any], count: int) -> int:
+    """How many kinds of labels there are, where each comes in one run or two; 0 where they or batches are mixed.
+
+    The labels may be some of all: `count` are read in a pass.
+    """
+    kinds, batch = len(set(labels)), max(1, (loader.batch_size or 1) * len(labels) // max(1, count))
     runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
     many = len(labels) >= 32 and 2 <= kinds <= len(labels) // 8 and len(labels) / kinds >= min(batch, 8)
-    return kinds if many and runs <= 2 * kinds else 0
+    batches = [len(set(labels[begin : begin + batch])) for begin in range(0, len(labels), batch)]
+    mixed = sum(batches) / max(1, len(batches)) - 1 > (kinds - 1) / 2
+    return kinds if many and runs <= 2 * kinds and not mixed else 0
 
 
 def _labels(reader: Any, places: Sequence[int] = ()) -> list[float]:
@@ -107,17 +115,22 @@ def as_many_as_time_allows(samples: Iterable[Any]) -> list[Any]:
 
 
 def redrawn(reader: Any) -> int:
-    """How many of a few samples came with another label when they were read again, with the very same inputs."""
-    count = 0
+    """How many of a few samples came with another label when they were read again, with the very same inputs.
+
+    0 where labels only differ now and then, as those of several annotators or those that are left out do.
+    """
+    count, pairs, every = 0, [], []
     for place in range(min(8, len(reader))):
         reads = [list(parts(reader[place])) for _ in range(4)]
-        labels: dict[bytes, set[bytes]] = {}
+        labels: dict[bytes, list[bytes]] = {}
         for *inputs, label in reads:
             if not inputs or label.size != 1 or sum(each.size for each in inputs) < 4:
                 return 0
-            labels.setdefault(b"".join(each.tobytes() for each in inputs), set()).add(label.tobytes())
-        count += any(len(each) > 1 for each in labels.values())
-    return count
+            labels.setdefault(b"".join(each.tobytes() for each in inputs), []).append(label.tobytes())
+        count += any(len(set(each)) > 1 for each in labels.values())
+        pairs += [a != b for each in labels.values() for a, b in itertools.combinations(each, 2)]
+        every += [label.tobytes() for *_, label in reads]
+    return count if sum(pairs) > _AS_BY_CHANCE * other_by_chance(every) * len(pairs) else 0
 
 
 def rearranged(one: np.ndarray, other: np.ndarray) -> bool:
@@ -159,82 +172,6 @@ def _is_a_view(reads: list[list[list[np.ndarray]]], place: int, turning: set[tup
     return any(np.array_equal(kept, np.sort(reads[0][0][other], axis=None)) for other, _ in turning)
 
 
-# ------------------------------------------------------------------------------------------- joined into a batch
-
-
-def _collated_apart(reader: Any, loader: DataLoader[Any]) -> bool:
-    """Does joining samples into a batch put some of their values beside others'?
-
-    Each is joined alone, too. The largest of the values tells which sample went where; all others must have gone there.
-    """
-    join, count = loader.collate_fn, min(_JOINED, len(reader))
-    if join is None or count < 4:
-        return False
-    samples = [reader[place] for place in range(count)]
-    alone = [_joined(join, [sample]) for sample in samples]
-    together = _joined(join, samples)
-    if any(len(each) != len(together) for each in alone):
-        return False
-    columns = [[each[place] for each in alone] for place in range(len(together))]
-    rows = [place for place, whole in enumerate(together) if whole.ndim and len(whole) == count]
-    for place in sorted(rows, key=lambda place: -together[place].size):
-        order = _where(together[place], columns[place])
-        if order is not None:
-            return any(_is_apart(whole, columns[n], order) for n, whole in enumerate(together) if n != place)
-    return False
-
-
-def _joined(join: Any, samples: list[Any]) -> list[np.ndarray]:
-    seed_all(0)
-    return [each.detach().numpy() for each in tensors(join(samples))]
-
-
-def _where(whole: np.ndarray, column: list[np.ndarray]) -> list[int] | None:
-    """The sample behind each row; None unless every row is one sample's and no other's."""
-    order = []
-    for row in whole:
-        alike = [place for place, one in enumerate(column) if len(one) == 1 and _begins_with(row, one[0])]
-        if len(alike) != 1:
-            return None
-        order += alike
-    return order if len(set(order)) == len(order) else None
-
-
-def _is_apart(whole: np.ndarray, column: list[np.ndarray], order: list[int]) -> bool:
-    """Are these the values of the samples, each once, in another order?"""
-    if all(len(one) == 1 for one in column) and whole.ndim and len(whole) == len(column):
-        moved = any(not _begins_with(whole[row], column[place][0]) for row, place in enumerate(order))
-        return moved and _same_rows(whole, [one[0] for one in column])
-    pieces = [column[place] for place in order]
-    if whole.ndim != 1 or any(one.ndim != 1 for one in pieces) or sum(map(len, pieces)) != len(whole):
-        return False
-    return not np.array_equal(np.concatenate(pieces), whole) and np.array_equal(
-        np.sort(np.concatenate(pieces)), np.sort(whole)
-    )
-
-
-def _same_rows(whole: np.ndarray, rows: list[np.ndarray]) -> bool:
-    left = list(rows)
-    for row in whole:
-        match = next((n for n, one in enumerate(left) if _begins_with(row, one)), None)
-        if match is None:
-            return False
-        left.pop(match)
-    return True
-
-
-def _begins_with(row: np.ndarray, one: np.ndarray) -> bool:
-    """Is a row what one sample has, and then nothing but one padding value?"""
-    if row.ndim != one.ndim or any(a < b for a, b in zip(row.shape, one.shape, strict=True)):
-        return False
-    inside = tuple(slice(0, size) for size in one.shape)
-    if not np.array_equal(row[inside], one):
-        return False
-    outside = np.ones(row.shape, dtype=bool)
-    outside[inside] = False
-    return len(np.unique(row[outside])) <= 1
-
-
 # ------------------------------------------------------------------------------------------- told from the inputs
 
 
@@ -243,6 +180,9 @@ def look_at_arrays(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
     found, pair = Samples("the arrays of the loop"), TensorDataset(inputs, targets)
     found.label_shift, found.labels_in_order = _shift(pair), _in_order(pair)
     found.told_by_inputs = _is_told(pair)
+    if targets[0].numel() == 1:
+        labels = targets.flatten().tolist()
+        found.commonest_label = max(Counter(labels).values()) / len(labels)
     return found
 
 
@@ -271,8 +211,17 @@ def _in_order(reader: Any) -> bool:
     places = np.arange(len(targets), dtype=np.float64)[:, None]
     of_labels, of_inputs = dependence(places, targets), [dependence(x, places) for x, _ in columns]
     labels_stand = of_labels > _STRONG and all(abs(each) < _NONE for each in of_inputs)
+    in_no_series = not any(_overlap(x) for x, _ in columns)
     inputs_stand = targets[0].size == 1 and abs(of_labels) < _NONE and any(each > _SORTED for each in of_inputs)
+    inputs_stand &= in_no_series
     return (labels_stand or inputs_stand) and all(_is_unrelated(x, targets) for x, _ in columns)
+
+
+def _overlap(rows: np.ndarray) -> bool:
+    """Do rows that follow each other hold the same numbers, as windows of one series do?"""
+    flat = rows.reshape(len(rows), -1)
+    pairs = list(itertools.pairwise(flat[:32]))
+    return flat.shape[1] > 1 and all(np.isin(later, former).mean() >= 0.5 for former, later in pairs)
 
 
 def _is_unrelated(inputs: np.ndarray, targets: np.ndarray) -> bool:

@@ -8,15 +8,40 @@ from functools import cache
 from itertools import islice
 
 from surefoot.checks.evidence import Parted
-from surefoot.probes.row_orders import BY_RULE, Beside, Rows, path
+from surefoot.probes.loop_body import name_of_call
+from surefoot.probes.row_orders import BY_RULE, REVERSES, SORTS, Beside, Rows, calls, path
 from surefoot.probes.row_scopes import Scope
 from surefoot.probes.source import parsed
+
+_REORDERING = (
+    *SORTS,
+    *REVERSES,
+    "randperm",
+    "permutation",
+    "permuted",
+    "shuffle",
+    "reverse",
+    "roll",
+    "flip",
+    "sort_values",
+)
 
 
 def ordered_apart(file: str) -> Iterator[Parted]:
     """Where a file orders one of two arrays that were made together."""
     for line, moved, left in rows_apart(file):
         yield Parted(f"{file}:{line}", f"`{moved}` is put into an order of its own, and `{left}` beside it is not")
+
+
+@cache
+def reorders(file: str) -> bool:
+    """Does a file put anything into another order, apart from what a loader does?"""
+    tree = parsed(file)
+    if tree is None or not tree.body:
+        return True
+    names = {name_of_call(each) for each in calls(tree)}
+    turned = any(isinstance(each, ast.Slice) and ast.unparse(each).endswith(":-1") for each in ast.walk(tree))
+    return turned or not names.isdisjoint(_REORDERING)
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from surefoot.phases import Phases
-from surefoot.probes.data import copied, print_of
 from surefoot.probes.places import places_of
+from surefoot.probes.reading import copied, print_of
 from surefoot.randomness import kept, seed_all
 
 MOST_PLACES = 20_000

@@ -15,7 +15,7 @@ from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.finding import Findings
 from surefoot.step import Step
-from surefoot.witness.loaders import Seen
+from surefoot.witness.seen import Seen
 from surefoot.witness.witness import Witness
 from surefoot.world import TinyWorld
 

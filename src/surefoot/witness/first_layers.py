@@ -34,7 +34,8 @@ class FirstLayers(Part):
             return
         if not self.scene.close or self.scene.phases.recomputing():
             return
-        if readable(args[0]) and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
+        given = readable(args[0]) and not isinstance(args[0], nn.Parameter)
+        if given and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
             self._seen.add(of_tokens)
             self._note(module, args[0])
 
@@ -56,14 +57,20 @@ class FirstLayers(Part):
             elif values.numel():
                 whole = bool((values == values.round()).all())
                 lowest, highest = float(values.min()), float(values.max())
-                size = _largest_size(values, 1 if isinstance(layer, _CONVOLUTIONS) else -1)
-                self.inputs.append(Inputs(model, name, tuple(values.shape), lowest, highest, whole, image, size=size))
+                dim = 1 if isinstance(layer, _CONVOLUTIONS) else -1
+                seen = Inputs(model, name, tuple(values.shape), lowest, highest, whole, image)
+                seen.size = _largest_size(values, dim)
+                seen.deviation = _largest_size(values - values.mean(_others(values, dim), keepdim=True), dim)
+                self.inputs.append(seen)
 
 
 def _largest_size(values: torch.Tensor, dim: int) -> float:
     """The root mean square of the feature that has the largest."""
-    others = tuple(each for each in range(values.dim()) if each != dim % values.dim())
-    return float(values.double().square().mean(others).max().sqrt())
+    return float(values.double().square().mean(_others(values, dim)).max().sqrt())
+
+
+def _others(values: torch.Tensor, dim: int) -> tuple[int, ...]:
+    return tuple(each for each in range(values.dim()) if each != dim % values.dim())
 
 
 def _interleaved(tokens: torch.Tensor) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import random
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -23,11 +24,13 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from surefoot.callers import reading_function
 from surefoot.checks.evidence import Loader
 from surefoot.phases import aside
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
-from surefoot.witness.sources import row_prints
+from surefoot.witness.seen import Seen
+from surefoot.witness.sources import names_in_sight, row_prints
 
 _FIRSTS = 3
 """Of so many passes the first batch is read, whenever they come."""
@@ -38,59 +41,6 @@ _FEWEST_SHARED, _SHARED = 8, 0.1
 _SHUFFLES = ("epoch", "seed", "generator", "rng", "shuffle")
 _DRAWS = re.compile("randperm|shuffle|permut")
 """What a sampler has and does that is to give another order in every pass."""
-
-
-@dataclass
-class Seen:
-    """One DataLoader as it is used."""
-
-    loader: DataLoader[Any]
-    passes: int = 0
-    batches: int = 0
-    updates: int = 0
-    evaluations: int = 0
-    epochs: list[int] = field(default_factory=list)
-    trainings: set[int] = field(default_factory=set)
-    """Those in which updates or evaluations were made from it: a fold, or one of several settings that are tried."""
-    first_columns: dict[int, list[set[int]]] = field(default_factory=dict)
-    """Of each training: hashes of what the first batches of its passes hold, column by column."""
-    only_evaluates: bool = False
-    """Its last pass is over and fed evaluations alone: updates that follow are not made from it."""
-    leftover: int = 0
-    window: int = 1
-    goes_on: bool = False
-    """An update was made of as many micro-batches as ever, some of them of one pass and some of the next."""
-    since: int = 0
-    """Updates since its last batch that were given something of that batch."""
-    most_since: int = 0
-    held: set[int] = field(default_factory=set)
-    """Hashes of what its last batch holds."""
-    entered: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of the first batches of evaluation passes: the update before, their hash, and that of what entered the model."""
-    first_batches: dict[int, list[int]] = field(default_factory=dict)
-    """Of each training: hashes of the first batches of its passes."""
-    streamed: list[list[int]] = field(default_factory=list)
-    """Of the first batches of a stream that workers read: hashes of their samples."""
-
-    @property
-    def repeats(self) -> bool:
-        """Did every pass begin with the very same batch, augmented alike?"""
-        firsts = max(self.first_batches.values(), key=len, default=[])
-        return len(firsts) >= 2 and len(set(firsts)) == 1
-
-    @property
-    def varies(self) -> bool:
-        """Did one batch enter a model in two ways? Several views of a batch, or passes in a row, are a measurement."""
-        times = Counter(update for update, _, _ in self.entered)
-        alone = [(batch, entered) for update, batch, entered in self.entered if times[update] == 1]
-        lone = self.evaluations < 2 * self.batches
-        return lone and any(a == b and x != y for a, x in alone for b, y in alone)
-
-    @property
-    def role(self) -> str:
-        if self.updates:
-            return "training"
-        return "evaluation" if self.evaluations else "unknown"
 
 
 class Loaders(Part):
@@ -109,6 +59,8 @@ class Loaders(Part):
         """Something of the last batch has entered a model since the last update."""
         self._first: int | None = None
         """The hash of the first batch of a pass, until it is used."""
+        self._drawn_at = 0
+        """Where the generators of random numbers were then."""
         self.delivered: deque[list[list[int]]] = deque(maxlen=4)
         """Of the last batches: for each tensor that has a row for each sample, the hashes of its rows."""
         self.handed_out = 0
@@ -135,6 +87,9 @@ class Loaders(Part):
     def _begins(self, loader: DataLoader[Any]) -> Seen:
         self.settle()
         seen = self.seen.setdefault(id(loader), Seen(loader))
+        if not seen.passes:
+            seen.names = names_in_sight(loader) or names_in_sight(loader.dataset)
+            seen.reader = reading_function()
         seen.passes += 1
         seen.only_evaluates = False
         sampler = getattr(loader, "sampler", None)
@@ -148,6 +103,7 @@ class Loaders(Part):
         seen.batches += 1
         self.handed_out += 1
         self.lengths = {len(each) for each in tensors(batch) if each.dim()}
+        seen.fresh = True
         self.latest = seen
         self._since_update.add(id(seen))
         for each in self.seen.values():
@@ -162,6 +118,7 @@ class Loaders(Part):
         read = [digest(each) for each in held]
         if self.scene.close:
             seen.held = set(read)
+            seen.columns.append(read)
             self.delivered.append([row_prints(each) for each in held if each.dim() and len(each) > 1])
         if streams:
             seen.streamed.append(_samples(held) if seen.loader.batch_size else [hash(tuple(read))])
@@ -169,7 +126,7 @@ class Loaders(Part):
             firsts.append({print_ for print_, each in zip(read, held, strict=True) if _tells_order(each)})
             seen.first_batches.setdefault(self.scene.training, []).append(hash(tuple(read)))
         if first:
-            self._first = hash(tuple(read))
+            self._first, self._drawn_at = hash(tuple(read)), _random_numbers()
 
     def ended(self, seen: Seen) -> None:
         """A pass is over; a loader that reads ahead says so before its last batch is used."""
@@ -209,6 +166,8 @@ class Loaders(Part):
         seen = self.latest
         if seen is not None and not seen.only_evaluates:
             seen.updates += 1
+            seen.worked_on += seen.fresh
+            seen.fresh, seen.until = False, seen.batches
             seen.trainings.add(self.scene.training)
             seen.since += self._given
             seen.most_since = max(seen.most_since, seen.since)
@@ -220,16 +179,17 @@ class Loaders(Part):
         if seen is None:
             return
         if torch.is_grad_enabled():
-            self._given |= self.scene.close and any(
-                digest(each) in seen.held for each in tensors(args) if readable(each)
-            )
+            self._first = None  # what is made with gradients, as an attack is, differs by itself
+            entered = {digest(each) for each in tensors(args) if readable(each)} if self.scene.close else set()
+            self._given |= not entered.isdisjoint(seen.held)
+            seen.given |= entered & seen.held
             return
         seen.evaluations += 1
         seen.trainings.add(self.scene.training)
-        if self._first is not None:
+        if self._first is not None and self._drawn_at != _random_numbers():
             entered = hash(tuple(digest(each) for each in tensors(args) if readable(each)))
             seen.entered.append((self.scene.updates, self._first, entered))
-            self._first = None
+        self._first = None
 
     def training_epoch(self) -> int | None:
         """Updates in one pass over the training loader, by its length and the backwards per update."""
@@ -285,6 +245,7 @@ class Loaders(Part):
                 leftover=seen.leftover,
                 window=seen.window,
                 updates_of_a_batch=seen.most_since,
+                worked_through=seen.worked_on >= 2 * seen.passes and 2 * seen.worked_on >= seen.until,
                 told_twice=bool(seen.streamed) and _is_told_twice(seen.streamed, seen.loader.num_workers),
                 out_of_order=shuffled or _is_out_of_order(getattr(batching, "sampler", sampler)),
                 random_inputs=seen.varies,
@@ -317,6 +278,12 @@ class _Followed:
         if self._read == _length(self._seen.loader):  # some loops count, and do not ask for one more
             self._loaders.ended(self._seen)
         return batch
+
+
+def _random_numbers() -> int:
+    """Where the generators are that are used when no other is given."""
+    with aside():
+        return hash((digest(torch.get_rng_state()), str(np.random.get_state()), random.getstate()))
 
 
 def _is_out_of_order(sampler: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +27,12 @@ _FEWEST_ROWS, _FEWEST_ELEMENTS = 8, 4
 _FEWEST_AGAIN = 16
 _CHANCE = 0.6
 """Targets differ as often as this share of how often two samples' targets do: they are not the sample's."""
+_SHUFFLES, _BEYOND_CHANCE = 20, 6
 _GUESSES = {"argmax", "max", "topk", "multinomial", "bernoulli", "sort"}
+
+
+Way = tuple[str, frozenset[tuple[Any, ...]]]
+"""The line of a loss, and how models were called for it."""
 
 
 @dataclass
@@ -44,13 +51,15 @@ class _Followed:
     foreign: int = 0
     ambiguous: bool = False
     """A sample had two targets in one update, as those of several tasks are, or targets were guessed."""
+    exchanged: list[tuple[int, int]] = field(default_factory=list)
+    """Of samples that came again: the target before, and now."""
 
     def is_apart(self) -> bool:
         """Did samples that came again have other samples' targets, as often as chance gives them?"""
         if self.ambiguous or self.again < _FEWEST_AGAIN or self.foreign > 0.1 * self.differ:
             return False
         chance = other_by_chance(list(self.targets.elements()))
-        return chance > 0.3 and self.differ > _CHANCE * chance * self.again
+        return chance > 0.3 and self.differ > _CHANCE * chance * self.again and not _are_related(self.exchanged)
 
 
 class Pairs(Part):
@@ -60,8 +69,10 @@ class Pairs(Part):
         super().__init__(scene)
         self._loaders = loaders
         self._inputs: list[torch.Tensor] = []
+        self._ways: set[tuple[Any, ...]] = set()
+        """Which models were called since the last backward, and with which words: there may be several tasks."""
         self._targets: list[tuple[str, torch.Tensor]] = []
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[Way, _Followed] = {}
         self._guessed: set[int] = set()
         """How many rows something had that was guessed or drawn since the last update."""
         self._apart: list[str] = []
@@ -88,9 +99,11 @@ class Pairs(Part):
         if torch.is_grad_enabled() and self._follows():
             given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim()]
             self._inputs += [own(each) for each in given if not each.requires_grad]
+            self._ways.add((id(model), *(each for each in (*args, *kwargs.values()) if isinstance(each, str | bool))))
 
     def backward_begins(self, losses: Any) -> None:
         entered, self._inputs = self._inputs, []
+        ways, self._ways = frozenset(self._ways), set()
         targets, self._targets = self._targets, []
         lines = Counter((where, len(target)) for where, target in targets)
         with aside():
@@ -98,19 +111,20 @@ class Pairs(Part):
                 beside = [each for each in entered if len(each) == len(target)]
                 mixed = any(_is_rearranged(target, other) for _, other in targets)
                 if beside and lines[where, len(target)] == 1 and not mixed:  # nor of half of a batch
-                    self._pair(where, beside, target)
+                    self._pair((where, ways), beside, target)
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._guessed = set()
 
-    def _pair(self, where: str, entered: list[torch.Tensor], target: torch.Tensor) -> None:
+    def _pair(self, way: Way, entered: list[torch.Tensor], target: torch.Tensor) -> None:
+        where = way[0]
         columns, theirs = [row_prints(each) for each in entered], row_prints(target)
         if theirs in columns:
             return  # the model is given its target
         if counts_places(target):
             self._judge(where, self._unlike(entered) if self._looks() else None)
             return
-        followed = self._followed.setdefault(where, _Followed(where))
+        followed = self._followed.setdefault(way, _Followed(where))
         followed.ambiguous |= len(target) in self._guessed
         if sum(each[0].numel() for each in entered) >= _FEWEST_ELEMENTS:
             self._follow(followed, [hash(row) for row in zip(*columns, strict=True)], theirs)
@@ -126,6 +140,7 @@ class Pairs(Part):
         for row, target in zip(rows, targets, strict=True):
             before = followed.known.get(row)
             followed.again += before is not None
+            followed.exchanged += [(before, target)] if before is not None else []
             followed.differ += before not in (None, target)
             followed.foreign += before not in (None, target) and target not in followed.targets
         followed.known |= dict(zip(rows, targets, strict=True))
@@ -188,6 +203,22 @@ def other_by_chance(values: list[Any]) -> float:
     """How often two of some values differ."""
     counts, total = Counter(values).values(), len(values)
     return 1 - sum((count / total) ** 2 for count in counts)
+
+
+def _are_related(pairs: list[tuple[int, int]]) -> bool:
+    """Do the first of some pairs tell the second, as groups that are found anew and numbered anew do?"""
+    drawn = random.Random(0)
+    before, now = map(list, zip(*pairs, strict=True))
+    found, chance = _agreement(before, now), []
+    for _ in range(_SHUFFLES):
+        drawn.shuffle(now)
+        chance.append(_agreement(before, now))
+    return found > statistics.mean(chance) + _BEYOND_CHANCE * (statistics.pstdev(chance) + 1)
+
+
+def _agreement(before: list[int], now: list[int]) -> int:
+    """How many pairs of pairs are alike in both."""
+    return sum(count**2 for count in Counter(zip(before, now, strict=True)).values())
 
 
 def is_of(own: torch.Tensor, target: torch.Tensor) -> bool:

@@ -40,6 +40,8 @@ class _Used:
     """What an update used: targets, each with what it was taken by, and the inputs that were taken."""
 
     targets: list[tuple[int, _Taken | None]] = field(default_factory=list)
+    wholes: set[int] = field(default_factory=set)
+    """The targets' places in memory."""
     paired: list[int] = field(default_factory=list)
     """The lengths of targets that say that each row of one input belongs to the same row of another."""
     inputs: list[_Taken] = field(default_factory=list)
@@ -58,6 +60,8 @@ class Picks(Part):
     def taken(self, args: tuple[Any, ...], out: Any) -> None:
         """Something was indexed."""
         whole, index = args[0], args[1] if len(args) > 1 else None
+        if isinstance(index, tuple) and index and all(isinstance(each, slice) for each in index[1:]):
+            index = index[0]
         if (
             not isinstance(whole, torch.Tensor)
             or not isinstance(index, torch.Tensor)
@@ -77,8 +81,9 @@ class Picks(Part):
 
     def target(self, target: torch.Tensor) -> None:
         """A loss is given a target."""
-        if target.dim() and len(target) >= FEWEST:
+        if target.dim() and len(target) >= FEWEST and not _is_constant(target):
             self._used.targets.append((len(target), self._of(target)))
+            self._used.wholes.add(target.data_ptr())
             if counts_places(target):
                 self._used.paired.append(len(target))
 
@@ -103,6 +108,8 @@ class Picks(Part):
             moved = [each for each in self._used.inputs if each.rows == count and each.reorders]
             alone = len([each for each in self._taken if each.rows == count]) == 1
             return moved[0].where if moved and alone else ""
+        if target.whole in self._used.wholes:
+            return ""  # samples are mixed, and asked for both targets
         others = [each for each in self._taken if each is not target and each.rows == count]
         if any(each.index == target.index for each in others):
             return ""
@@ -120,6 +127,12 @@ class Picks(Part):
         if len(self._apart) >= 3 and not self._together:
             seen = "in every step inputs and targets were taken from arrays of one length by different indices"
             yield Parted(self._apart[0], seen)
+
+
+def _is_constant(target: torch.Tensor) -> bool:
+    """Is it the same for all samples, so that their order does not matter?"""
+    with aside():
+        return readable(target) and bool((target == target[:1]).all())
 
 
 def counts_places(target: torch.Tensor) -> bool:

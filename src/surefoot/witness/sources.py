@@ -66,6 +66,18 @@ def arrays_in_sight(*, lists: bool = False, longest: int = LONGEST) -> list[torc
     return [each for each in seen if readable(each) and 1 <= len(each) <= max(longest, _longest(each, lists=lists))]
 
 
+def names_in_sight(thing: Any) -> set[str]:
+    """What the functions that are running call a thing, in variables, attributes and dicts."""
+    found = set()
+    for frame in islice(frames(), _FRAMES):
+        if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
+            known = variables(frame)
+            inside = [each for each in known.values() if isinstance(each, dict)]
+            inside += [vars(known["self"])] if hasattr(known.get("self"), "__dict__") else []
+            found |= {str(name) for each in (known, *inside) for name, value in list(each.items()) if value is thing}
+    return found
+
+
 def arrays_held_by(thing: Any) -> list[torch.Tensor]:
     """The arrays in attributes and containers of one object."""
     arrays = _arrays([thing], _DEEP, lists=False)

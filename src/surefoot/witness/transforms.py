@@ -46,6 +46,8 @@ class Transforms(Part):
         self.seen: Callable[[torch.Tensor], None] = lambda loss: None
         """Told of every such loss."""
         self._asking = False
+        self.derivatives = False
+        """Some were asked for with a graph."""
         self._buffers: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def __enter__(self) -> Transforms:
@@ -77,6 +79,7 @@ class Transforms(Part):
         if self.scene.phases.is_deaf:
             return
         if create_graph:
+            self.derivatives = True
             self._gradients.note_inputs(tensors(inputs))
         if create_graph or self.scene.updating is not None:
             return

@@ -22,7 +22,7 @@ from surefoot.probes.derivatives import derivatives_of
 from surefoot.probes.labels import look_at_arrays
 from surefoot.probes.mixing import Batches
 from surefoot.probes.model import matters, probe
-from surefoot.probes.rows_apart import ordered_apart
+from surefoot.probes.rows_apart import ordered_apart, reorders
 from surefoot.probes.tokens import read
 from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
@@ -286,6 +286,7 @@ class Witness(Listener):
             idle_accelerator=self._idle_accelerator(),
             resumptions=tuple(self.resumes.resumptions()),
             shared_files=tuple(self.saved_shards.files()),
+            derivatives_in_losses=self.transforms.derivatives,
             kept_graphs=self.gradients.kept_graphs,
             written_through_data=tuple(self.aliases.lines),
             weights_by_hand=self.gradients.moved_by_hand,
@@ -331,8 +332,10 @@ class Witness(Listener):
         evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
         evidence.metrics = tuple(self.averages.metrics())
         arrays = (look_at_arrays(*each) for each in self.pairs.sources if not evidence.loaders)
-        evidence.samples = (*samples_of(self.loaders), *arrays)
+        targets = {each.target_print for each in self.losses.losses if not each.in_model}
+        evidence.samples = (*samples_of(self.loaders, targets), *arrays)
         evidence.ordered_apart = tuple(ordered_apart(self.scene.source))
+        evidence.reorders = reorders(self.scene.source)
 
     def _are_drawn(self, rows: int) -> bool:
         """Are batches of so many rows made of samples that were drawn one by one, by a loader or from an array?"""

@@ -123,9 +123,13 @@ class Evidence:
     written_through_data: tuple[str, ...] = ()
     """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
     derivatives: tuple[Derivative, ...] = ()
+    derivatives_in_losses: bool = False
+    """Gradients were asked for with a graph, to be a part of a loss."""
     parted: tuple[Parted, ...] = ()
     ordered_apart: tuple[Parted, ...] = ()
     """Arrays that were made together, of which the source orders one anew and not the other."""
+    reorders: bool = True
+    """The source puts something into another order; true where it cannot be read."""
     shown: tuple[Shown, ...] = ()
     passes: tuple[Pass, ...] = ()
     narrow_tokens: tuple[NarrowTokens, ...] = ()

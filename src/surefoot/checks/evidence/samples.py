@@ -28,6 +28,8 @@ class Loader:
     """Backwards per update."""
     updates_of_a_batch: int = 0
     """The most updates in a row that used a batch of it, before any loader handed out another."""
+    worked_through: bool = False
+    """Updates followed most of its batches, and several in a pass."""
     out_of_order: bool = False
     """Its sampler draws, or lists places that do not rise."""
     random_inputs: bool = False
@@ -109,6 +111,8 @@ class Inputs:
     """Every second token is zero, and only those."""
     size: float = 0.0
     """The root mean square of the feature that has the largest."""
+    deviation: float = 0.0
+    """The same of what is left when each feature's mean is taken off."""
 
 
 @dataclass(slots=True)
