@@ -88,6 +88,16 @@ def test_what_had_a_cost_becomes_less_likely():
     assert not trained(loss)
 
 
+def test_a_ratio_may_be_multiplied_by_the_negative_of_an_advantage():
+    def loss(out):
+        chances = out.log_softmax(-1).gather(1, (Y > 0).long()[:, None]).squeeze(1)
+        advantage = Y - Y.mean()
+        ratio = (chances - chances.detach()).exp()
+        return torch.max(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2)).mean()
+
+    assert not trained(loss)
+
+
 def test_a_cross_entropy_weighed_by_advantages_is_no_likelihood():
     def loss(out):
         advantage = Y - Y.mean()

@@ -27,7 +27,8 @@ _KEEPS = {
 _TURNS = {"neg", "__neg__", "negative"}
 _PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
 _RAISED = re.compile(r"advantage|\badv\b|\badvs\b|reward|\breturns\b|_returns\b")
-_LOWERED = re.compile(r"cost|length|regret|penalt|distance|delay|tour")
+_LOWERED = re.compile(r"cost|length|regret|penalt|distance|delay|tour|neg|minus")
+_IS_NEGATIVE = re.compile(r"-\s*[\w.]*$")
 _FEWEST = 4
 _EVEN = 2e-2
 
@@ -123,7 +124,8 @@ def _is_log_of_sigmoid(out: torch.Tensor) -> bool:
 
 
 def _weighs_reward(where: str) -> bool:
-    """Does a line of the user's name what it multiplies by something that is to rise, and nothing that is to fall?"""
+    """Does a line of the user's name what it multiplies by something that is to rise, and not the negative of it?"""
     file, _, line = where.rpartition(":")
     text = linecache.getline(file, int(line)) if line.isdigit() else ""
-    return bool(_RAISED.search(text)) and not _LOWERED.search(text)
+    found = _RAISED.search(text)
+    return found is not None and not _LOWERED.search(text) and not _IS_NEGATIVE.search(text[: found.start()])
