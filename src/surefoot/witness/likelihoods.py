@@ -28,7 +28,7 @@ _TURNS = {"neg", "__neg__", "negative"}
 _PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
 _RAISED = re.compile(r"advantage|\badv\b|\badvs\b|reward|\breturns\b|_returns\b")
 _LOWERED = re.compile(r"cost|length|regret|penalt|distance|delay|tour|neg|minus")
-_IS_NEGATIVE = re.compile(r"-\s*[\w.]*$")
+_IS_NEGATIVE = re.compile(r"-\s*[\w.]*\s*\*?\s*$")
 _FEWEST = 4
 _EVEN = 2e-2
 
