@@ -20,17 +20,25 @@ loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 ```
 
 ## What looks like it and is fine
-Batches in which some targets are ignored; a mask of zeros beside other terms that train.
+Batches in which some targets are ignored; a sum over the targets of a batch that has none, while other batches have
+some; a mask of zeros beside other terms that train.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.evidence import Evidence, Loss
 from surefoot.records.finding import Finding
 
 
+def _is_spoilt(loss: Loss) -> bool:
+    """Is the mean over nothing, which is no number, back-propagated? A sum over nothing adds nothing."""
+    return loss.reduction == "mean" and any(loss.weights)
+
+
 def check(evidence: Evidence) -> Iterator[Finding]:
-    empty = [loss for loss in evidence.losses if loss.targets and not loss.valid]
+    asked = [loss for loss in evidence.losses if loss.targets]
+    full = {loss.site for loss in asked if loss.valid}
+    empty = [loss for loss in asked if not loss.valid and (_is_spoilt(loss) or loss.site not in full)]
     if empty:
         yield Finding(
             check="all-targets-ignored",

@@ -22,9 +22,9 @@ def forward(self, x):
 ```
 
 ## What looks like it and is fine
-Frozen layers; experts that were not chosen; layers whose result nobody uses; a stop-gradient branch whose
-layers have another path; weights that are moved by hand, as a moving average is; samples whose `log_prob` is asked
-for, as policy gradients do.
+Frozen layers; layers in evaluation mode inside of a model in training mode, which only give features; experts that
+were not chosen; layers whose result nobody uses; a stop-gradient branch whose layers have another path; weights that
+are moved by hand, as a moving average is; samples whose `log_prob` is asked for, as policy gradients do.
 """
 
 from collections.abc import Iterator
@@ -44,6 +44,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and (each.penalized or not each.reached)
         and not each.only_in
         and not each.moved
+        and not each.resting
     ]
     for line in evidence.drawn_without_gradient[:1]:
         yield Finding(
@@ -60,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     names = [each.name for each in cut]
     yield Finding(
         check="detached-layers",
-        severity="error",
+        severity="warning",
         seen=f"{len(cut)} parameters with {sum(each.elements for each in cut):,} elements change what the loss is made "
         f"from and never receive a gradient: {', '.join(names[:3])}" + (", ..." if len(names) > 3 else ""),
         where=names[-1].rpartition(".")[0] or cut[0].model,

@@ -22,7 +22,8 @@ loss = F.mse_loss(online(state), wanted)
 ```
 
 ## What looks like it and is fine
-A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss; networks with
+A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss; copies
+that learn by hand for one update, as in meta-learning; networks with
 optimizers of their own, of which the worst goes on from the weights of the best.
 """
 
@@ -41,6 +42,11 @@ def fixed_networks(evidence: Evidence) -> set[str]:
     if sum(any(held) for held in by_model.values()) == 0:
         return set()
     return {model for model, held in by_model.items() if not any(held) and model not in graded}
+
+
+def _is_brief(evidence: Evidence, model: str) -> bool:
+    """Did it run for one update alone, as a copy does that learns from its own gradients by hand?"""
+    return len(evidence.updates) >= 2 > len({each.update for each in evidence.forwards if each.model == model})
 
 
 def followers(evidence: Evidence) -> Iterator[str]:
@@ -66,7 +72,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
     for model in sorted(fixed_networks(evidence)):
         reached = [each for each in evidence.parameters if each.model == model and each.trainable and each.reached]
-        if reached:
+        if reached and not _is_brief(evidence, model):
             yield Finding(
                 check="gradients-into-fixed-network",
                 severity="warning",

@@ -20,7 +20,8 @@ loss.backward()
 ```
 
 ## What looks like it and is fine
-Inputs of varying length; curricula.
+Inputs of varying length; curricula, such as of steps that a model is unrolled for: nothing of them was made before an
+earlier update.
 """
 
 import itertools
@@ -32,12 +33,20 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     by_line: dict[tuple[str, object], list[int]] = {}
+    tied: set[tuple[str, object]] = set()
     old: dict[str, list[int]] = {}
     for backward in evidence.backwards:
         by_line.setdefault((backward.where, backward.shapes), []).append(backward.nodes)
+        if backward.old_nodes or not evidence.updates:
+            tied.add((backward.where, backward.shapes))
         old.setdefault(backward.where, []).append(backward.old_nodes)
-    for (where, _), nodes in by_line.items():
-        if len(nodes) >= 4 and _longest_growth(nodes) == nodes and nodes[-1] >= 1.5 * nodes[0]:
+    for (where, shapes), nodes in by_line.items():
+        if (
+            (where, shapes) in tied
+            and len(nodes) >= 4
+            and _longest_growth(nodes) == nodes
+            and nodes[-1] >= 1.5 * nodes[0]
+        ):
             yield _finding(where, nodes, "nodes", "inputs of one shape")
             return
     for where, nodes in old.items():

@@ -2,8 +2,8 @@
 
 ## What it does
 Reports a loss that is maximised: it enters what is back-propagated with a negative weight, alone or as one term of
-several, the optimizer has `maximize=True`, or every gradient moves predictions away from the targets they are compared
-with.
+several, the optimizer has `maximize=True`, every gradient moves predictions away from the targets they are compared
+with, or every one lowers the likelihood of what was given, or of what was drawn where its reward is high.
 
 ## Why it hurts
 Every update makes the model worse. The printed loss may look like one that falls, if the negative is
@@ -20,13 +20,14 @@ F.cross_entropy(model(x), y).backward()
 ```
 
 ## What looks like it and is fine
-Reversed gradients; optimizers that take turns and play against each other; policy gradients; pairs of which one is
-pulled and the other pushed.
+Reversed gradients, be it by a layer or in `.grad`; optimizers that take turns and play against each other; policy
+gradients, also of costs; pairs of which one is pulled and the other pushed; distances that are small where the answer
+is yes; inputs that are changed to mislead a model.
 """
 
 from collections.abc import Iterator
 
-from surefoot.checks.evidence import Evidence, Loss
+from surefoot.checks.evidence import Evidence, Likelihood, Loss
 from surefoot.records.finding import Finding
 
 
@@ -56,9 +57,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="back-propagate the loss itself, with maximize=False",
             )
             return
+        if lowered := _lowered(evidence, numbers, sign):
+            of = "what was given is lowered" if lowered[0].of_data else "what was drawn falls with its reward"
+            yield Finding(
+                check="negated-loss",
+                severity="warning",
+                seen=f"in {len({each.backward for each in lowered})} backwards the likelihood of {of}",
+                where=lowered[0].where or "the recipe's loss",
+                why="every update makes less likely what the model is to give",
+                remedy="back-propagate the negative of the log-likelihood; if it is to fall on purpose, allow this",
+            )
+            return
         others = (loss for loss in evidence.losses if loss.backward not in numbers)
         opposed = [loss for loss in others if min(loss.weights, default=0) > 0]
-        if term := _subtracted(losses, opposed, sign):
+        turned = any(each.rescaled for each in evidence.updates)  # the gradients of some weights, perhaps
+        if not turned and (term := _subtracted(losses, opposed, sign)):
             yield Finding(
                 check="negated-loss",
                 severity="warning",
@@ -68,6 +81,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="add the term; to move away from something on purpose, allow this",
             )
             return
+
+
+def _lowered(evidence: Evidence, numbers: list[int], sign: int) -> list[Likelihood]:
+    """Likelihoods that fall, if they do in three backwards or more and none of them rises."""
+    moved = [each for each in evidence.likelihoods if each.backward in numbers and each.sign]
+    down = all(each.sign * sign < 0 for each in moved) and len({each.backward for each in moved}) >= 3
+    return moved if down else []
 
 
 def _subtracted(losses: list[Loss], opposed: list[Loss], sign: int) -> Loss | None:
@@ -88,13 +108,21 @@ def _subtracted(losses: list[Loss], opposed: list[Loss], sign: int) -> Loss | No
 
 
 def _is_fixed(evidence: Evidence) -> bool:
-    """Is nothing of any model left to train but what another optimizer holds? Then something else is searched for."""
-    return bool(evidence.parameters) and all(each.optimized or not each.trainable for each in evidence.parameters)
+    """Is nothing of any model left to train but what another optimizer holds? Then something else is searched for.
+
+    Models whose own parameters receive gradients are the ones that run, and not plans for what an optimizer holds.
+    """
+    left = [each for each in evidence.parameters if not each.optimized and each.trainable]
+    return bool(evidence.parameters) and all(each.reached for each in left)
 
 
 def _pushes_away(evidence: Evidence, numbers: list[int], sign: int) -> bool:
-    """Is every prediction that is compared with a target moved away from it, in three backwards or more?"""
+    """Is every prediction that is compared with a target moved away from it, in three backwards or more?
+
+    A distance is not one: it is to be small where the answer is yes.
+    """
     aims = [aim for aim in evidence.aims if aim.backward in numbers and aim.sign and aim.even]
+    aims = [aim for aim in aims if not aim.apart or (aim.kind in ("distance", "sided") and aim.class_numbers != 2)]
     return len({aim.backward for aim in aims}) >= 3 and all(aim.sign * sign < 0 for aim in aims)
 
 

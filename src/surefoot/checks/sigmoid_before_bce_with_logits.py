@@ -27,9 +27,6 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
 
-_LINEAR = ("Addmm", "Mm", "Bmm", "Convolution", "Mv", "Dot")
-"""What ends a model that returns logits; their numbers may happen to lie between 0 and 1."""
-
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     doubled = [
@@ -38,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if loss.function == "binary_cross_entropy_with_logits" and loss.above in ("Sigmoid", "Softmax")
     ]
     binary = [aim for aim in evidence.aims if aim.kind == "binary"]
-    squeezed = [aim for aim in binary if aim.values == "shares" and aim.above not in _LINEAR]
+    squeezed = [aim for aim in binary if aim.values == "shares" and not aim.apart]  # not by chance
     twice = [backward for backward in evidence.backwards if backward.double_sigmoid]
     if doubled:
         seen = f"{len(doubled)} calls were given the result of a {doubled[0].above.lower()}"

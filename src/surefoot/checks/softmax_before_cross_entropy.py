@@ -34,9 +34,15 @@ from collections.abc import Iterator
 from surefoot.checks.evidence import Evidence
 from surefoot.records.finding import Finding
 
+_FEWEST = 8
+"""So many rows do not sum to 1 by chance."""
+
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    given = [loss for loss in evidence.losses if loss.function == "cross_entropy" and loss.probabilities]
+    entropies = [loss for loss in evidence.losses if loss.function == "cross_entropy"]
+    others = {loss.site for loss in entropies if not loss.probabilities}
+    given = [loss for loss in entropies if loss.probabilities and loss.site not in others]
+    given = given if sum(loss.targets for loss in given) >= _FEWEST else []
     turned = any(loss.above == "Softmax" and not loss.probabilities for loss in evidence.losses)
     doubled = [backward for backward in evidence.backwards if backward.double_softmax]
     by_hand = [aim for aim in evidence.aims if aim.kind == "classes" and aim.values == "probabilities"]

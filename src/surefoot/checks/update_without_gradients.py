@@ -23,8 +23,8 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-Parameters that a batch does not touch; an update that a gradient scaler leaves out; closures, which run
-their backward inside the update.
+Parameters that a batch does not touch; an update that a gradient scaler leaves out; an optimizer
+whose loss begins later than the others; closures, which run their backward inside the update.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         zero = [update for update in updates if update.all_zero]
         late = [forward for forward in evidence.forwards if forward.late_backward]
         read = [update for update in updates if update.all_zero is not None or not update.with_gradient]
-        if len(empty) + len(zero) == len(read) >= 2:
+        begun = not zero and len(empty) < len(updates)  # its first updates had none, as where an opponent waits
+        if len(empty) + len(zero) == len(read) >= 2 and not begun:
             kind = "none of its parameters had a gradient" if empty else "every gradient was exactly zero"
             seen = f"in all {len(read)} updates of {optimizer.kind} {kind}"
         elif len(evidence.optimizers) == 1 and len(late) >= 2 and len(late) >= len(evidence.forwards) - 1:

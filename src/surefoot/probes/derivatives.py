@@ -33,7 +33,7 @@ def derivatives_of(calls: dict[Any, tuple[Any, ...]], phases: Phases) -> Iterato
 def _share(kind: Any, args: tuple[Any, ...]) -> float | None:
     """Of the change that a small step makes, the share that backward tells; None where there is nothing to compare."""
     wide = [_widened(each) for each in args]
-    graded = [each for each in wide if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    graded = [each for each in wide if isinstance(each, torch.Tensor) and each.requires_grad]
     ways = [torch.randn_like(each) for each in graded]
     before = [each for each in tensors(kind.apply(*wide)) if each.requires_grad]
     if not before or any(out.shape == each.shape and torch.equal(out, each) for out in before for each in graded):
@@ -62,5 +62,5 @@ def _difference(
 
 def _widened(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return value.double().requires_grad_()
+        return value.detach().double().requires_grad_(value.requires_grad)
     return value

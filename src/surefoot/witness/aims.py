@@ -11,7 +11,7 @@ from torch import nn
 
 from surefoot.checks.evidence import Aim
 from surefoot.phases import aside, number
-from surefoot.witness.graph import operation, ranks, undropped
+from surefoot.witness.graph import SHARES, made_of, operation, ranks, undropped
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, own, readable, tensors
 from surefoot.witness.signatures import Signature, is_cut, signature_of
@@ -93,7 +93,7 @@ class Aims(Part):
         if made in self._step.hooked or len(self._step.hooked) >= _MOST:
             return
         self._step.hooked.add(made)
-        step, given, above = self._step, own(tensor), operation(node)
+        step, given, above = self._step, own(tensor), operation(made_of(node))
         ranked = ranks(tensor, classes=tensor.shape[-1] if tensor.dim() > 1 and tensor.shape[-1] > 1 else 0)
         tensor.register_hook(lambda gradient: self._pushed(step, given, gradient, model, above, ranked))
 
@@ -111,6 +111,7 @@ class Aims(Part):
         return Aim(
             model, self.scene.updates, self.scene.backwards - 1, seen.kind, seen.sign, seen.values, above,
             is_cut(given), seen.targets, seen.constant, seen.class_numbers, seen.even, seen.excess,
+            apart=above not in SHARES and bool((given >= 0).all()),
         )  # fmt: skip
 
 

@@ -60,6 +60,8 @@ class Calls(Part):
         self.forwards: list[Forward] = []
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
+        self.resting: set[nn.Module] = set()
+        """Of those, the ones that ran in evaluation mode inside of a model in training mode."""
         self.feeding: set[nn.Module] = set()
         """Models whose output entered another model without its graph."""
         self.shapes: list[Any] = []
@@ -147,6 +149,7 @@ class Calls(Part):
         forward.builds_graph = bool(pending.numbers)
         forward.input_graded = any(each.requires_grad for each in tensors((args, kwargs)))
         self.executed |= self._running
+        self.resting |= {each for each in self._running if model.training and not each.training}
         self._note_precision(model, forward)
         if not model.training and nodes:
             sentinel = Sentinel()

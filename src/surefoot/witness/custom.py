@@ -13,7 +13,7 @@ Function = torch.autograd.Function
 
 
 class Custom(Part):
-    """The first call of every function that is not torch's."""
+    """The first call of every function that is not torch's, with what asked for a gradient then."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -32,8 +32,10 @@ class Custom(Part):
 
     def _note(self, kind: Any, args: tuple[Any, ...]) -> None:
         ours = not kind.__module__.startswith("torch.") and kind not in self.calls
-        if ours and self.scene.close and not self.scene.phases.is_deaf and all(map(readable, tensors(args))):
+        graded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors(args))
+        if ours and graded and self.scene.close and not self.scene.phases.is_deaf and all(map(readable, tensors(args))):
             with aside():
                 self.calls[kind] = tuple(
-                    each.detach().clone() if isinstance(each, torch.Tensor) else each for each in args
+                    each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
+                    for each in args
                 )

@@ -25,9 +25,9 @@ def kl_fault(given: torch.Tensor, target: torch.Tensor, log_target: bool) -> str
 
 
 def ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if not loss.log_probabilities:
-        return "its input does not hold log-probabilities"
     lengths = argument(args, kwargs, 2, "input_lengths")
+    if not loss.log_probabilities and not _are_logarithms(values, torch.as_tensor(lengths)):
+        return "its input does not hold log-probabilities"
     longest = int(torch.as_tensor(lengths).max())
     samples = torch.as_tensor(lengths).numel()
     if values.dim() == 3 and values.shape[1] != samples and values.shape[0] == samples:
@@ -35,3 +35,11 @@ def ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: d
     if values.dim() == 3 and longest > values.shape[0]:
         return f"an input length of {longest} is more than the {values.shape[0]} steps it has"
     return ""
+
+
+def _are_logarithms(values: torch.Tensor, lengths: torch.Tensor) -> bool:
+    """Are these log-probabilities wherever they are looked at? Behind a sample's length there may be anything."""
+    if values.dim() != 3 or values.shape[1] != lengths.numel():
+        return False
+    inside = torch.arange(len(values), device=values.device)[:, None] < lengths.to(values.device).flatten()
+    return bool((values.logsumexp(-1)[inside].abs() < 1e-2).all())

@@ -76,7 +76,7 @@ class Gradients(Part):
         self._reached_by: list[frozenset[torch.Tensor]] = []
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
         self._roots: set[int] = set()
-        """The numbers of what was back-propagated since the last update."""
+        """The numbers of what was back-propagated since the last update and is still in the gradients."""
         self._most_kept, self._collections = 0, _COLLECTIONS
         self._discarded: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
@@ -124,8 +124,7 @@ class Gradients(Part):
                 self._leaf_prints[id(leaf)] = fingerprint(leaf, 64)
         self.backwards[-1].reach = hash(frozenset(id(each) for each in graph.leaves if isinstance(each, nn.Parameter)))
         roots = [unscaled(root) for root in graph.roots]
-        repeated = any(_sentinel_of(root) in self._live() for root in roots)
-        repeated |= not graph.numbers.isdisjoint(self._roots)
+        repeated = not graph.numbers.isdisjoint(self._roots)
         asked = self.backwards[-1].asked
         if not asked:
             self._roots |= {number(root) for root in roots if not hasattr(root, "variable")}
@@ -222,9 +221,12 @@ class Gradients(Part):
         return self._old() if self._collections else 0
 
     def _old(self) -> int:
-        """How many graphs are older than they should become; those that are gone are forgotten."""
+        """How many graphs of this training are older than they should become; those that are gone are forgotten.
+
+        Variables of a training before hold the graphs of its last step: these do not grow in number.
+        """
         self._sentinels = [each for each in self._sentinels if each[1]() is not None]
-        return sum(update <= self.scene.updates - _OLD for update, _ in self._sentinels)
+        return sum(self.scene.training <= update <= self.scene.updates - _OLD for update, _ in self._sentinels)
 
     def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
         with aside():
@@ -260,6 +262,8 @@ class Gradients(Part):
             for told in self.discarding:
                 told()
         self.pending = []
+        if not any(p.grad is not None for p in self.scene.optimized().difference(cleared)):
+            self._roots = set()
 
     def is_used(self, parameter: torch.Tensor) -> bool:
         """Is its gradient the one that the last update has used, and nothing more?"""
@@ -279,9 +283,6 @@ class Gradients(Part):
             if parameter.requires_grad and readable(parameter):
                 now = fingerprint(parameter, 64)
                 self.moved_by_hand |= self._first_prints.setdefault(parameter, now) != now
-
-    def _live(self) -> list[Sentinel]:
-        return [each for n, ref in self._sentinels if n == self.scene.updates and (each := ref()) is not None]
 
     def settle(self) -> None:
         """What can only be said when all optimizers are known."""
@@ -375,7 +376,3 @@ def _sampled(parameters: list[torch.Tensor]) -> Iterator[torch.Tensor]:
         left -= each.numel()
         if readable(each) and left >= 0:
             yield each
-
-
-def _sentinel_of(node: Any) -> Any:
-    return node.metadata.get("surefoot")

@@ -13,6 +13,8 @@ VIEWS = (
     "View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand",
     "Clone", "ToCopy", "Slice", "Select", "Alias", "Contiguous", "Index", "AsStrided", "Unbind", "Split",
 )  # fmt: skip
+SHARES = ("Sigmoid", "Softmax", "Hardsigmoid", "Reciprocal", "Clamp", "ClampMin", "ClampMax", "Hardtanh", "Exp")
+"""What makes numbers between 0 and 1 on purpose."""
 _SUMS_OF_POWERS = ("Add", "Mul", "Div", "Sum", "Mean", "Pow", "Abs", "LinalgVectorNorm", "Norm", "Sqrt")
 _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Sgn", "Heaviside")
 _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
@@ -133,6 +135,12 @@ def squeezed(node: Any) -> Any:
             return node
         above = undropped(inputs[0])
     return above if operation(above) in ("Sigmoid", "Softmax") else node
+
+
+def made_of(node: Any) -> Any:
+    """A node itself; for 1 / x, which torch makes of two, the one that turns x over."""
+    above = [each for each, _ in node.next_functions if each is not None] if operation(node) == "Mul" else []
+    return above[0] if len(above) == 1 and operation(above[0]) == "Reciprocal" else node
 
 
 def linearly_made(node: Any) -> Any:

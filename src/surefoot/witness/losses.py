@@ -171,7 +171,8 @@ class Losses(Part):
             loss.cut, loss.cosines = least >= 0 and is_cut(values), scales_cosines(given)
             if loss.classes > 1 and most < math.inf:
                 loss.probabilities = least >= -1e-4 and _sums_to_one(values, dim)
-                loss.log_probabilities = most < 1e-2 and bool((values.logsumexp(dim).abs() < 1e-2).all())
+                near = 1e-2 if given.dtype in (torch.float32, torch.float64) else 0.1
+                loss.log_probabilities = most < near and bool((values.logsumexp(dim) < near).all())
             if target.is_floating_point():
                 loss.turned_target = _turned(target, dim)
                 loss.targets = loss.valid = target.shape[0]
@@ -195,7 +196,7 @@ class Losses(Part):
             values = given.detach().float()
             if loss.function == "kl_div":
                 summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
-                loss.log_probabilities = bool(values.max() <= 1e-3) and bool(summed)
+                loss.log_probabilities = bool(values.max() <= 1e-3)  # they may be shares of yes, or masked
                 loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
                 loss.layout_fault = kl_fault(given, target, bool(argument(args, kwargs, 5, "log_target")))
             elif loss.function == "ctc_loss":

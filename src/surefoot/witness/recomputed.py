@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import torch
@@ -26,9 +25,8 @@ class Recomputed(Part):
         super().__init__(scene)
         self.differing: dict[str, Recomputation] = {}
         self._happens = self._graded = False
-        self._sizes: dict[tuple[nn.Module, str, int], float] = {}
-        self._forward: Counter[tuple[nn.Module, str]] = Counter()
-        self._again: Counter[tuple[nn.Module, str]] = Counter()
+        self._sizes: dict[tuple[nn.Module, str], list[float]] = {}
+        """Of every call in the forward; a module that is called several times is run again in another order."""
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         self._graded = torch.is_grad_enabled()
@@ -42,8 +40,6 @@ class Recomputed(Part):
 
     def backward_ends(self) -> None:
         self._sizes = {}
-        self._forward.clear()
-        self._again.clear()
 
     def _note(self, module: nn.Module, side: str, value: Any) -> None:
         again = self.scene.phases.recomputing()
@@ -52,16 +48,13 @@ class Recomputed(Part):
             return
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not readable(value):
             return
-        counts = self._again if again else self._forward
-        ordinal = counts[module, side]
-        counts[module, side] += 1
-        before = self._sizes.get((module, side, ordinal))
-        if again and before is None:
+        before = self._sizes.setdefault((module, side), [])
+        if again and not before:
             return
         with aside():
             size = float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64))
         if not again:
-            self._sizes[module, side, ordinal] = size
-        elif before is not None and (difference := abs(size - before) / (abs(before) + 1e-12)) > _ALIKE:
+            before.append(size)
+        elif (difference := min(abs(size - each) / (abs(each) + 1e-12) for each in before)) > _ALIKE:
             name = self.scene.phases.names.get(module, type(module).__name__)
             self.differing.setdefault(name, Recomputation(name, difference))

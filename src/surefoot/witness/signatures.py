@@ -11,6 +11,8 @@ _ALIKE = 0.98
 """Gradients whose cosine is above this point the same way."""
 _MOST_ROWS = 256
 """So many rows of classes are looked at, evenly spread."""
+_MANY = 16
+"""So many numbers are not all on the side of their targets by chance."""
 _LARGE = 20.0
 """Predictions so many times as large as their targets, and so large at all, are far off."""
 
@@ -21,8 +23,8 @@ class Signature:
 
     kind: `classes`, the gradient of a cross-entropy of logits; `picked`, only the class of the target is pushed;
     `weighed`, every class by its share of the target; `averaged`, the gradient of an expected probability; `binary`,
-    that of a binary cross-entropy of logits; `distance`, along the difference from the target; `towards`, with the
-    target or against it.
+    that of a binary cross-entropy of logits; `distance`, along the difference from the target; `sided`, every number
+    towards its target or every one away from it, by more or less; `towards`, with the target or against it.
     """
 
     kind: str
@@ -50,7 +52,16 @@ def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tens
             return of_classes
     if given.numel() == target.numel() and _squeezed(given) == _squeezed(target):
         return _of_numbers(given.flatten(), gradient.flatten(), target.flatten().float())
+    if given.dim() == 2 and given.shape[1] == 2 and target.is_floating_point() and target.numel() == len(given):
+        return _of_mean(given[:, 0], gradient[:, 0], target.flatten().float())
     return None
+
+
+def _of_mean(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
+    """The same of a mean that stands beside its spread."""
+    counted = gradient != 0
+    side = _side(gradient[counted], given[counted], target[counted])
+    return Signature("sided", side, "numbers", len(given), None) if side else None
 
 
 def is_cut(given: torch.Tensor) -> bool:
@@ -127,6 +138,8 @@ def _of_numbers(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tenso
         kind, along = "distance", apart
     elif yes_or_no and _is_of_logits(given, gradient, target):
         kind, along = "binary", off
+    elif not yes_or_no and (side := _side(gradient, given, target)):
+        kind, along = "sided", side * gradient
     elif yes_or_no and constant is None and abs(_correlation(gradient, target)) > 0.5:
         kind, along = "towards", -(target - target.mean())
     else:
@@ -143,6 +156,18 @@ def _of_numbers(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tenso
     elif kind == "distance" and float(given.square().mean()) > _LARGE**2:
         excess = float((given.square().mean() / target.square().mean().clamp(min=1e-12)).sqrt()) / _LARGE * 2
     return Signature(kind, sign, values, len(given), constant, numbers, excess=excess)
+
+
+def _side(gradient: torch.Tensor, given: torch.Tensor, target: torch.Tensor) -> int:
+    """1 where every number is moved towards its target, -1 where every one is moved away, 0 where none can be said.
+
+    There are many on both sides of their targets, and the negative of the target does not explain the same.
+    """
+    with_it, with_negative = gradient * (given - target) > 0, gradient * (given + target) > 0
+    above = float((given > target).float().mean())
+    if len(given) < _MANY or not 0.2 < above < 0.8 or bool(with_negative.all() | ~with_negative.any()):
+        return 0
+    return 1 if bool(with_it.all()) else -1 if not bool(with_it.any()) else 0
 
 
 def _is_of_logits(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ import torch
 from surefoot.callers import caller
 from surefoot.checks.evidence import Term
 from surefoot.phases import aside, factors_of
-from surefoot.witness.graph import VIEWS, Graph, operation
+from surefoot.witness.graph import VIEWS, Graph, operation, walk
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
@@ -53,16 +53,25 @@ class Terms(Part):
                 _note(out, _FLAT_NOTE, caller())
             if name in _SUMS and out.dim() == 0 and len(args) >= 2:
                 self._added(args[0], args[1], out)
-            elif name in _SUMS and out.dim() == 1 and len(args) >= 2:
+            elif name in _SUMS and out.dim() == 1 and len(args) >= 2 and "sub" not in name:
                 self._added_by_sample(args[0], args[1], out)
             elif name == "stack" and out.dim() == 1 and args:
                 self._stacked(args[0], out)
         elif name in _MAKES and self._read and isinstance(args[0] if args else None, float):
             self._cut[out] = None
-        elif any(each.requires_grad or each in self._cut for each in tensors(args)):
+        elif (name in _READS or any(True for _ in tensors(out))) and self._is_cut_from(args):
             self._read |= name in _READS
             if name not in _LARGEST:
                 self._cut.put(tensors(out), None)
+
+    def _is_cut_from(self, args: Any) -> bool:
+        return any(each in self._cut or self._is_learned(each) for each in tensors(args))
+
+    def _is_learned(self, tensor: torch.Tensor) -> bool:
+        """Does this hang on a parameter that is trained? What a teacher or a reference gives is a constant."""
+        if not tensor.requires_grad:
+            return False
+        return not self.scene.trained.isdisjoint([tensor] if tensor.is_leaf else walk([tensor]).leaves)
 
     def _added(self, first: Any, second: Any, out: torch.Tensor) -> None:
         """Of what is added to a number with a gradient, one without is noted in the graph."""
@@ -78,7 +87,10 @@ class Terms(Part):
                 _note(out, _NOTE, (caller(), value))
 
     def _added_by_sample(self, first: Any, second: Any, out: torch.Tensor) -> None:
-        """The same of one number for each sample, of which the mean or the sum will be the loss."""
+        """The same of one number for each sample, of which the mean or the sum will be the loss.
+
+        Differences are left out: a ratio of probabilities has the older one in it, and is none the worse for it.
+        """
         both = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
         if not both or first.shape != second.shape or first.requires_grad == second.requires_grad:
             return

@@ -47,6 +47,7 @@ from surefoot.witness.graph import Graph, walk
 from surefoot.witness.hidden import Hidden
 from surefoot.witness.kept import Kept
 from surefoot.witness.layouts import Layouts
+from surefoot.witness.likelihoods import Likelihoods
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
 from surefoot.witness.narrow import Narrow
@@ -104,6 +105,7 @@ class Witness(Listener):
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
         self.draws, self.drawn, self.chance = Draws(self.scene), Drawn(self.scene), Chance(self.scene)
+        self.likelihoods = Likelihoods(self.scene)
         self.resumes = Resumes(self.scene, self.loaders)
         self.forgotten = Forgotten(self.scene, self.schedules, self.rows)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
@@ -115,7 +117,7 @@ class Witness(Listener):
             self.orders, self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files,
             self.kept, self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging,
             self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards, self.by_hand, self.drawn,
-            self.forgotten, self.chance, self.evaluations,
+            self.forgotten, self.chance, self.evaluations, self.likelihoods,
         ]  # fmt: skip
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
@@ -133,7 +135,7 @@ class Witness(Listener):
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
             self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
-            self.by_hand, self.drawn, self.chance, self.emptied, self.evaluations,
+            self.by_hand, self.drawn, self.chance, self.emptied, self.evaluations, self.likelihoods,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -254,6 +256,7 @@ class Witness(Listener):
             optimizers=tuple(self.gradients.optimizers()),
             losses=tuple(self.losses.losses),
             aims=tuple(self.aims.aims),
+            likelihoods=tuple(self.likelihoods.likelihoods),
             reductions=tuple(self.reductions.reductions),
             terms=tuple(self.terms.terms),
             emptied_lines=self.emptied.lines(),
@@ -347,6 +350,7 @@ class Witness(Listener):
         unused = {leaf: loss.where for loss, leaves in self.losses.unused if not loss.weights for leaf in leaves}
         for model, prefix in self.scene.phases.models.items():
             ran = {p for m in model.modules() if m in self.calls.executed for p in m.parameters(recurse=False)}
+            resting = {p for m in model.modules() if m in self.calls.resting for p in m.parameters(recurse=False)}
             tested: dict[torch.Tensor, bool] = {}
             lone = {p for p in ran if (p.requires_grad or p in trained) and p in optimized and p not in taught}
             if model in self.calls.feeding:
@@ -367,6 +371,7 @@ class Witness(Listener):
                     penalized=p in self.scene.penalized,
                     only_in=unused.get(p, "") if p not in reached else "",
                     moved=((p in lone and p not in reached) or p not in optimized) and self.calls.moved(p),
+                    resting=p in resting,
                 )
 
 

@@ -16,7 +16,7 @@ from surefoot.checks.evidence.loops import (
     Schedule,
     Update,
 )
-from surefoot.checks.evidence.losses import Aim, Loss, Metric, Term, Threshold
+from surefoot.checks.evidence.losses import Aim, Likelihood, Loss, Metric, Term, Threshold
 from surefoot.checks.evidence.models import (
     LEAKS,
     Coarse,
@@ -50,6 +50,7 @@ __all__ = [
     "Inputs",
     "Layout",
     "Leaf",
+    "Likelihood",
     "Loader",
     "Loss",
     "Metric",
@@ -88,6 +89,7 @@ class Evidence:
     optimizers: tuple[Optimizing, ...] = ()
     losses: tuple[Loss, ...] = ()
     aims: tuple[Aim, ...] = ()
+    likelihoods: tuple[Likelihood, ...] = ()
     reductions: tuple[Loss, ...] = ()
     """Means and sums to one number that losses are made of by hand."""
     terms: tuple[Term, ...] = ()

@@ -76,8 +76,22 @@ class Aim:
     class_numbers: int = 0
     even: bool = True
     excess: float = 0.0
+    apart: bool = False
+    """The prediction may be a distance: none of its numbers is below zero, and it is no share that a sigmoid made."""
     ranks: bool = False
     """The prediction is scores of candidates that every sample has for itself, or a difference of scores."""
+
+
+@dataclass(slots=True)
+class Likelihood:
+    """Which way a backward moved the logarithms of probabilities, or their products with rewards, of one line."""
+
+    where: str
+    backward: int
+    sign: int
+    """1 where all of them are raised, -1 where all are lowered, 0 where both happens or some count more."""
+    of_data: bool
+    """Of what was given, and not of what was drawn."""
 
 
 @dataclass(slots=True)

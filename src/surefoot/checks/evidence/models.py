@@ -30,6 +30,8 @@ class Parameter:
     """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
     moved: bool = False
     """It changed although no backward reached it or no optimizer holds it: somebody moved it by hand."""
+    resting: bool = False
+    """Its module ran in evaluation mode inside of a model in training mode: it is not to learn."""
 
 
 @dataclass(slots=True)
