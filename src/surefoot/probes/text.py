@@ -81,7 +81,7 @@ def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *,
             new = sequence.clone()
             new[:, cut:] = redrawn(new[:, cut:], tokens, 5)
             later = [
-                float(change.max()) if (change := moved(a, b)[:, :cut][counted[:, :cut]]).numel() else 0.0
+                float(by.max()) if (by := moved(a, b)[:, :cut][counted[:, :cut]]).numel() else 0.0
                 for a, b in zip(before, outputs(new, training=training), strict=True)
             ]
             both = beside is not None and beside.leftward and len(later) > 1  # one of the outputs reads leftward

@@ -187,8 +187,8 @@ class Loaders(Part):
         seen.evaluations += 1
         seen.trainings.add(self.scene.training)
         if self._first is not None and self._drawn_at != _random_numbers():
-            entered = hash(tuple(digest(each) for each in tensors(args) if readable(each)))
-            seen.entered.append((self.scene.updates, self._first, entered))
+            given = hash(tuple(digest(each) for each in tensors(args) if readable(each)))
+            seen.entered.append((self.scene.updates, self._first, given))
         self._first = None
 
     def training_epoch(self) -> int | None:

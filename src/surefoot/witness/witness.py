@@ -171,9 +171,8 @@ class Witness(Listener):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
-        heard = (self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs, self.told_metrics)
-        heard = (*heard, self.orders, self.passes, self.narrow, self.between, self.evaluations)
-        for part in (self.first_layers, *heard):
+        heard = (self.first_layers, self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs)
+        for part in (*heard, self.told_metrics, self.orders, self.passes, self.narrow, self.between, self.evaluations):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -341,8 +340,8 @@ class Witness(Listener):
         evidence.reorders = reorders(self.scene.source)
 
     def _are_drawn(self, rows: int) -> bool:
-        """Are batches of so many rows made of samples that were drawn one by one, by a loader or from an array?"""
-        return self.loaders.draws(rows) or any(not in_order for _, in_order in self.pairs.places)
+        """Are batches of so many rows made of samples that were drawn one by one: a recipe's, a loader's, an array's?"""
+        return self.scene.tiny or self.loaders.draws(rows) or any(not in_order for _, in_order in self.pairs.places)
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
         optimized, reached, trained = self.scene.optimized(), self.scene.reached, self.scene.trained
