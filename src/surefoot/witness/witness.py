@@ -340,7 +340,7 @@ class Witness(Listener):
         evidence.reorders = reorders(self.scene.source)
 
     def _are_drawn(self, rows: int) -> bool:
-        """Are batches of so many rows made of samples that were drawn one by one: a recipe's, a loader's, an array's?"""
+        """Are batches of so many rows made of samples that were drawn one by one, as those of a recipe are?"""
         return self.scene.tiny or self.loaders.draws(rows) or any(not in_order for _, in_order in self.pairs.places)
 
     def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
