@@ -61,7 +61,8 @@ def test_all_samples_in_one_batch_need_no_shuffling(size, found):
 def test_only_what_a_loss_asks_for_is_a_label(place, found):
     x, y, lengths = numbers(64, 4), whole(2, 64), torch.tensor([0, 1]).repeat_interleave(32)
     loader = DataLoader(TensorDataset(x, y, lengths), 8)
-    assert told(loader, lambda model, batch: F.cross_entropy(model(batch[0]), batch[place])) == found
+    seen = told(loader, lambda model, batch: F.cross_entropy(model(batch[0]), batch[place]))
+    assert [each for each in seen if each in SORTED] == found
 
 
 class Conditioned(nn.Module):

@@ -533,10 +533,11 @@ def test_widths_of_drawn_weights_may_begin_alike():
             super().__init__()
             self.mean = nn.Parameter(torch.randn(8, 4) if drawn else torch.full((8, 4), 0.1))
             self.rho = nn.Parameter(torch.full((8, 4), -3.0))
-            self.end = nn.Linear(8, 2)
+            self.end, self.drawn = nn.Linear(8, 2), drawn
 
         def forward(self, x):
-            return self.end(x @ (self.mean + F.softplus(self.rho) * torch.randn(8, 4)).t())
+            noise = torch.randn(8, 4) if self.drawn else 0.0
+            return self.end(x @ (self.mean + F.softplus(self.rho) * noise).t())
 
     torch.manual_seed(0)
     assert named(plain(Noisy(drawn=True))) == []

@@ -28,7 +28,7 @@ def evaluated_on(*parts: TensorDataset, data: TensorDataset) -> list[str]:
 
     class OneByOne:
         def __iter__(self):
-            return (batch for loader in loaders for batch in loader)
+            return (batch for validation in loaders for batch in validation)
 
     return named(trained(DataLoader(data, 8, shuffle=True), evaluation=OneByOne()))
 

@@ -47,7 +47,13 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _are_trained_on(shown: list[Shown], updates: int) -> bool:
-    """Do all forwards hold samples of training? Where only some do, the training set is measured on purpose."""
+    """Do all forwards hold samples of training? Where only some do, the training set is measured on purpose.
+
+    What is measured once, when training is over, is a test set: others must answer for themselves.
+    """
+    last = max((each.update for each in shown), default=0)
+    before = [each for each in shown if each.update < last]
+    shown = before if len({each.update for each in before}) > 1 else shown
     samples, shared = sum(each.samples for each in shown), sum(each.shared for each in shown)
     if shared < _FEWEST or len({each.update for each in shown}) > _RARE * updates:
         return False

@@ -15,6 +15,9 @@ DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 """What reading `.data` calls."""
 
 
+_UNHEARD = ("surefoot.witness.", "surefoot.phases", "torch.optim.")
+
+
 class Hears(Protocol):
     """A part that is told of functions."""
 
@@ -31,12 +34,13 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if not self.scene.phases.is_deaf and not _is_own(sys._getframe(1)):
+        if not self.scene.phases.is_deaf and not _is_unheard(sys._getframe(1)):
             for part in self.parts:
                 part.called(func, args, kwargs, out)
         return out
 
 
-def _is_own(frame: FrameType) -> bool:
-    """Is it the witness that asks a tensor something, and not the loop?"""
-    return frame.f_globals.get("__name__", "").startswith(("surefoot.witness.", "surefoot.phases"))
+def _is_unheard(frame: FrameType) -> bool:
+    """Is it the witness that asks a tensor something, or the arithmetic of an update, and not the loop?"""
+    module = frame.f_globals.get("__name__", "")
+    return module.startswith(_UNHEARD) and module != "torch.optim.swa_utils"

@@ -158,16 +158,16 @@ def ranks(given: torch.Tensor, *, classes: int) -> bool:
     node = linearly_made(given.grad_fn)
     if not classes:
         return operation(node) == "Sub" and all(each is not None for each, _ in node.next_functions)
-    return operation(node) in ("Cat", "Sum", "Bmm") or _has_other_weights(node, classes)
+    return operation(node) in ("Cat", "Sum", "Bmm") or _has_shared_weights(node)
 
 
-def _has_other_weights(node: Any, classes: int) -> bool:
+def _has_shared_weights(node: Any) -> bool:
     """Has a linear layer made scores with one set of weights for all classes, or with weights that stay?"""
     if operation(node) not in ("Addmm", "Mm", "Linear", "Convolution"):
         return False
     above = [through_views(each) for each, _ in node.next_functions]
     weights = [each.variable for each in above if hasattr(each, "variable")]
-    return not any(classes in each.shape for each in weights)
+    return all(1 in each.shape for each in weights)
 
 
 def scales_cosines(given: torch.Tensor) -> bool:

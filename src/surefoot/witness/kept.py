@@ -161,7 +161,8 @@ class Kept(Part):
             self.files.append(File("alias", caller(), detail=_MIXES[name]))
 
     def _holding(self, found: Any) -> list[_State]:
-        return [state for state in self._states if any(map(state.holds, tensors(found)))]
+        given = list(tensors(found))
+        return [state for state in self._states if any(map(state.holds, given))]
 
     def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
         held_in_file = self._holding(saved)
