@@ -75,7 +75,7 @@ def run(stop: int, resume: bool) -> None:
     model = TariffNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     steps = EPOCHS * math.ceil(len(train) / BATCH)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps, eta_min=1e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     start, best, best_model = 0, float("inf"), None
     if resume:
         state = torch.load(CHECKPOINT)
