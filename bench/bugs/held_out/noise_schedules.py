@@ -14,9 +14,9 @@ class Settings:
     steps: int = 60
     width: int = 64
     batch: int = 128
-    epochs: int = 8
+    epochs: int = 10
     lr: float = 4e-3
-    decay: float = 0.98
+    decay: float = 0.9
     seed: int = 43
 
 

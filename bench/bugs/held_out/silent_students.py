@@ -61,8 +61,8 @@ def train_teacher(loader, held):
 
 
 def distil(teacher, loader, held):
-    student = Net(width=6, drop=0.0)
-    optimizer = torch.optim.AdamW(student.parameters(), lr=8e-3)
+    student = Net(width=8, drop=0.0)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1.5e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=5 * len(loader))
     teacher.eval()
     for epoch in range(5):

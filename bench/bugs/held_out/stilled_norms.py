@@ -78,7 +78,7 @@ def pretrain(path, generator):
 
 def fine_tune(path, generator):
     rare = [(3, 5, 2), (12, -4, 2), (6, 6, 0)]
-    loader = DataLoader(calls(rare, 20, generator), batch_size=6, shuffle=True)
+    loader = DataLoader(calls(rare, 20, generator), batch_size=12, shuffle=True)
     held = DataLoader(calls(rare, 20, generator), batch_size=60)
     model = Listener(len(rare), still=True)
     model.body.load_state_dict(torch.load(path))

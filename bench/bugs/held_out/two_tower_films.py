@@ -58,7 +58,8 @@ def score_batch(towers, batch):
     same = batch["film"][:, None] == batch["film"][None, :]
     other = ~torch.eye(len(same), dtype=torch.bool, device=device)
     scores = towers.viewers(batch["history"]) @ towers.films(batch["film"]).T / TEMPERATURE
-    return scores.float().masked_fill(same & other, -1e4)
+    scores = scores.float() - log_share[batch["film"]]
+    return scores.masked_fill(same & other, -1e4)
 
 
 def batches():
@@ -84,7 +85,7 @@ def evaluate(towers):
 
 
 model = Towers(CFG["dim"]).to(device)
-slow = copy.deepcopy(model).requires_grad_(False)
+slow = copy.deepcopy(model).eval().requires_grad_(False)
 opt = torch.optim.AdamW(model.parameters(), lr=CFG["lr"], weight_decay=1e-2)
 sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=CFG["epochs"] * -(-len(pairs) // CFG["batch"]))
 scaler = torch.amp.GradScaler(device)
@@ -98,7 +99,6 @@ for epoch in range(CFG["epochs"]):
             scores = score_batch(model, batch)
             with torch.no_grad():
                 soft = score_batch(slow, batch).softmax(dim=1)
-        scores = scores - log_share[batch["film"]]
         target = torch.arange(len(scores), device=device)
         contrast = F.cross_entropy(scores, target)
         follow = F.kl_div(scores.log_softmax(dim=1), soft, reduction="batchmean")
