@@ -19,7 +19,7 @@ class Settings:
     micro_batch: int = 15
     accumulate: int = 2
     epochs: int = 4
-    lr: float = 2e-3
+    lr: float = 4e-3
     mlm_steps: int = 12
     mlm_lr: float = 3e-3
     seed: int = 4
@@ -34,7 +34,7 @@ def write_claims(s):
         length = int(torch.randint(5, 17, (1,), generator=g))
         words = torch.randint(FIRST_WORD, FIRST_WORD + 26, (length,), generator=g)
         telling = FIRST_WORD + 26 + 10 * desk + torch.randint(10, (length,), generator=g)
-        words = torch.where(torch.rand(length, generator=g) < 0.3, telling, words)
+        words = torch.where(torch.rand(length, generator=g) < 0.4, telling, words)
         texts.append([CLS, *words.tolist(), SEP])
         desks.append(desk)
     return texts, desks
@@ -139,6 +139,7 @@ def main():
         intermediate_size=2 * s.width,
         max_position_embeddings=24,
         num_labels=len(DESKS),
+        initializer_range=0.1,
         pad_token_id=PAD,
     )
     pretrain(config, s, *train)
