@@ -13,7 +13,7 @@ DESKS = ("motor", "water", "travel")
 @dataclass
 class Settings:
     width: int = 32
-    layers: int = 2
+    layers: int = 1
     claims: int = 280
     held_out: int = 70
     micro_batch: int = 15
@@ -34,7 +34,7 @@ def write_claims(s):
         length = int(torch.randint(5, 17, (1,), generator=g))
         words = torch.randint(FIRST_WORD, FIRST_WORD + 26, (length,), generator=g)
         telling = FIRST_WORD + 26 + 10 * desk + torch.randint(10, (length,), generator=g)
-        words = torch.where(torch.rand(length, generator=g) < 0.4, telling, words)
+        words = torch.where(torch.rand(length, generator=g) < 0.5, telling, words)
         texts.append([CLS, *words.tolist(), SEP])
         desks.append(desk)
     return texts, desks

@@ -30,7 +30,7 @@ class Sky:
         height = height + 0.5 * speed
         wind = np.clip(wind + self.rng.normal(0.0, 0.05, wind.shape), 0.5, 1.5)
         self.state = np.stack([height, speed, wind], axis=1).astype(np.float32)
-        reward = -np.square(height) - 0.02 * np.square(pull)
+        reward = np.exp(-np.square(height)) - 0.02 * np.square(pull)
         return torch.from_numpy(self.state.copy()), torch.from_numpy(reward.astype(np.float32))
 
 
