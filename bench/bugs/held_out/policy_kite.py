@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-KITES, HORIZON, UPDATES = 16, 16, 36
-GAMMA, LAMBDA, ENTROPY, VALUE = 0.95, 0.9, 0.003, 0.5
+KITES, HORIZON, UPDATES = 48, 16, 36
+GAMMA, LAMBDA, ENTROPY, VALUE = 0.9, 0.9, 0.003, 0.1
 
 
 class Sky:
@@ -92,7 +92,7 @@ torch.manual_seed(9)
 np.random.seed(9)
 sky = Sky(KITES, seed=1)
 agent = Agent()
-optimizer = torch.optim.Adam(agent.parameters(), lr=0.01)
+optimizer = torch.optim.Adam(agent.parameters(), lr=0.006)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.2, total_iters=UPDATES)
 best = float("-inf")
 print(f"before: return {evaluate(agent):.2f}")
