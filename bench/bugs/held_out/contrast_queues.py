@@ -102,7 +102,7 @@ def main():
             scheduler.step()
             total += loss.item()
         print(f"epoch {epoch} loss {total / len(loader):.4f} neighbours {neighbours(model, train_set, test_set):.3f}")
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 5}, "moco.pt")
+    torch.save(model.encoder_q.state_dict(), "encoder.pt")
 
 
 if __name__ == "__main__":
