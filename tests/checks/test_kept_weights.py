@@ -136,3 +136,23 @@ def test_weights_may_be_swapped_and_put_back():
         return own
 
     assert kept(swapped) == []
+
+
+def parts_in_one_file(parts) -> list[str]:
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        step(model, optimizer)
+        step(model, optimizer)
+        torch.save(parts(model), io.BytesIO())
+    return [each.check for each in seen.findings.findings]
+
+
+def test_parts_of_a_model_that_go_into_one_file_are_not_kept_twice():
+    def apart(model):
+        body = {name: value for name, value in model.state_dict().items() if name.startswith("0.")}
+        return {"body": body, "head": model[-1].state_dict()}
+
+    assert parts_in_one_file(apart) == []
+    twice = parts_in_one_file(lambda model: {"model": model.state_dict(), "best": model.state_dict()})
+    assert twice == ["best-weights-by-reference"]
