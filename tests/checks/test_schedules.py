@@ -208,3 +208,21 @@ def test_a_warm_up_may_end_within_the_first_pass(start, end, found):
             if scheduler.last_epoch == 6:
                 break
         assert ("scheduler-at-wrong-rate" in named(seen.findings)) is found
+
+
+@pytest.mark.parametrize(("per_update", "expected"), [(True, ["scheduler-at-wrong-rate"]), (False, [])])
+def test_a_schedule_of_passes_that_spends_the_rate_of_two_updates_in_five(per_update, expected):
+    model = mlp()
+    optimizer = sgd(model)
+    scheduler = StepLR(optimizer, 4, 0.56)
+    x, y = DATA.tensors
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(20):
+            order = torch.randperm(len(x))
+            for rows in order.split(8):
+                update(model, optimizer, x[rows], y[rows])
+                if per_update:
+                    scheduler.step()
+            if not per_update:
+                scheduler.step()
+    assert named(seen.findings) == expected

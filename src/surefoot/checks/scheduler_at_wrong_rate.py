@@ -37,7 +37,7 @@ from surefoot.records.finding import Finding
 
 _SPENT = 1e-3
 """Of the highest rate so far: a rate below this share trains nothing."""
-_LONG = 0.45
+_LONG = 1 / 3
 """Of all updates: so many are no mere tail."""
 _FITS = 0.1
 """A horizon that differs from a count by no more than this share is that count."""
@@ -98,7 +98,7 @@ def _at_a_time(schedule: Schedule, parts: int) -> str:
 
 
 def _spent(schedule: Schedule) -> str:
-    """Nearly half of all updates made with next to nothing of the rate, after the highest."""
+    """More than a third of all updates made with next to nothing of the rate, after the highest."""
     rates, most = schedule.rates, max(schedule.rates, default=0.0)
     if not _per_update(schedule) or len(rates) < 8 or not most:
         return ""
