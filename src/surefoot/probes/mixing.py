@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from surefoot.checks.evidence import LEAKS
 from surefoot.probes.again import CHANGED, Again, moved, other, redrawn
 from surefoot.probes.batch_dimension import OVER_TIME, in_one_row
+from surefoot.witness.modes import is_batch_norm
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def may_be_meant(
     if not rows_stay(again, base, rows) or _is_context(again, place, base):
         return True
     if _is_alike_in_any_order(again, base, rows, mixed):
-        norms = (each for each in again.model.modules() if isinstance(each, _BatchNorm))
+        norms = filter(is_batch_norm, again.model.modules())
         on_purpose = any(not each.track_running_stats for each in norms) or in_one_row(again, rows)
         return on_purpose or not (drawn and taught)
     if drawn:

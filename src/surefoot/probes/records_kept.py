@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 from functools import cache
 from types import FrameType
 from typing import Any
 
 from surefoot.callers import variables
+from surefoot.probes.source import parsed
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
@@ -28,7 +28,7 @@ def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
 def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
     """Lines such as `best = model`, without a copy, under an `if` that compares a record and sets it anew."""
     found = []
-    for node in ast.walk(_parsed(file)):
+    for node in ast.walk(parsed(file) or ast.Module([], [])):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], _ORDERS):
             compared = {ast.unparse(each) for each in (node.test.left, *node.test.comparators)}
             pairs = [pair for each in node.body if isinstance(each, ast.Assign) for pair in _pairs(each)]
@@ -39,7 +39,7 @@ def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
 
 def sets_record(file: str, line: int) -> bool:
     """Does a line run because something was compared with a record, which is then set anew?"""
-    for node in ast.walk(_parsed(file)):
+    for node in ast.walk(parsed(file) or ast.Module([], [])):
         if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.end_lineno or 0):
             compares = [e for e in ast.walk(node.test) if isinstance(e, ast.Compare) and isinstance(e.ops[0], _ORDERS)]
             compared = {ast.unparse(part) for each in compares for part in ast.walk(each) if isinstance(part, ast.expr)}
@@ -47,14 +47,6 @@ def sets_record(file: str, line: int) -> bool:
             if any(ast.unparse(target) in compared for target, _ in pairs):
                 return True
     return False
-
-
-@cache
-def _parsed(file: str) -> ast.Module:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
 
 
 def _pairs(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:

@@ -196,5 +196,5 @@ def _in_head(loop: Loop, line: int) -> bool:
 def parsed(file: str) -> ast.Module | None:
     try:
         return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return None

@@ -172,14 +172,15 @@ class Files(Part):
 
     def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
         items = list(loaded.values()) if isinstance(loaded, dict) else []
-        if asked_by_user():  # a framework that reads a file of its own puts back what is asked for
+        asked = asked_by_user()
+        if asked:  # a framework that reads a file of its own puts back what is asked for
             self._read = weights_in(loaded)
             items = list(items_of(loaded))
         states = [each for each in items if is_optimizer_state(each) and each["state"]]
         groups = states[0]["param_groups"] if states else []
         scheduler = any(map(is_scheduler_state, items))
         if groups or scheduler:
-            prints = weights_in(loaded).prints
+            prints = (self._read if asked else weights_in(loaded)).prints
             self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates, prints))
 
     def _is_given(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:

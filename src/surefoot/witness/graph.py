@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,19 +87,33 @@ def _penalties(roots: list[Any]) -> set[Any]:
     return found
 
 
-def saves(graph: Graph, tensor: torch.Tensor) -> bool:
-    """Does a node of the graph keep a tensor, or something that lies in its memory, for the backward?"""
-    waiting, seen, memory = list(graph.roots), set(graph.roots), tensor.untyped_storage().data_ptr()
+def _nodes(roots: list[Any]) -> Iterator[Any]:
+    """Every node of a graph, once."""
+    waiting, seen = list(roots), set(roots)
     while waiting:
         node = waiting.pop()
+        yield node
+        above = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= above
+        waiting += above
+
+
+def saves(graph: Graph, tensor: torch.Tensor) -> bool:
+    """Does a node of the graph keep a tensor, or something that lies in its memory, for the backward?"""
+    memory = tensor.untyped_storage().data_ptr()
+    for node in _nodes(graph.roots):
         for name in ("_saved_self", "_saved_mat1", "_saved_mat2", "_saved_input", "_saved_indices", "_saved_other"):
             saved = getattr(node, name, None)
             if isinstance(saved, torch.Tensor) and saved.untyped_storage().data_ptr() == memory:
                 return True
-        above = {each for each, _ in node.next_functions if each is not None} - seen
-        seen |= above
-        waiting += above
     return False
+
+
+def hangs_on(tensor: torch.Tensor, leaves: set[torch.Tensor]) -> bool:
+    """Was a tensor made of one of some leaves, or is it one?"""
+    if tensor.grad_fn is None:
+        return tensor in leaves
+    return any(getattr(node, "variable", None) in leaves for node in _nodes([tensor.grad_fn]))
 
 
 def operation(node: Any) -> str:

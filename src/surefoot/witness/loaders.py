@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import random
+import pickle
 import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -27,6 +26,8 @@ from torch.utils.data.distributed import DistributedSampler
 from surefoot.callers import reading_function
 from surefoot.checks.evidence import Loader
 from surefoot.phases import aside
+from surefoot.witness.calls import random_state
+from surefoot.witness.draws import GENERATORS
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 from surefoot.witness.seen import Seen
@@ -282,8 +283,7 @@ class _Followed:
 
 def _random_numbers() -> int:
     """Where the generators are that are used when no other is given."""
-    with aside():
-        return hash((digest(torch.get_rng_state()), str(np.random.get_state()), random.getstate()))
+    return hash((random_state(), *(pickle.dumps(state()) for _, state in GENERATORS.values())))
 
 
 def _is_out_of_order(sampler: Any) -> bool:

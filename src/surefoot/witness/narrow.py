@@ -14,6 +14,7 @@ from surefoot.callers import caller
 from surefoot.checks.evidence import NarrowTokens
 from surefoot.phases import aside
 from surefoot.probes.loop_body import name_of_call
+from surefoot.probes.row_orders import calls
 from surefoot.probes.source import parsed
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.scene import Part, Scene, readable, tensors
@@ -110,9 +111,8 @@ class Narrow(Part):
 def names_of_dtypes(file: str) -> frozenset[str]:
     """The dtypes that calls of a file make arrays of; those of pictures are made for other models."""
     tree = parsed(file)
-    calls = (each for each in ast.walk(tree) if isinstance(each, ast.Call)) if tree else ()
     found = set()
-    for call in calls:
+    for call in calls(tree) if tree else ():
         if name_of_call(call) == "byte":
             found.add("uint8")
         elif name_of_call(call) in _MAKING:

@@ -10,7 +10,7 @@ import torch
 from surefoot.callers import caller
 from surefoot.checks.evidence import Term
 from surefoot.phases import aside, factors_of
-from surefoot.witness.graph import VIEWS, Graph, operation, walk
+from surefoot.witness.graph import VIEWS, Graph, hangs_on, operation
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
@@ -69,9 +69,7 @@ class Terms(Part):
 
     def _is_learned(self, tensor: torch.Tensor) -> bool:
         """Does this hang on a parameter that is trained? What a teacher or a reference gives is a constant."""
-        if not tensor.requires_grad:
-            return False
-        return not self.scene.trained.isdisjoint([tensor] if tensor.is_leaf else walk([tensor]).leaves)
+        return tensor.requires_grad and hangs_on(tensor, self.scene.trained)
 
     def _added(self, first: Any, second: Any, out: torch.Tensor) -> None:
         """Of what is added to a number with a gradient, one without is noted in the graph."""
