@@ -1,6 +1,7 @@
 """Fixtures: small data, small recipes, golden texts."""
 
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,15 @@ SMALL = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
+    parser.addoption("--sample", action="store_true", help="of the tests marked sweep run every third")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--sample` two thirds of every sweep are left out, by a hash of their names."""
+    if config.getoption("--sample"):
+        left = [item for item in items if item.get_closest_marker("sweep") and zlib.crc32(item.nodeid.encode()) % 3]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
 
 
 @pytest.fixture(scope="session")

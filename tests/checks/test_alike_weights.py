@@ -7,6 +7,8 @@ from torch import nn
 from tests.checks.test_variants import named
 from tests.checks.twins import Module, X, mlp, numbers, plain, whole
 
+pytestmark = pytest.mark.sweep
+
 
 def gated(model, x):
     hidden = torch.relu(model.one(x))

@@ -10,6 +10,8 @@ from torch import nn
 from surefoot.witness.signatures import signature_of
 from tests.checks.twins import X, Y, mlp, numbers, plain
 
+pytestmark = pytest.mark.sweep
+
 ROWS = torch.arange(8)
 YES = (X[:, :1] > 0).float()
 FAR = X[:, :1] * 2 + 0.5

@@ -26,6 +26,8 @@ from tests.checks.twins import Module, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
 from tests.checks.twins.losses import Tokens
 
+pytestmark = pytest.mark.sweep
+
 MANY, KINDS = numbers(192, 6), whole(3, 192)
 TOLD = numbers(3, 6, seed=5)[KINDS] * 3 + MANY
 """Inputs that tell their kind."""

@@ -13,6 +13,8 @@ import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import mlp, numbers, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 OTHERS, SORTED, AUGMENTED = ["labels-of-other-samples"], ["sorted-training-data"], ["augmented-evaluation-data"]
 
 

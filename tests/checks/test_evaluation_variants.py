@@ -11,6 +11,8 @@ from surefoot.probes.source import Line, kept_by, loop_around
 from tests.checks.test_data_variants import KINDS, TOLD, by_permutation, stepped
 from tests.checks.twins import mlp
 
+pytestmark = pytest.mark.sweep
+
 KEPT = {
     # a meter that is not told how many samples there are, and one that is
     "for x, y in data:\n    meter.update(f(x).item())\nprint(meter.avg)": ["mean"],

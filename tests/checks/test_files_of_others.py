@@ -11,6 +11,8 @@ from torch import nn
 import surefoot
 from tests.checks.test_resumed_runs import X, Y, adam, named, net, through_a_file, train
 
+pytestmark = pytest.mark.sweep
+
 OTHER_X = torch.randn(64, 6, generator=torch.Generator().manual_seed(9))
 
 

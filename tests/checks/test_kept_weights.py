@@ -12,6 +12,8 @@ from torch import nn
 import surefoot
 from tests.checks.twins import X, Y, mlp, sgd
 
+pytestmark = pytest.mark.sweep
+
 SHARED = {
     "state": lambda model: model.state_dict(),
     "shallow copy of a state": lambda model: copy.copy(model.state_dict()),

@@ -9,6 +9,8 @@ import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import mlp, numbers, sgd
 
+pytestmark = pytest.mark.sweep
+
 X = numbers(32, 4, seed=2)
 Y = X[:, 0] + 0.3 * numbers(32, seed=3) + 0.5
 

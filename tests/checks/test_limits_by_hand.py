@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from tests.checks.test_loop_variants import looped
 from tests.checks.twins import X, Y
 
+pytestmark = pytest.mark.sweep
+
 
 def into_new(model):
     for p in model.parameters():

@@ -14,6 +14,8 @@ from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, plain, sgd
 from tests.checks.twins.losses import TEXT, Tokens, per_token
 
+pytestmark = pytest.mark.sweep
+
 
 class Decays(nn.Module):
     """A number for every row, as curves are fitted."""

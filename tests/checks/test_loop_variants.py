@@ -11,6 +11,8 @@ from surefoot.watch import watch_script
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 
 def looped(body, *, steps=6, model=None, optimizer=None):
     """What is found in a loop whose steps are `body(model, optimizer)`."""

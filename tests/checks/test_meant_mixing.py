@@ -11,6 +11,8 @@ import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import Module, numbers, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 MIXED = ["samples-mixed-in-batch"]
 
 

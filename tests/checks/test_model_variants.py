@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 import surefoot
 from tests.checks.twins import Module, X, mlp, numbers, plain, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 
 def named(findings) -> list[str]:
     return [finding.check for finding in findings.findings]

@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import surefoot
 from tests.checks.twins import numbers, sgd
 
+pytestmark = pytest.mark.sweep
+
 X = numbers(96, 6)
 Y = (X[:, 0] > X[:, 1]).long()
 

@@ -16,6 +16,8 @@ from tests.checks.test_variants import named
 from tests.checks.twins import plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
 
+pytestmark = pytest.mark.sweep
+
 # ------------------------------------------------------------------------------------------- orders
 
 

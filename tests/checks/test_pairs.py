@@ -15,6 +15,8 @@ from tests.checks.test_variants import named
 from tests.checks.twins import Module, mlp, numbers, sgd
 from tests.checks.twins.data import trained
 
+pytestmark = pytest.mark.sweep
+
 OTHERS = ["labels-of-other-samples"]
 
 

@@ -11,6 +11,8 @@ from torch import nn
 
 import surefoot
 
+pytestmark = pytest.mark.sweep
+
 X = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > X[:, 1]).long()
 

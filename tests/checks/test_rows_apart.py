@@ -8,6 +8,8 @@ import pytest
 
 from surefoot.probes.rows_apart import rows_apart
 
+pytestmark = pytest.mark.sweep
+
 APART = {
     "inputs shuffled before they are joined": """
         x, y = make(500)

@@ -12,6 +12,8 @@ import surefoot
 from surefoot.watch import watch_script
 from tests.checks.twins import X, Y
 
+pytestmark = pytest.mark.sweep
+
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-2)

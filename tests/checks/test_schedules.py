@@ -10,6 +10,8 @@ import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
 DATA = TensorDataset(numbers(32, 4), whole(2, 32))
 

@@ -10,6 +10,8 @@ from tests.checks.test_loop_variants import looped
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, sgd
 
+pytestmark = pytest.mark.sweep
+
 STAGES = """
 import torch
 import torch.nn.functional as F

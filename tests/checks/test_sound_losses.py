@@ -12,6 +12,8 @@ import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, plain, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 MANY, ANSWERS = numbers(32, 4, seed=2), whole(2, 32, seed=3).float()
 
 

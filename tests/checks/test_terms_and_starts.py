@@ -9,6 +9,8 @@ from torch.distributions import Normal
 import surefoot
 from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 SHARES = numbers(8, 2, seed=3).softmax(-1)
 
 

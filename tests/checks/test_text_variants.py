@@ -11,6 +11,8 @@ import surefoot
 from tests.checks.twins import Module, mlp, plain, sgd, whole
 from tests.checks.twins.losses import TEXT, Tokens, per_token
 
+pytestmark = pytest.mark.sweep
+
 PAD, START, END = 0, 1, 2
 
 

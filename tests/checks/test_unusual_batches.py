@@ -17,6 +17,8 @@ from tests.checks.test_pairs import OTHERS, Maps, trained
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

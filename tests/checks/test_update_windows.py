@@ -11,6 +11,8 @@ from tests.checks.test_loop_variants import looped
 from tests.checks.test_variants import named
 from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, whole
 
+pytestmark = pytest.mark.sweep
+
 PARTS = X.chunk(2), (torch.tensor([0, 1, 1, 0]), torch.tensor([1, 1, 0, 1]))
 
 

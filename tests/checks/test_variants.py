@@ -16,6 +16,8 @@ from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
 from tests.checks.twins.losses import TEXT
 
+pytestmark = pytest.mark.sweep
+
 TEACHER = numbers(8, 2, seed=1).softmax(-1)
 
 

@@ -102,7 +102,7 @@ def test_workers_do_not_outlive_a_killed_trainer(start, tmp_path):
 
 
 def test_two_interrupts_leave_nothing_torn(start, tmp_path):
-    words = ("max_steps=300", "save_every=1")
+    words = ("max_steps=60", "save_every=1")
     trainer = start(tmp_path / "run", *words).after(3)
     trainer.process.send_signal(signal.SIGINT)
     time.sleep(0.02)
