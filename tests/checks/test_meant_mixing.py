@@ -153,6 +153,32 @@ def test_a_graph_may_be_held_by_the_model_or_given_as_two_lists_of_ends(held):
     assert fed(model, batches, lambda model, x, y: F.cross_entropy(model(x, *given), y)) == []
 
 
+class Crowded(nn.Module):
+    """Experts that take the surest few samples of a batch; the rest go by."""
+
+    def __init__(self, *, leaks=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.router, self.head, self.leaks = nn.Linear(6, 2), nn.Linear(6, 3), leaks
+        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+
+    def forward(self, x):
+        chances = self.router(x).softmax(-1)
+        weight, chosen = chances.max(-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = torch.where(chosen == number)[0]
+            rows = rows[weight[rows].argsort(descending=True)[:1]]
+            share = weight.softmax(0) if self.leaks else weight
+            out = out.index_add(0, rows, share[rows, None] * expert(x[rows]))
+        return self.head(x + out)
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_experts_may_have_room_for_a_few_samples(leaks):
+    assert of_loader(Crowded(leaks=leaks), X, Y) == (["softmax-over-wrong-dimension"] if leaks else [])
+
+
 def test_as_many_steps_as_samples_are_no_samples():
     def last(model, x):
         return model.out(model.rnn(x)[0][-1])

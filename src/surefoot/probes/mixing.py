@@ -14,6 +14,9 @@ from surefoot.probes.again import CHANGED, Again, moved, other, redrawn
 from surefoot.probes.batch_dimension import OVER_TIME, in_one_row
 from surefoot.witness.modes import is_batch_norm
 
+_LITTLE = 1e-2
+"""A sample that has moved by this share of itself is sent, chosen and ordered as before."""
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -30,6 +33,14 @@ def mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tupl
     inputs = again.inputs[place]
     one = inputs.select(dim, 0)
     of_one = [other(one, 3)] if inputs.is_floating_point() else [redrawn(one, inputs, 3), inputs.select(dim, -1)]
+    return _after(again, place, base, dim, of_one)
+
+
+def _after(
+    again: Again, place: int, base: list[torch.Tensor], dim: int, of_one: list[torch.Tensor]
+) -> tuple[float, float]:
+    """The same, for the first of some other values of one sample that the model takes."""
+    inputs = again.inputs[place]
     ways = [torch.cat([each.unsqueeze(dim), inputs.narrow(dim, 1, inputs.shape[dim] - 1)], dim) for each in of_one]
     others = own = 0.0
     after = first_that_runs(again, place, ways, {})
@@ -76,7 +87,7 @@ def may_be_meant(
     """
     inputs = again.inputs[place]
     rows = len(inputs)
-    if not rows_stay(again, base, rows) or _is_context(again, place, base):
+    if not rows_stay(again, base, rows) or _is_context(again, place, base) or _is_by_choice(again, place, base):
         return True
     if _is_alike_in_any_order(again, base, rows, mixed):
         norms = filter(is_batch_norm, again.model.modules())
@@ -111,6 +122,15 @@ def _is_context(again: Again, place: int, base: list[torch.Tensor]) -> bool:
     beside = [n for n, each in enumerate(again.inputs) if n != place and each.shape == inputs.shape]
     found = (mixing(again, n, base, 0) for n in beside if again.inputs[n].is_floating_point())
     return any(others < LEAKS < own for others, own in found)
+
+
+def _is_by_choice(again: Again, place: int, base: list[torch.Tensor]) -> bool:
+    """Do others stay just as they are while a sample moves a little? Then it only takes a place that another had."""
+    inputs = again.inputs[place]
+    if not inputs.is_floating_point():
+        return False
+    others, own = _after(again, place, base, 0, [inputs[0] * (1 + _LITTLE) + _LITTLE * inputs.std()])
+    return others == 0.0 < own
 
 
 def _is_alike_in_any_order(again: Again, base: list[torch.Tensor], rows: int, mixed: float) -> bool:
