@@ -147,16 +147,21 @@ def test_the_best_weights_are_known_by_the_record_that_they_are_saved_with():
     ]
 
 
-def test_what_is_saved_with_its_settings_at_the_end_is_put_to_use():
-    def found(**beside) -> list[str]:
+def test_what_is_saved_when_training_is_over_is_put_to_use(tmp_path):
+    def found(name="net.pt", **beside) -> list[str]:
         with surefoot.watch() as seen:
             model = net()
-            train(model, adam(model))
-            torch.save({"epoch": 3, "model": model.state_dict(), **beside}, io.BytesIO())
+            optimizer = adam(model)
+            train(model, optimizer)
+            if "scheduler" in beside:
+                beside = {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 2).state_dict()}
+            torch.save({"epoch": 3, "model": model.state_dict(), **beside}, tmp_path / name)
         return named(seen)
 
+    assert found() == []
     assert found(classes=["left", "right"]) == []
-    assert found() == ["checkpoint-without-optimizer"]
+    assert found("ckpt.pt") == ["checkpoint-without-optimizer"]
+    assert "checkpoint-without-optimizer" in found(scheduler=True)
 
 
 class Remembers(nn.Module):

@@ -76,7 +76,7 @@ def saved(content) -> list[str]:
     with surefoot.watch(model, optimizer) as seen:
         for _ in range(3):
             step(model, optimizer)
-        torch.save(content(model, optimizer), io.BytesIO())
+            torch.save(content(model, optimizer), io.BytesIO())
     return [each.check for each in seen.findings.findings]
 
 

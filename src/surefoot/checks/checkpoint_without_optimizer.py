@@ -19,8 +19,8 @@ torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.
 
 ## What looks like it and is fine
 Weights alone, for use and not for resuming; the best ones, saved with a new record, with their score beside them or in
-a file whose name says so; what is saved with its settings when training is over, or beside a file that has the state;
-optimizers without a state.
+a file whose name says so; what is saved when training is over, unless it holds a schedule or is called a checkpoint;
+what is saved beside a file that has the state; optimizers without a state.
 """
 
 from collections.abc import Iterator

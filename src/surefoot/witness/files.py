@@ -39,6 +39,7 @@ _FEWEST = 3
 """Fewer tensors have the shapes of a model's by chance."""
 _COUNTS = {"epoch", "step", "iter", "iteration"}
 _SETTINGS = {"max", "total", "every", "per", "size", "warmup", "decay"}
+_CHECKPOINTS = ("checkpoint", "ckpt", "resume")
 _WRAPPERS = ("module.", "_orig_mod.")
 
 
@@ -69,7 +70,7 @@ class Files(Part):
         self._loaded: list[_Loaded] = []
         self._restored: set[type] = set()
         self._bare: list[tuple[str, int, bool]] = []
-        """Files without the state of an optimizer, the updates before them, and whether they are fit for use."""
+        """Files without the state of an optimizer, the updates before them, and whether they say what they are for."""
         self._whole = False
         """Another file has it."""
         self._given_state: list[Optimizer] = []
@@ -154,7 +155,7 @@ class Files(Part):
         if any(map(is_optimizer_state, items_of(saved))):
             self._whole = True
         elif isinstance(saved, dict) and self._is_resumable(saved) and not _is_best(file):
-            self._bare.append((caller(), self.scene.updates, _says_how_to_use(saved)))
+            self._bare.append((caller(), self.scene.updates, _is_to_go_on(saved, file)))
 
     def _dumps(self, saved: Any, *_: Any, **__: Any) -> None:
         """Something is pickled, and with it the modules in it."""
@@ -242,8 +243,8 @@ class Files(Part):
 
     def files(self, *, schedulers: bool) -> Iterator[File]:
         yield from self._files
-        for where, update, for_use in self._bare if not self._whole else ():
-            if self.scene.updates > update or not for_use:
+        for where, update, to_go_on in self._bare if not self._whole else ():
+            if self.scene.updates > update or to_go_on:  # else it is what training has ended with
                 yield File("without-optimizer", where)
         for loaded in self._loaded:
             given = any(is_same(each, other) for each in loaded.going_on for other in self._given_state)
@@ -267,10 +268,9 @@ def _is_best(file: Any) -> bool:
     return "best" in str(file).lower() or any(sets_record(*line) for line in user_lines())
 
 
-def _says_how_to_use(saved: dict[Any, Any]) -> bool:
-    """Do settings, names of classes or words stand beside the weights, as a model needs that is put to use?"""
-    others = [each for each in saved.values() if not is_weights(each) and not is_scheduler_state(each)]
-    return any(bool(each) for each in others if isinstance(each, dict | list | tuple | str))
+def _is_to_go_on(saved: dict[Any, Any], file: Any) -> bool:
+    """Does a file hold a schedule, or is it called a checkpoint?"""
+    return any(map(is_scheduler_state, saved.values())) or any(word in str(file).lower() for word in _CHECKPOINTS)
 
 
 def _rates(optimizer: Optimizer) -> list[float]:
