@@ -10,7 +10,7 @@ from surefoot.callers import caller
 from surefoot.phases import aside
 from surefoot.witness.scene import Part, Scene, readable
 
-_PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
+PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
 _PICKS = {"__getitem__", "masked_select"}
 
 
@@ -25,7 +25,7 @@ class Emptied(Part):
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
         name = getattr(function, "__name__", "")
-        if not (name in _PRODUCTS or name in _PICKS) or not self.scene.close or self.scene.phases.in_model():
+        if not (name in PRODUCTS or name in _PICKS) or not self.scene.close or self.scene.phases.in_model():
             return
         if len(args) < 2 or not isinstance(out, torch.Tensor) or not out.requires_grad:
             return

@@ -50,6 +50,7 @@ from surefoot.witness.layouts import Layouts
 from surefoot.witness.likelihoods import Likelihoods
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.masked import Masked
 from surefoot.witness.narrow import Narrow
 from surefoot.witness.noise import Noise
 from surefoot.witness.orders import Orders
@@ -105,7 +106,7 @@ class Witness(Listener):
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
         self.draws, self.drawn, self.chance = Draws(self.scene), Drawn(self.scene), Chance(self.scene)
-        self.likelihoods = Likelihoods(self.scene)
+        self.likelihoods, self.masked = Likelihoods(self.scene), Masked(self.scene)
         self.resumes = Resumes(self.scene, self.loaders)
         self.forgotten = Forgotten(self.scene, self.schedules, self.rows)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
@@ -136,6 +137,7 @@ class Witness(Listener):
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
             self.coarseness, self.aims, self.terms, self.shapes, self.aliases, self.seeds, self.kept, self.between,
             self.by_hand, self.drawn, self.chance, self.emptied, self.evaluations, self.likelihoods,
+            self.masked,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
         return self
@@ -259,6 +261,7 @@ class Witness(Listener):
             reductions=tuple(self.reductions.reductions),
             terms=tuple(self.terms.terms),
             emptied_lines=self.emptied.lines(),
+            multiplied_lines=self.masked.lines(),
             flat_lines=tuple(line for line, count in self.terms.flat.items() if count >= 3),
             discards=tuple(self.gradients.discards()),
             clips=tuple(self.clipping.clips),
