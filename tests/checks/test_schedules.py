@@ -10,9 +10,7 @@ import surefoot
 from tests.checks.test_variants import named
 from tests.checks.twins import X, Y, mlp, numbers, sgd, whole
 
-pytestmark = pytest.mark.sweep
-
-pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+pytestmark = [pytest.mark.sweep, pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")]
 DATA = TensorDataset(numbers(32, 4), whole(2, 32))
 
 
@@ -228,3 +226,18 @@ def test_a_schedule_of_passes_that_spends_the_rate_of_two_updates_in_five(per_up
             if not per_update:
                 scheduler.step()
     assert named(seen.findings) == expected
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_scheduler_may_be_made_anew_with_its_optimizer(both):
+    with surefoot.watch() as seen:
+        model = mlp()
+        optimizer = sgd(model)
+        scheduler = StepLR(optimizer, 4)
+        optimizer = sgd(model)
+        if both:
+            scheduler = StepLR(optimizer, 4)
+        for _ in range(6):
+            update(model, optimizer)
+            scheduler.step()
+    assert named(seen.findings) == ([] if both else ["scheduler-out-of-order"])

@@ -22,10 +22,11 @@ scheduler.step()
 
 ## What looks like it and is fine
 A scheduler that is restored before a resumed run goes on, or stepped forward to where it was; one that steps at
-the end of an epoch that has not ended; one that is left alone by a loop that sets the rate itself.
+the end of an epoch that has not ended; one that is left alone by a loop that sets the rate itself;
+one that is made anew together with its optimizer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from surefoot.checks.evidence import Evidence, Schedule
 from surefoot.records.finding import Finding
@@ -33,7 +34,9 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     second_pass = any(loader.role == "training" and loader.passes >= 2 for loader in evidence.loaders)
-    for schedule in evidence.schedules:
+    for number, schedule in enumerate(evidence.schedules):
+        if _made_way(schedule, evidence.schedules[number + 1 :]):
+            continue
         if schedule.calls and not schedule.updates and schedule.others_updated >= 2:
             seen = f"its optimizer made no update, another one made {schedule.others_updated}"
         elif not schedule.calls and not schedule.updates and schedule.replaced and schedule.ended:
@@ -58,6 +61,12 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="the learning rate is not the one that the schedule says",
             remedy="build it on the optimizer that is stepped, and call scheduler.step() after optimizer.step()",
         )
+
+
+def _made_way(schedule: Schedule, later: Sequence[Schedule]) -> bool:
+    """Was nothing done with it and its optimizer, and were both made anew, as a run does that goes on from a file?"""
+    unused = not schedule.calls and not schedule.updates
+    return unused and any(each.calls and each.updates and each.optimizer != schedule.optimizer for each in later)
 
 
 def _is_set_by_hand(schedule: Schedule, evidence: Evidence) -> bool:
