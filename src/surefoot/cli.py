@@ -334,7 +334,7 @@ def watch(
     steps: Annotated[int | None, typer.Option(min=1, help="stop the script after this many updates")] = None,
     check_all: Annotated[
         bool,
-        typer.Option("--check-all", help="check every step, not the first hundred; costs a few percent of the time"),
+        typer.Option("--check-all", help="check every step, not only the first hundred and the first evaluation"),
     ] = False,
     run: Annotated[
         Path | None,

@@ -89,9 +89,7 @@ class Phases:
         self._is_deaf = self._shards_seen = False
 
     def __enter__(self) -> Self:
-        self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
-        follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
-        self._calls_heard.callback(follow.remove)
+        self.all_modules()
         self._entered.push(self._calls_heard)
         self._entered.callback(register_optimizer_step_pre_hook(self._update_begins).remove)
         self._entered.callback(register_optimizer_step_post_hook(self._update_ends).remove)
@@ -105,6 +103,13 @@ class Phases:
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
+
+    def all_modules(self) -> None:
+        """Hears calls of every module, as it does until it is told otherwise."""
+        self._calls_heard.close()
+        self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
+        follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
+        self._calls_heard.callback(follow.remove)
 
     def only_models(self) -> None:
         """From now on hears only calls of the models found so far: phases stay known, modules inside do not."""

@@ -28,7 +28,7 @@ BOOKED_STEPS = 3
 """How many steps of a script are booked; after that its operators are no longer looked at."""
 CHECKED_STEPS = 100
 """How many steps of a script the checks look at, unless they are to look at all; after that only the clock runs,
-and files are looked at."""
+files are looked at, and the first evaluation if there was none before."""
 
 
 class Seen:
@@ -110,31 +110,30 @@ def watch_call(
     from surefoot.meters.syncs import SyncsMeter
     from surefoot.phases import Listener
     from surefoot.watched_run import WatchedRun
+    from surefoot.witness.turns import Turns
     from surefoot.witness.witness import Witness
 
-    class Turns(Listener):
-        """Looks less closely as the steps go by, and ends the script after the last."""
+    class Ends(Listener):
+        """Counts the operators of the first steps, and ends the script after the last."""
 
         counted = Tally()
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
             if pace.updates <= BOOKED_STEPS:
                 self.counted = Tally.of(account for meter in beside for account in meter.accounts())
-            if pace.updates == CHECKED_STEPS and not check_all:
-                witness.rest()
-                books.phases.only_models()
             if steps is not None and pace.updates >= steps:
                 raise _EnoughSteps
 
     books = Books(most_steps=BOOKED_STEPS)
     beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
-    pace, turns = Pace(books.phases, skipped=BOOKED_STEPS), Turns()
+    pace, ends = Pace(books.phases, skipped=BOOKED_STEPS), Ends()
     witness = Witness(books.phases)
+    turns = Turns(witness, CHECKED_STEPS)
     witness.scene.source = str(Path(name).resolve())
     books.beside(*beside)
     kept = WatchedRun(keep, name, books.phases) if keep is not None else None
-    with kept or nullcontext(), books, witness:
-        books.phases.listeners += [pace, *([kept.rows] if kept else []), turns]
+    with kept or nullcontext(), books, witness, nullcontext() if check_all else turns:
+        books.phases.listeners += [pace, *([kept.rows] if kept else []), *([] if check_all else [turns]), ends]
         with suppress(_EnoughSteps):
             run()
             witness.scene.ended = True
@@ -147,7 +146,7 @@ def watch_call(
         first=books.steps[0] if books.steps else None,
         steady=books.steps[-1] if books.steps else None,
         findings=run_checks(witness.evidence(), recipe=name, allow=allow),
-        counted=turns.counted,
+        counted=ends.counted,
         step_seconds=tuple(pace.step_seconds),
         data_seconds=pace.mean_data_seconds(),
         clock=pace.mean(),

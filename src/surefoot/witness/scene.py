@@ -20,7 +20,7 @@ from surefoot.witness.graph import Graph
 LOOKED_AT = 12
 """So many updates are looked at closely after an optimizer was made: tensors are read, and not only counted."""
 MOST_LOOKED_AT = 48
-"""Later updates are not, however many optimizers are made."""
+"""More updates are not, however many optimizers are made."""
 LARGEST = 1 << 24
 """Tensors with more elements than this are not read."""
 
@@ -40,7 +40,7 @@ class Scene:
         self.trained: set[torch.Tensor] = set()
         """Parameters that had requires_grad in an update of an optimizer that holds them."""
         self.ended = False
-        self._close_until = LOOKED_AT
+        self._close_until, self._looked_at = LOOKED_AT, 0
         self.training = 0
         """How many updates had been made when the training that goes on began, with an optimizer of its own."""
         self.tiny = False
@@ -53,15 +53,20 @@ class Scene:
     @property
     def close(self) -> bool:
         """Whether tensors are read now."""
-        return self.updates < min(self._close_until, MOST_LOOKED_AT)
+        return self.updates < self._close_until and self._looked_at < MOST_LOOKED_AT
 
     def look_again(self) -> None:
         """A new optimizer is made: what follows may be another training, and is looked at as closely."""
-        self._close_until = self.updates + LOOKED_AT
+        self.look_closely()
         self.training = self.updates
+
+    def look_closely(self) -> None:
+        """From now on tensors are read, for so many updates."""
+        self._close_until = self.updates + LOOKED_AT
 
     def count(self, optimizer: Optimizer) -> None:
         """An optimizer has made an update."""
+        self._looked_at += self.close
         self.updates += 1
         self.stepped[optimizer] = self.stepped.get(optimizer, 0) + 1
 

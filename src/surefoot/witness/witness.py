@@ -120,18 +120,23 @@ class Witness(Listener):
             self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards, self.by_hand, self.drawn,
             self.forgotten, self.chance, self.evaluations, self.likelihoods,
         ]  # fmt: skip
+        self._staying: tuple[Part, ...] = (self.files, self.resumes, self.forgotten, self.schedules)
+        """Parts that are never at rest."""
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
         self._entered, self._looking = ExitStack(), ExitStack()
         phases.listeners.append(self)
 
     def __enter__(self) -> Self:
-        staying: tuple[Part, ...] = (self.schedules, self.files, self.resumes, self.forgotten)
-        for part in staying:
+        for part in self._staying:
             self._entered.enter_context(part)
         self._entered.push(self._looking)
+        self._look()
+        return self
+
+    def _look(self) -> None:
         for part in self.parts:
-            if part not in staying:
+            if part not in self._staying:
                 self._looking.enter_context(part)
         heard = (
             self.calls, self.losses, self.thresholds, self.rows, self.pairs, self.noise, self.reductions,
@@ -140,7 +145,6 @@ class Witness(Listener):
             self.masked,
         )  # fmt: skip
         self._looking.enter_context(Functions(self.scene, *heard))
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
@@ -148,10 +152,20 @@ class Witness(Listener):
     def rest(self) -> None:
         """Looks no longer; from now on only updates and schedulers are counted, and files are read."""
         self._looking.close()
-        staying = (self.files, self.resumes, self.forgotten, self.schedules)
-        listeners = [staying if each is self else (each,) for each in self.scene.phases.listeners]
+        listeners = [self._staying if each is self else (each,) for each in self.scene.phases.listeners]
         self.scene.phases.listeners = [*itertools.chain.from_iterable(listeners)]
+        self.scene.phases.only_models()
         self.schedules.alone = True
+
+    def look_again(self) -> None:
+        """Looks as closely as at first."""
+        self._look()
+        first, *others = self._staying
+        left = [each for each in self.scene.phases.listeners if each not in others]
+        self.scene.phases.listeners = [self if each is first else each for each in left]
+        self.scene.phases.all_modules()
+        self.scene.look_closely()
+        self.schedules.alone = False
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         for part in self.parts:
