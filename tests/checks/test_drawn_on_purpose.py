@@ -227,6 +227,29 @@ def test_a_part_of_the_training_set_may_be_measured(on_purpose):
     assert ("evaluation-samples-in-training" in found) is not on_purpose
 
 
+@pytest.mark.parametrize("leaked", [False, True])
+def test_texts_of_a_few_words_repeat_in_training_as_they_do_between_it_and_the_test(leaked):
+    drawn = random.Random(0)
+
+    def text():
+        words = [drawn.randrange(1, 12) for _ in range(drawn.choice((1, 6, 6, 6)))]
+        return torch.tensor([0, *words, *[0] * (6 - len(words))])
+
+    texts = torch.stack([text() for _ in range(160)])
+    model = nn.Sequential(nn.Embedding(12, 4), nn.Flatten(), nn.Linear(28, 2))
+    held = TensorDataset(torch.cat([texts[:8], texts[128:]]) if leaked else texts[128:])
+
+    def step(model, batch):
+        return F.cross_entropy(model(batch[0]), (batch[0].sum(1) % 2))
+
+    def evaluate(model):
+        for (x,) in DataLoader(held, 8):
+            model(x)
+
+    loader = DataLoader(TensorDataset(texts[:128]), 8, shuffle=True)
+    assert ("evaluation-samples-in-training" in told(loader, step, model=model, evaluate=evaluate)) is leaked
+
+
 @pytest.mark.parametrize(("each", "found"), [(True, []), (False, ["repeated-batch"])])
 def test_every_batch_may_be_used_some_times(each, found):
     model = mlp()
