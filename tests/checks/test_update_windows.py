@@ -210,3 +210,45 @@ def test_a_scaler_beside_the_dtype_that_torch_takes_on_a_cpu(dtype, expected):
         scaler.update()
 
     assert looped(step) == expected
+
+
+def scaled(start, *, steps, rows=(X,), targets=(Y,), weight=1.0, towers=1):
+    """What is found in a loop in half precision whose scaler begins with this scale, and leaves out what overflows."""
+    models = [mlp() for _ in range(towers)]
+    optimizers = [sgd(model, lr=1e-4) for model in models]
+    scaler = torch.amp.GradScaler("cpu", init_scale=start)
+    with surefoot.watch() as seen:
+        schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(each, T_max=steps) for each in optimizers]
+        for _ in range(steps):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                for x, y in zip(rows, targets, strict=True):
+                    with torch.autocast("cpu", dtype=torch.float16):
+                        logits = model(x)
+                    scaler.scale(weight * F.cross_entropy(logits.float(), y)).backward()
+                scaler.step(optimizer)
+            scaler.update()
+            for schedule in schedules:
+                schedule.step()
+    return named(seen.findings)
+
+
+EARLY = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+
+
+@EARLY
+@pytest.mark.parametrize(("start", "expected"), [(2.0**80, ["scaler-skips-updates"]), (2.0**20, [])])
+def test_a_scale_that_takes_long_to_come_down_leaves_out_the_first_updates(start, expected):
+    assert scaled(start, steps=96) == expected
+
+
+@EARLY
+def test_each_of_two_models_waits_for_the_scale_they_share():
+    assert scaled(2.0**32, steps=48, towers=2) == []
+
+
+@EARLY
+@pytest.mark.parametrize("divided", [True, False])
+def test_micro_batches_of_updates_that_are_left_out_count_as_those_of_others(divided):
+    found = scaled(2.0**24, steps=24, rows=PARTS[0], targets=PARTS[1], weight=1 / 2 if divided else 1.0)
+    assert found == ([] if divided else ["summed-micro-batches"])

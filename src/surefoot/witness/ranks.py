@@ -164,11 +164,14 @@ class Between(Part):
         if first is not None:
             self._samples |= {digest(row) for row in first}
 
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        self._windows.append(self._syncing)
+        self._syncing = []
+
     def update_ends(self, optimizer: Optimizer) -> None:
         if not several():
             return
-        self._windows.append(self._syncing)
-        self._syncing = []
+        self.update_left_out(optimizer)
         made = self.scene.stepped.get(optimizer, 0) + 1
         if made in TOLD_AT and made not in self._told_at:
             self._told_at.append(made)

@@ -85,7 +85,7 @@ class Backward:
     ascends: bool = False
     """The loss is the negative of a mean of squares or of absolute values."""
     cleared: bool = False
-    """Its gradients were cleared before the next update."""
+    """Its gradients were cleared before the next update, or a scaler has left out the update they were for."""
     in_update: bool = False
     """Made by a closure, inside an update."""
     site: int = 0
@@ -243,3 +243,5 @@ class Scaling:
     with_bfloat16: bool
     skipped_late: int = 0
     """Of those, the ones after the first update that was made."""
+    skipped_first: int = 0
+    """The most of one optimizer's before its first update that was made."""
