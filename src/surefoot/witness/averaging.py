@@ -92,7 +92,3 @@ def ratio_to_mean(given: list[list[float]], used: list[float]) -> float | None:
         return None
     ratio = float(taken @ mean / (mean @ mean))
     return ratio if float((taken - ratio * mean).norm()) < 1e-2 * float(taken.norm()) else None
-
-
-class RankCount(int):
-    """The number of ranks, as an int that can be told from other numbers that are as large."""
