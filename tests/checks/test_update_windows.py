@@ -76,6 +76,46 @@ def test_parts_of_a_sequence_are_no_micro_batches(goes_on):
     assert ("summed-micro-batches" in looped(step, model=model)) is not goes_on
 
 
+@pytest.mark.parametrize(
+    ("joined", "found"),
+    [
+        (lambda main, beside: main + 0.2 * beside, True),
+        (lambda main, beside: sum([0.5 * beside, main]), True),
+        (lambda main, beside: (main + 0.2 * beside) / 1, True),
+        (lambda main, beside: (main + 0.2 * beside) / 2, False),
+        (lambda main, beside: main / 2 + 0.1 * beside, False),
+        (lambda main, beside: (2 * main + beside) / 2, False),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_losses_of_two_terms_are_summed_too(joined, found, scale):
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale > 1)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        for x, y in zip(*PARTS, strict=True):
+            logits = model(x)
+            scaler.scale(joined(F.cross_entropy(logits, y), F.smooth_l1_loss(logits[:, 0], x[:, 0]))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert ("summed-micro-batches" in looped(step)) is found
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_looks_at_a_batch_with_two_terms_are_no_micro_batches(same):
+    x, y = numbers(16, 4), whole(2, 16)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        for shown, target in ((x, y), (x + 0.1 * torch.randn_like(x), y if same else y.flip(0))):
+            logits = model(shown)
+            (F.cross_entropy(logits, target) + 0.1 * F.mse_loss(logits[:, 0], shown[:, 0])).backward()
+        optimizer.step()
+
+    assert ("summed-micro-batches" in looped(step)) is not same
+
+
 def kept_by_hand(model):
     return [p.grad.clone() for p in model.parameters()]
 

@@ -89,7 +89,7 @@ class Witness(Listener):
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
-        self.reductions, self.emptied = Reductions(self.scene), Emptied(self.scene)
+        self.reductions, self.emptied = Reductions(self.scene, self.gradients), Emptied(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds, self.thresholds = Seeds(self.scene), Thresholds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)

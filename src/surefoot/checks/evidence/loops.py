@@ -94,6 +94,8 @@ class Backward:
     """The loss; None where it was not read, or is not one number."""
     scale: float = 1.0
     """By which a gradient scaler had multiplied it."""
+    joint: float | None = None
+    """Of a loss that is a sum of terms, by what it was multiplied, a scale included; None where it was not read."""
     optimizers: frozenset[int] = frozenset()
     """The numbers of the optimizers that hold something of what it reaches."""
     asked: bool = False
