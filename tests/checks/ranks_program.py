@@ -19,7 +19,10 @@ import surefoot
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 UPDATES = 5
-ACCUMULATING = {"synced every time", "synced too early"}
+SUMS = {
+    "sums divided again", "sums divided by micro-batches", "sums multiplied and divided", "sums of all ranks divided",
+}  # fmt: skip
+ACCUMULATING = {"synced every time", "synced too early", *SUMS}
 
 
 class Points(Dataset):
@@ -68,7 +71,23 @@ def loader_of(form: str):
 def context(form: str, model: nn.Module, number: int):
     """Which micro-batches of two exchange gradients."""
     alone = form in ("clipped alone", "exchanged by hand") or (form == "synced too early" and number % 2)
+    alone |= form in SUMS and number % 2 == 0
     return model.no_sync() if alone else contextlib.nullcontext()
+
+
+def summed(form: str, losses: torch.Tensor) -> torch.Tensor:
+    """A sum by hand over one of two micro-batches, divided as its form has it."""
+    world, total = dist.get_world_size(), torch.tensor(2.0 * len(losses))
+    if form == "sums divided again":
+        dist.all_reduce(total)
+    if form == "sums divided by micro-batches":
+        return losses.sum() / len(losses)
+    return losses.sum() * world / total if form != "sums of all ranks divided" else losses.sum() / total
+
+
+def sum_over_ranks(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    return future.then(lambda done: done.value()[0])
 
 
 def exchange(form: str, model: nn.Module) -> None:
@@ -77,7 +96,9 @@ def exchange(form: str, model: nn.Module) -> None:
     for parameter in model.parameters():
         if form in ("clipped alone", "exchanged by hand", "reduced again"):
             dist.all_reduce(parameter.grad)
-        if form in ("clipped alone", "exchanged by hand", "divided again"):
+        if form == "sums divided by micro-batches":
+            parameter.grad /= 2
+        elif form in ("clipped alone", "exchanged by hand", "divided again", *SUMS):
             parameter.grad /= dist.get_world_size()
 
 
@@ -98,6 +119,8 @@ def program(form: str):
     inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2))
     alone = {"halves of a model": HalfOfALayer(), "averaged now and then": inner}
     model = alone[form] if form in alone else DistributedDataParallel(inner)
+    if form == "sums of all ranks divided":
+        model.register_comm_hook(None, sum_over_ranks)
     torch.manual_seed(0 if form == "same randomness" else 1 + rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader, micro_batches = loader_of(form), 2 if form in ACCUMULATING else 1
@@ -111,10 +134,13 @@ def program(form: str):
         for number, (x, y) in enumerate(islice(loader, steps)):
             called = model.module if form == "called past the wrapper" else model
             with context(form, model, number):
-                loss = F.cross_entropy(called(x), y)
-                if form == "loss divided":
-                    loss = loss / dist.get_world_size()
-                (loss / micro_batches).backward()
+                if form in SUMS:
+                    summed(form, F.cross_entropy(called(x), y, reduction="none")).backward()
+                else:
+                    loss = F.cross_entropy(called(x), y)
+                    if form == "loss divided":
+                        loss = loss / dist.get_world_size()
+                    (loss / micro_batches).backward()
             if (number + 1) % micro_batches == 0:
                 exchange(form, model)
                 if form == "rates of their own" and number == UPDATES:

@@ -20,6 +20,7 @@ BUGS = {
     "reduced again": "gradients-reduced-twice",
     "divided again": "gradients-reduced-twice",
     "loss divided": "gradients-reduced-twice",
+    "sums divided again": "gradients-reduced-twice",
     "unequal shares": "unequal-step-counts",
     "shards in one file": "shards-lost-in-saving",
     "scores kept to oneself": "metric-of-one-rank",
@@ -27,7 +28,8 @@ BUGS = {
 ALONE = "shards of one rank"
 FINE = (
     "wrapped", "exchanged by hand", "shares by hand", "halves of a model", "averaged now and then",
-    "shards in files of their own", "stopped together",
+    "shards in files of their own", "stopped together", "sums divided by micro-batches", "sums multiplied and divided",
+    "sums of all ranks divided",
 )  # fmt: skip
 
 

@@ -76,6 +76,46 @@ def test_parts_of_a_sequence_are_no_micro_batches(goes_on):
     assert ("summed-micro-batches" in looped(step, model=model)) is not goes_on
 
 
+@pytest.mark.parametrize(
+    ("joined", "found"),
+    [
+        (lambda main, beside: main + 0.2 * beside, True),
+        (lambda main, beside: sum([0.5 * beside, main]), True),
+        (lambda main, beside: (main + 0.2 * beside) / 1, True),
+        (lambda main, beside: (main + 0.2 * beside) / 2, False),
+        (lambda main, beside: main / 2 + 0.1 * beside, False),
+        (lambda main, beside: (2 * main + beside) / 2, False),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 1024.0])
+def test_losses_of_two_terms_are_summed_too(joined, found, scale):
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale > 1)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        for x, y in zip(*PARTS, strict=True):
+            logits = model(x)
+            scaler.scale(joined(F.cross_entropy(logits, y), F.smooth_l1_loss(logits[:, 0], x[:, 0]))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert ("summed-micro-batches" in looped(step)) is found
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_looks_at_a_batch_with_two_terms_are_no_micro_batches(same):
+    x, y = numbers(16, 4), whole(2, 16)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        for shown, target in ((x, y), (x + 0.1 * torch.randn_like(x), y if same else y.flip(0))):
+            logits = model(shown)
+            (F.cross_entropy(logits, target) + 0.1 * F.mse_loss(logits[:, 0], shown[:, 0])).backward()
+        optimizer.step()
+
+    assert ("summed-micro-batches" in looped(step)) is not same
+
+
 def kept_by_hand(model):
     return [p.grad.clone() for p in model.parameters()]
 
@@ -210,3 +250,45 @@ def test_a_scaler_beside_the_dtype_that_torch_takes_on_a_cpu(dtype, expected):
         scaler.update()
 
     assert looped(step) == expected
+
+
+def scaled(start, *, steps, rows=(X,), targets=(Y,), weight=1.0, towers=1):
+    """What is found in a loop in half precision whose scaler begins with this scale, and leaves out what overflows."""
+    models = [mlp() for _ in range(towers)]
+    optimizers = [sgd(model, lr=1e-4) for model in models]
+    scaler = torch.amp.GradScaler("cpu", init_scale=start)
+    with surefoot.watch() as seen:
+        schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(each, T_max=steps) for each in optimizers]
+        for _ in range(steps):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                for x, y in zip(rows, targets, strict=True):
+                    with torch.autocast("cpu", dtype=torch.float16):
+                        logits = model(x)
+                    scaler.scale(weight * F.cross_entropy(logits.float(), y)).backward()
+                scaler.step(optimizer)
+            scaler.update()
+            for schedule in schedules:
+                schedule.step()
+    return named(seen.findings)
+
+
+EARLY = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+
+
+@EARLY
+@pytest.mark.parametrize(("start", "expected"), [(2.0**80, ["scaler-skips-updates"]), (2.0**20, [])])
+def test_a_scale_that_takes_long_to_come_down_leaves_out_the_first_updates(start, expected):
+    assert scaled(start, steps=96) == expected
+
+
+@EARLY
+def test_each_of_two_models_waits_for_the_scale_they_share():
+    assert scaled(2.0**32, steps=48, towers=2) == []
+
+
+@EARLY
+@pytest.mark.parametrize("divided", [True, False])
+def test_micro_batches_of_updates_that_are_left_out_count_as_those_of_others(divided):
+    found = scaled(2.0**24, steps=24, rows=PARTS[0], targets=PARTS[1], weight=1 / 2 if divided else 1.0)
+    assert found == ([] if divided else ["summed-micro-batches"])

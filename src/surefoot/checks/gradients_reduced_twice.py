@@ -22,7 +22,8 @@ loss.backward()
 
 ## What looks like it and is fine
 Exchange by hand without the wrapper; sums over ranks of losses that were divided by the count of all; metrics
-and losses that are reduced for printing.
+and losses that are reduced for printing; gradients of several micro-batches that are divided by their number, though
+there are as many ranks; a division that undoes what the loss was multiplied by, or follows a sum in the wrapper.
 """
 
 from collections.abc import Iterator
@@ -46,9 +47,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         check="gradients-reduced-twice",
-        severity="error" if ranks.wrapped else "warning",
+        severity="error" if ranks.wrapped and (ranks.reduced_again or _is_weighed(evidence, ranks)) else "warning",
         seen=seen,
-        where=ranks.reduced_again or "the exchange of gradients",
+        where=ranks.reduced_again or ranks.divided_again or "the exchange of gradients",
         why=why,
         remedy="leave the exchange to the wrapper" if ranks.wrapped else "divide once by the number of ranks",
     )
@@ -57,13 +58,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _factor(evidence: Evidence, ranks: Ranks) -> float | None:
     """By what the gradients are too large, if it is the number of ranks, or its inverse, in every update."""
     weight, ratios = ranks.mean_weight or _weight(evidence, ranks), ranks.ratios_to_mean
-    if len(ratios) < 2 or (weight is None and not (ranks.wrapped and ranks.micro_batches < 1.5)):
+    if len(ratios) < 2 or not (_is_weighed(evidence, ranks) or _is_divided_again(ranks)):
         return None
     chosen = ranks.mean_weight or ranks.scaled_by_count or any(abs(ratio - 1) > 0.01 for ratio in ratios)
     for factor in (float(ranks.count), 1 / ranks.count):
         if chosen and all(abs(ratio * (weight or 1.0) / factor - 1) < 0.01 for ratio in ratios):
             return factor
     return None
+
+
+def _is_weighed(evidence: Evidence, ranks: Ranks) -> bool:
+    """Is it known what the losses of an update count with, or is there but one, whose mean the wrapper takes?"""
+    return bool(ranks.mean_weight or _weight(evidence, ranks)) or (ranks.wrapped and ranks.micro_batches < 1.5)
+
+
+def _is_divided_again(ranks: Ranks) -> bool:
+    """Is there a second division by the number of ranks? One may undo what a loss was multiplied by, but no total."""
+    return bool(ranks.divided_again) and (not ranks.scaled_by_count or ranks.counts_all)
 
 
 def _weight(evidence: Evidence, ranks: Ranks) -> float | None:

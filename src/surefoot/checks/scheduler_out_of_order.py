@@ -22,8 +22,8 @@ scheduler.step()
 
 ## What looks like it and is fine
 A scheduler that is restored before a resumed run goes on, or stepped forward to where it was; one that steps at
-the end of an epoch that has not ended; one that is left alone by a loop that sets the rate itself;
-one that is made anew together with its optimizer.
+the end of an epoch that has not ended; one that is left alone by a loop that sets the rate itself; one that is made
+anew together with its optimizer; one that steps after an update that a gradient scaler has left out.
 """
 
 from collections.abc import Iterator, Sequence

@@ -24,7 +24,7 @@ optimizer.step()
 ## What looks like it and is fine
 Different losses on purpose: at lines of their own, of the same targets, for other parts of the model, or one from
 each of several loaders; a sequence in parts, each of which goes on from the state that the last one left; sums that
-are divided by a count.
+are divided by a count; a term whose weight in the loss is the number that the loss is divided by.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,6 +45,19 @@ def windows(evidence: Evidence) -> Iterator[list[Loss]]:
     """For every update, the losses of its micro-batches: of one function, one line of backward, one per backward."""
     for chosen in _micro_batches(evidence):
         yield from _alike(evidence.losses, chosen) or _alike(evidence.reductions, chosen)
+
+
+def _among_terms(evidence: Evidence) -> Iterator[list[Loss]]:
+    """For every update whose losses are sums of several terms, and not divided as such: a mean that counts in full."""
+    for chosen in _micro_batches(evidence):
+        lines = _by_line(evidence.losses, chosen)
+        backwards = [evidence.backwards[n] for n in chosen]
+        whole = all(sorted(one.backward for one in each) == chosen for each in lines)
+        undivided = all(b.joint is not None and abs(b.joint / b.scale - 1) < _ALIKE for b in backwards)
+        if len(lines) < 2 or not whole or not undivided or any(_is_one_batch(each, evidence) for each in lines):
+            continue
+        means = [each for each in lines if each[0].reduction == "mean"]
+        yield from [each for each in means if _count_in_full(each, evidence)][:1]
 
 
 def sums_beside(evidence: Evidence) -> Iterator[list[Loss]]:
@@ -145,6 +158,10 @@ def _is_divided_later(window: list[Loss], evidence: Evidence) -> bool:
     return any(each.rescaled for each in evidence.updates if each.number == window[0].update + 1)
 
 
+def _count_in_full(window: list[Loss], evidence: Evidence) -> bool:
+    return all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
+
+
 def _near(window: list[Loss]) -> float:
     """How near to 1 a weight must be: a sum may be divided by the count of another micro-batch than its own."""
     return _ABOUT if window[0].reduction == "sum" and window[0].function != "sum" else _ALIKE
@@ -155,8 +172,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
     summed = [
         window
-        for window in windows(evidence)
-        if all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
+        for window in (*windows(evidence), *_among_terms(evidence))
+        if _count_in_full(window, evidence)
         and not _is_divided_later(window, evidence)
         and not _is_one_batch(window, evidence)
         and not _is_one_of_each(window, evidence)

@@ -24,7 +24,8 @@ optimizer.step()
 
 ## What looks like it and is fine
 A backward of its own line for an adversarial example or a probe, whose gradients are cleared on purpose; gradients
-that the loop has copied or added up before they are cleared, such as those of single tasks or samples.
+that the loop has copied or added up before they are cleared, such as those of single tasks or samples; those of
+updates that a gradient scaler has left out.
 """
 
 from collections.abc import Iterator

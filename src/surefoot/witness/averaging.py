@@ -70,9 +70,12 @@ class Averaging(Part):
         if self._used is not None and all(each is not None for each in self._given):
             given = [value for each in self._given if each is not None for value in each.tolist()]
             self.windows.append((given, self._used))
-        self._given, self._used = [None for _ in self._parameters], None
+        self.update_left_out(optimizer)
         if len(self.windows) == LOOKED_AT:
             self._leave()
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        self._given, self._used = [None for _ in self._parameters], None
 
 
 def _part(gradient: torch.Tensor | None) -> torch.Tensor:
@@ -89,7 +92,3 @@ def ratio_to_mean(given: list[list[float]], used: list[float]) -> float | None:
         return None
     ratio = float(taken @ mean / (mean @ mean))
     return ratio if float((taken - ratio * mean).norm()) < 1e-2 * float(taken.norm()) else None
-
-
-class RankCount(int):
-    """The number of ranks, as an int that can be told from other numbers that are as large."""

@@ -165,5 +165,8 @@ class ByHand(Part):
     def update_begins(self, optimizer: Optimizer) -> None:
         self._gradients.updates[-1].rescaled = self._rescaled
 
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        self.update_ends(optimizer)
+
     def update_ends(self, optimizer: Optimizer) -> None:
         self._known, self._copies, self._rescaled = Marks(), Marks(), False

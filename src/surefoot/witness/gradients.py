@@ -191,9 +191,19 @@ class Gradients(Part):
         if self.scene.stepped.get(optimizer, 0) < _SNAPSHOTS:
             with aside():
                 self._before = [(p, p.detach().clone()) for p in _sampled(parameters)]
+        self._settle_backwards()
+
+    def _settle_backwards(self) -> None:
         for backward in self.backwards[self._settled :]:
             backward.followed_by_update = True
         self._settled = len(self.backwards)
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        """Gradients that were brought to an update are used, whether or not it was made."""
+        for backward in self.backwards[self._settled :]:
+            backward.cleared = True
+        self._settle_backwards()
+        self._use(p for p in held(optimizer) if p.grad is not None)
 
     def update_ends(self, optimizer: Optimizer) -> None:
         update, names = self.updates[-1], self.scene.names()
@@ -203,6 +213,11 @@ class Gradients(Part):
         self.scene.reached |= set(graded)  # some were given a gradient that a transform had computed
         if self.scene.close:
             self._read(update, graded, names)
+        self._use(graded)
+        self._most_kept = max(self._most_kept, self._kept())
+        self._before = []
+
+    def _use(self, graded: Iterable[torch.Tensor]) -> None:
         for parameter in graded:
             gradient: Any = parameter.grad
             self._marks[parameter] = _Mark(weakref.ref(gradient), writes(gradient), writes(gradient))
@@ -210,8 +225,6 @@ class Gradients(Part):
         self._used.update(self.pending)
         self.windows.append(len(self.pending))
         self.pending, self._roots = [], set()
-        self._most_kept = max(self._most_kept, self._kept())
-        self._before = []
 
     def _kept(self) -> int:
         """How many graphs outlive the updates after them, and are no garbage that waits to be collected."""

@@ -11,14 +11,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from surefoot.callers import asked_by_user, caller
+from surefoot.callers import caller
 from surefoot.checks.evidence import Loss, Ranks
 from surefoot.phases import tell, told
 from surefoot.probes.shares import share_of
-from surefoot.witness.averaging import Averaging, RankCount, ratio_to_mean
+from surefoot.witness.averaging import Averaging, ratio_to_mean
 from surefoot.witness.calls import random_state
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.losses import Losses
+from surefoot.witness.rank_counts import RankCounts
 from surefoot.witness.scene import Part, Scene, digest, fingerprint, readable, several, tensors
 from surefoot.witness.told_metrics import ToldMetrics
 
@@ -34,7 +35,6 @@ _UNEVEN = 1.04
 """A target of one rank weighs so many times as much as one of another: what ranks read is ragged."""
 _GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
 _ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
-_SCALES = {"__truediv__", "__itruediv__", "div", "div_", "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
 _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_"}
 """Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
 
@@ -54,7 +54,7 @@ class Between(Part):
         self._norms: list[float] = []
         self._syncing: list[bool] = []
         self._windows: list[list[bool]] = []
-        self._reduced_again = self._by_count = ""
+        self._reduced_again, self._counts = "", RankCounts(scene)
         self._by_hand: set[torch.Tensor] = set()
         """Parameters whose gradients the loop exchanges itself."""
         self._inside: dict[nn.Module, bool] = {}
@@ -76,18 +76,8 @@ class Between(Part):
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.read())
             self.follow(DistributedDataParallel, "join", before=self._joined)
             self._follow_norms()
-            self._follow_count()
+            self._entered.enter_context(self._counts)
         return self
-
-    def _follow_count(self) -> None:
-        plain = dist.get_world_size
-
-        def followed(*args: Any, **kwargs: Any) -> int:
-            count = plain(*args, **kwargs)
-            return RankCount(count) if asked_by_user() else count
-
-        dist.get_world_size = followed
-        self._entered.callback(setattr, dist, "get_world_size", plain)
 
     def _joined(self, *_: Any, **__: Any) -> None:
         self._joins = True
@@ -126,12 +116,13 @@ class Between(Part):
         return bool(self._syncing) and self._syncing[-1]
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """A function of torch's has returned: noise between two forwards, a loss scaled by the number of ranks."""
+        """A function of torch's has returned: noise between two forwards, what is scaled by the number of ranks."""
         name = getattr(function, "__name__", "")
         if self._state and kwargs.get("generator") is None and name in _NOISE:
             self._drawn = True
-        elif name in _SCALES and isinstance(args[-1], RankCount) and args[0].requires_grad and args[0].numel() == 1:
-            self._by_count = self._by_count or caller()
+        else:
+            averaged = self._wrapped and self._synced_last() and not self._by_hand
+            self._counts.called(name, args, out, averaged=averaged)
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if not several() or not torch.is_grad_enabled():
@@ -164,11 +155,14 @@ class Between(Part):
         if first is not None:
             self._samples |= {digest(row) for row in first}
 
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        self._windows.append(self._syncing)
+        self._syncing = []
+
     def update_ends(self, optimizer: Optimizer) -> None:
         if not several():
             return
-        self._windows.append(self._syncing)
-        self._syncing = []
+        self.update_left_out(optimizer)
         made = self.scene.stepped.get(optimizer, 0) + 1
         if made in TOLD_AT and made not in self._told_at:
             self._told_at.append(made)
@@ -216,7 +210,8 @@ class Between(Part):
             return None
         synced = [sum(each) for each in windows]
         found = Ranks(count=self._count, bypassed=self._bypassed, reduced_again=self._reduced_again)
-        found.wrapped, found.scaled_by_count = self._wrapped, self._by_count
+        found.wrapped, found.scaled_by_count = self._wrapped, self._counts.of_loss
+        found.divided_again, found.counts_all = self._counts.of_gradients, self._counts.divides_by_total
         found.micro_batches = sum(map(len, windows)) / len(windows)
         found.syncs_per_update = sum(synced) / len(windows) if self._wrapped else 0.0
         found.last_unsynced = sum(any(each) and not each[-1] for each in windows) / len(windows)

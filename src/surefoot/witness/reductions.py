@@ -1,4 +1,4 @@
-"""Reductions: means and sums that a loss is made of by hand, and how much of each was back-propagated."""
+"""Reductions: means, sums and terms that a loss is made of by hand, and how much of each was back-propagated."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 import torch
 
 from surefoot.callers import caller, site
-from surefoot.checks.evidence import Loss
+from surefoot.checks.evidence import Backward, Loss
 from surefoot.phases import aside
-from surefoot.witness.graph import Graph
+from surefoot.witness.gradients import Gradients
+from surefoot.witness.graph import Graph, operation, unscaled
 from surefoot.witness.scene import Part, Scene, readable
 
 
 class Reductions(Part):
-    """Every mean or sum to one number that has a gradient."""
+    """Every mean or sum to one number that has a gradient, and every loss that is a sum of terms."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
+        self._gradients = gradients
         self.reductions: list[Loss] = []
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -42,3 +44,16 @@ class Reductions(Part):
             if made.backward >= 0:
                 break
             made.backward = self.scene.backwards
+        if self.scene.close and len(graph.roots) == 1 and _adds_terms(joint := unscaled(graph.roots[0])):
+            backward = self._gradients.backwards[-1]
+            joint.register_prehook(lambda gradients: _weigh_jointly(backward, gradients[0]))
+
+
+def _adds_terms(node: Any) -> bool:
+    return operation(node) == "Add" and all(each is not None for each, _ in node.next_functions)
+
+
+def _weigh_jointly(backward: Backward, gradient: torch.Tensor | None) -> None:
+    if backward.joint is None and gradient is not None and gradient.numel() == 1 and readable(gradient):
+        with aside():
+            backward.joint = float(gradient)

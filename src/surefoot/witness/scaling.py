@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from surefoot.checks.evidence import Scaling
 from surefoot.witness.gradients import Gradients
@@ -19,6 +21,10 @@ class Scaled(Part):
         self._gradients = gradients
         self._attempts = self._exits = self._skipped = self._skipped_late = 0
         self._updates_before = 0
+        self._skipped_first: dict[Optimizer, int] = {}
+        """By optimizer: how many of its updates were left out before the first that was made."""
+        self.left_out: Callable[[Optimizer], None] = lambda _: None
+        """Told of an update that is left out."""
         self._exits_at: dict[int, int] = {}
         self._depth = 0
         self._chosen: set[bool] = set()
@@ -57,10 +63,13 @@ class Scaled(Part):
             self._attempts += 1
         self._updates_before = self.scene.updates
 
-    def _stepped(self, _: Any, scaler: Any, *__: Any, **___: Any) -> None:
+    def _stepped(self, _: Any, scaler: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
         if scaler.is_enabled() and self.scene.updates == self._updates_before:
             self._skipped += 1
             self._skipped_late += self._skipped < self._attempts
+            if not self.scene.updates_of(optimizer):
+                self._skipped_first[optimizer] = self._skipped_first.get(optimizer, 0) + 1
+            self.left_out(optimizer)
 
     def _ends(self, *_: Any, **__: Any) -> None:
         self._gradients.unscaled = None
@@ -88,4 +97,5 @@ class Scaled(Part):
 
     def scaling(self, *, bfloat16: bool) -> Scaling | None:
         meant = bfloat16 and self._chosen != {False}
-        return Scaling(self._attempts, self._skipped, meant, self._skipped_late) if self.used else None
+        first = max(self._skipped_first.values(), default=0)
+        return Scaling(self._attempts, self._skipped, meant, self._skipped_late, first) if self.used else None

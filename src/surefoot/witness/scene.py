@@ -32,6 +32,8 @@ class Scene:
         self.phases = phases
         self.optimizers: list[Optimizer] = list(optimizers)
         self.stepped: dict[Optimizer, int] = {}
+        self._left_out: dict[Optimizer, int] = {}
+        """How many updates of an optimizer a scaler has left out."""
         self.updates = self.backwards = 0
         self.updating: Optimizer | None = None
         self.reached: set[torch.Tensor] = set()
@@ -69,6 +71,20 @@ class Scene:
         self._looked_at += self.close
         self.updates += 1
         self.stepped[optimizer] = self.stepped.get(optimizer, 0) + 1
+
+    def leave_out(self, optimizer: Optimizer) -> None:
+        """A scaler has left out an update of an optimizer."""
+        self._left_out[optimizer] = self._left_out.get(optimizer, 0) + 1
+
+    @property
+    def tries(self) -> int:
+        """The updates that were made or left out."""
+        return self.updates + sum(self._left_out.values())
+
+    def tries_of(self, optimizer: Optimizer) -> int:
+        """The updates that an optimizer has made, and those of it that a scaler has left out."""
+        left_out = max((n for each, n in self._left_out.items() if is_same(each, optimizer)), default=0)
+        return self.updates_of(optimizer) + left_out
 
     def optimized(self) -> set[torch.Tensor]:
         return {each for optimizer in self.optimizers for each in held(optimizer)}
@@ -111,6 +127,9 @@ class Part(Listener):
 
     def graph_seen(self, graph: Graph) -> None:
         """A backward begins on this graph."""
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        """A scaler has left out an update: what was gathered for it is over all the same."""
 
     def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
         """Hears of every call of a function of torch's: `before(*args)` and `after(result, *args)`."""

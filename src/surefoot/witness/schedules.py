@@ -34,9 +34,9 @@ class _Stepped:
     where: str = ""
     calls: int = 0
     at: list[int] = field(default_factory=list)
-    """How many updates its own optimizer had made at each call."""
+    """How many updates its own optimizer had made at each call, or a scaler had left out."""
     all_at: list[int] = field(default_factory=list)
-    """How many updates all optimizers had made."""
+    """How many those of all optimizers were."""
     first_site: int = 0
     """The very call of the first step, and whether it is made again once its optimizer has made updates."""
     is_made_again: bool = False
@@ -81,10 +81,10 @@ class Schedules(Part):
         if not seen.calls:
             seen.where, seen.first_site = caller() or seen.where, site()
         elif seen.at[0] == 0 and not seen.is_made_again:
-            seen.is_made_again = self.scene.updates_of(scheduler.optimizer) > 0 and site() == seen.first_site
+            seen.is_made_again = self.scene.tries_of(scheduler.optimizer) > 0 and site() == seen.first_site
         seen.calls += 1
-        seen.at.append(self.scene.updates_of(scheduler.optimizer))
-        seen.all_at.append(self.scene.updates)
+        seen.at.append(self.scene.tries_of(scheduler.optimizer))
+        seen.all_at.append(self.scene.tries)
 
     def update_begins(self, optimizer: Optimizer) -> None:
         rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
@@ -139,7 +139,7 @@ class Schedules(Part):
     def schedules(self) -> Iterator[Schedule]:
         for seen in self.seen.values():
             scheduler = seen.scheduler
-            own = self.scene.updates_of(scheduler.optimizer)
+            own, tries = (of(scheduler.optimizer) for of in (self.scene.updates_of, self.scene.tries_of))
             epoch = self._loaders.training_epoch()
             yield Schedule(
                 kind=type(scheduler).__name__,
@@ -152,7 +152,7 @@ class Schedules(Part):
                 turns=isinstance(seen.last or scheduler, _TURNING),
                 epoch=epoch,
                 passes=self._loaders.training_passes(),
-                share_after_epoch=_share(scheduler, round(seen.calls / own * epoch)) if own and epoch else None,
+                share_after_epoch=_share(scheduler, round(seen.calls / tries * epoch)) if own and epoch else None,
                 others_updated=self.scene.updates - own,
                 replaced=self._is_replaced(scheduler.optimizer),
                 rates=(*self._rates_before(seen), *self._rates_of(scheduler.optimizer)),

@@ -90,7 +90,7 @@ class Witness(Listener):
         self.picks, self.averages = Picks(self.scene), Averages(self.scene)
         self.coarseness, self.noise = Coarseness(self.scene), Noise(self.scene)
         self.terms, self.shapes, self.aims = Terms(self.scene), Shapes(self.scene), Aims(self.scene)
-        self.reductions, self.emptied = Reductions(self.scene), Emptied(self.scene)
+        self.reductions, self.emptied = Reductions(self.scene, self.gradients), Emptied(self.scene)
         self.aliases, self.custom = Aliases(self.scene), Custom(self.scene)
         self.seeds, self.thresholds = Seeds(self.scene), Thresholds(self.scene)
         self.loaders = Loaders(self.scene, self.gradients)
@@ -102,6 +102,7 @@ class Witness(Listener):
         self.transforms.seen = functools.partial(self._loss_seen, asked=True)
         self.schedules = Schedules(self.scene, self.loaders)
         self.scaled = Scaled(self.scene, self.gradients)
+        self.scaled.left_out = self._update_left_out
         self.files, self.kept = Files(self.scene, self.schedules, self.rows), Kept(self.scene)
         self.ties, self.hidden, self.recomputed = Ties(self.scene), Hidden(self.scene), Recomputed(self.scene)
         self.layouts = Layouts(self.scene, self.ties)
@@ -253,6 +254,11 @@ class Witness(Listener):
             part.update_ends(optimizer)
         self._nodes_at.append(next_node())
         self.scene.count(optimizer)
+
+    def _update_left_out(self, optimizer: Optimizer) -> None:
+        for part in self.parts:
+            part.update_left_out(optimizer)
+        self.scene.leave_out(optimizer)
 
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""

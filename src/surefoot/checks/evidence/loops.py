@@ -85,7 +85,7 @@ class Backward:
     ascends: bool = False
     """The loss is the negative of a mean of squares or of absolute values."""
     cleared: bool = False
-    """Its gradients were cleared before the next update."""
+    """Its gradients were cleared before the next update, or a scaler has left out the update they were for."""
     in_update: bool = False
     """Made by a closure, inside an update."""
     site: int = 0
@@ -94,6 +94,8 @@ class Backward:
     """The loss; None where it was not read, or is not one number."""
     scale: float = 1.0
     """By which a gradient scaler had multiplied it."""
+    joint: float | None = None
+    """Of a loss that is a sum of terms, by what it was multiplied, a scale included; None where it was not read."""
     optimizers: frozenset[int] = frozenset()
     """The numbers of the optimizers that hold something of what it reaches."""
     asked: bool = False
@@ -243,3 +245,5 @@ class Scaling:
     with_bfloat16: bool
     skipped_late: int = 0
     """Of those, the ones after the first update that was made."""
+    skipped_first: int = 0
+    """The most of one optimizer's before its first update that was made."""

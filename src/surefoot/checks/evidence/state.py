@@ -74,6 +74,10 @@ class Ranks:
     wrapped: bool = False
     scaled_by_count: str = ""
     """The line in which a loss was multiplied or divided by the number of ranks."""
+    divided_again: str = ""
+    """The line in which gradients that a wrapper had averaged were divided by the number of ranks."""
+    counts_all: bool = False
+    """A loss was divided by a sum over ranks."""
     mean_weight: float | None = None
     """What the mean over all targets of all ranks counts with; None where ranks have as many targets, or it varies."""
     untold_metrics: bool = False

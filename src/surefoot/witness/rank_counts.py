@@ -1,0 +1,73 @@
+"""Rank counts: where a loop itself multiplies or divides by the number of ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from surefoot.callers import asked_by_user, caller
+from surefoot.witness.marks import Marks
+from surefoot.witness.scene import Part, Scene, readable, tensors
+
+_DIVIDES = {"__truediv__", "__itruediv__", "div", "div_", "true_divide", "_foreach_div", "_foreach_div_"}
+_SCALES = {*_DIVIDES, "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
+
+
+class RankCount(int):
+    """The number of ranks, as an int that can be told from other numbers that are as large."""
+
+
+class RankCounts(Part):
+    """Losses and gradients that are scaled by the number of ranks, and losses divided by a sum over ranks."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.of_loss = self.of_gradients = ""
+        """The lines in which a loss was scaled by that number, and gradients were divided by it."""
+        self.divides_by_total = False
+        self._totals: Marks[None] = Marks()
+        """What was summed over ranks and has no gradient, and single numbers made from it."""
+
+    def __enter__(self) -> RankCounts:
+        plain = dist.get_world_size
+
+        def followed(*args: Any, **kwargs: Any) -> int:
+            count = plain(*args, **kwargs)
+            return RankCount(count) if asked_by_user() else count
+
+        dist.get_world_size = followed
+        self._entered.callback(setattr, dist, "get_world_size", plain)
+        self.follow(dist, "all_reduce", before=self._sums)
+        return self
+
+    def _sums(self, given: torch.Tensor, op: Any = dist.ReduceOp.SUM, *_: Any, **__: Any) -> None:
+        if op == dist.ReduceOp.SUM and given.numel() == 1 and not given.requires_grad:
+            self._totals[given] = None
+
+    def called(self, name: str, args: tuple[Any, ...], out: Any, *, averaged: bool) -> None:
+        """A function of torch's has returned; `averaged` says whether a wrapper has exchanged the gradients."""
+        if name in _SCALES and isinstance(args[-1], RankCount):
+            self._scale(name, args, averaged=averaged)
+        elif not self._totals or not args:
+            return
+        elif name in _DIVIDES and args[-1] in self._totals:
+            self.divides_by_total |= isinstance(args[0], torch.Tensor) and args[0].requires_grad
+        elif args[0] in self._totals and isinstance(out, torch.Tensor) and out.numel() == 1 and not out.requires_grad:
+            self._totals[out] = None
+
+    def _scale(self, name: str, args: tuple[Any, ...], *, averaged: bool) -> None:
+        given = list(tensors(args[0]))
+        if len(given) == 1 and given[0].requires_grad and given[0].numel() == 1:
+            self.of_loss = self.of_loss or caller()
+        elif averaged and not self.of_gradients and name in _DIVIDES and self._are_gradients(given):
+            self.of_gradients = caller()
+
+    def _are_gradients(self, given: list[torch.Tensor]) -> bool:
+        own = {_place(p.grad) for p in self.scene.names() if p.grad is not None and readable(p.grad)}
+        return any(readable(each) and _place(each) in own for each in given)
+
+
+def _place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
