@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from surefoot.callers import asked_by_user, caller
+from surefoot.callers import caller
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
 _DIVIDES = {"__truediv__", "__itruediv__", "div", "div_", "true_divide", "_foreach_div", "_foreach_div_"}
+_WORDS = ("world", "ranks")
 _SCALES = {*_DIVIDES, "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
-
-
-class RankCount(int):
-    """The number of ranks, as an int that can be told from other numbers that are as large."""
 
 
 class RankCounts(Part):
@@ -31,14 +29,6 @@ class RankCounts(Part):
         """What was summed over ranks and has no gradient, and single numbers made from it."""
 
     def __enter__(self) -> RankCounts:
-        plain = dist.get_world_size
-
-        def followed(*args: Any, **kwargs: Any) -> int:
-            count = plain(*args, **kwargs)
-            return RankCount(count) if asked_by_user() else count
-
-        dist.get_world_size = followed
-        self._entered.callback(setattr, dist, "get_world_size", plain)
         self.follow(dist, "all_reduce", before=self._sums)
         return self
 
@@ -48,7 +38,7 @@ class RankCounts(Part):
 
     def called(self, name: str, args: tuple[Any, ...], out: Any, *, averaged: bool) -> None:
         """A function of torch's has returned; `averaged` says whether a wrapper has exchanged the gradients."""
-        if name in _SCALES and isinstance(args[-1], RankCount):
+        if name in _SCALES and _is_rank_count(args[-1]):
             self._scale(name, args, averaged=averaged)
         elif not self._totals or not args:
             return
@@ -67,6 +57,14 @@ class RankCounts(Part):
     def _are_gradients(self, given: list[torch.Tensor]) -> bool:
         own = {_place(p.grad) for p in self.scene.names() if p.grad is not None and readable(p.grad)}
         return any(readable(each) and _place(each) in own for each in given)
+
+
+def _is_rank_count(number: Any) -> bool:
+    """Is it the number of ranks, and does the line of the loop say so? Others may be as large."""
+    if not isinstance(number, int | float) or not dist.is_initialized() or number != dist.get_world_size():
+        return False
+    file, _, line = caller().rpartition(":")
+    return line.isdigit() and any(word in linecache.getline(file, int(line)).lower() for word in _WORDS)
 
 
 def _place(tensor: torch.Tensor) -> int:
