@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from itertools import islice
+from types import CodeType
 from typing import Any
 
 import torch
@@ -187,7 +188,7 @@ def _cut_in_metrics() -> str:
     for frame in islice(frames(), _FRAMES):
         trainer = variables(frame).get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
         code = getattr(getattr(trainer, "compute_metrics", None), "__code__", None)
-        if code is not None and getattr(trainer, "preprocess_logits_for_metrics", None) is None:
+        if isinstance(code, CodeType) and getattr(trainer, "preprocess_logits_for_metrics", None) is None:
             line = predictions_cut_at_half(code.co_filename, code.co_firstlineno)
             return f"{code.co_filename}:{line}" if line else ""
     return ""
