@@ -58,6 +58,15 @@ def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
     return tuple(islice(lines, most))
 
 
+def user_files() -> set[str]:
+    """The files of user code that is running, and of user code that was imported."""
+    running = {frame.f_code.co_filename for frame in frames() if is_user(frame)}
+    known = {*_NOT_THE_USER, *sys.stdlib_module_names}
+    named = [(name, getattr(module, "__dict__", {}).get("__file__")) for name, module in list(sys.modules.items())]
+    imported = {str(file) for name, file in named if file and name.split(".")[0] not in known}
+    return running | {file for file in imported if file.endswith(".py") and "site-packages" not in file}
+
+
 def asked_by_user() -> bool:
     """Has user code called what called this, and not a framework? What surefoot puts between them does not count."""
     outside = (frame for frame in frames() if not _module(frame).startswith("surefoot."))

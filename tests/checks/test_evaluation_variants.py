@@ -1,5 +1,8 @@
 """Other evaluations than the twins have: what is kept of batches, what becomes of scores, which samples come."""
 
+from typing import NamedTuple
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -148,6 +151,74 @@ def test_labels_that_share_one_softmax_cannot_both_be_above_one_half():
 
     assert "threshold-on-logits" in scored(lambda z: z.softmax(1) > 0.5, loss=loss)
     assert "threshold-on-logits" not in scored(lambda z: z.sigmoid() > 0.5, loss=loss)
+
+
+class Given(NamedTuple):
+    predictions: np.ndarray
+    label_ids: np.ndarray
+
+
+class Framework:
+    """Something that evaluates whole, and gives all scores at once to a function of the user's."""
+
+    def __init__(self, measure, prepare=None):
+        self.compute_metrics, self.preprocess_logits_for_metrics = measure, prepare
+
+    def evaluate(self, model):
+        model.eval()
+        with torch.no_grad():
+            scores = torch.cat([model(each) for each in TOLD[128:].split(16)])
+        model.train()
+        prepared = self.preprocess_logits_for_metrics(scores) if self.preprocess_logits_for_metrics else scores
+        self.compute_metrics(Given(prepared.numpy(), KINDS[128:].numpy()))
+
+
+def above_half(given):
+    return {"right": ((given.predictions > 0.5) == given.label_ids[:, None]).mean()}
+
+
+def unpacked_and_above_half(given):
+    scores, labels = given
+    scores = scores.squeeze(-1)
+    return {"right": (np.where(scores >= 0.5, 1, 0) == labels).mean()}
+
+
+def above_zero(given):
+    return {"right": ((given.predictions > 0) == (given.label_ids > 0.5)[:, None]).mean()}
+
+
+def squashed(given):
+    chances = 1 / (1 + np.exp(-given.predictions))
+    return {"right": (chances > 0.5).mean()}
+
+
+def chances_of(scores):
+    return np.tanh(scores / 2) / 2 + 0.5
+
+
+def squashed_elsewhere(given):
+    chances = chances_of(given.predictions)
+    return {"right": (chances > 0.5).mean()}
+
+
+@pytest.mark.parametrize(
+    ("measure", "prepare", "trained", "found"),
+    [
+        (above_half, None, LOGITS, True),
+        (unpacked_and_above_half, None, LOGITS, True),
+        (above_zero, None, LOGITS, False),
+        (squashed, None, LOGITS, False),
+        (squashed_elsewhere, None, LOGITS, False),
+        (above_half, torch.sigmoid, LOGITS, False),
+        (above_half, None, CHANCES, False),
+    ],
+)
+def test_scores_that_a_framework_hands_over_are_taken_for_what_they_are(measure, prepare, trained, found):
+    model = mlp(inputs=6, classes=1)
+    model = nn.Sequential(*model, trained["last"]) if "last" in trained else model
+    evaluate = Framework(measure, prepare).evaluate
+    checks = stepped(by_permutation, model=model, evaluate=evaluate, loss=trained["loss"])
+    assert ("threshold-on-logits" in checks) is found
 
 
 def rows_of(batches):

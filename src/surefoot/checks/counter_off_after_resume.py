@@ -1,7 +1,8 @@
 """counter-off-after-resume
 
 ## What it does
-Reports a counter of epochs or steps that is not where it should be after training went on from a file.
+Reports a counter of epochs or steps that is not where it should be after training went on from a file: by the next
+file, or by the attribute of the object that trains.
 
 ## Why it hurts
 An epoch is trained twice or left out, a schedule is shifted, and files are overwritten by others of the same
@@ -32,14 +33,25 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    for each in evidence.resumptions:
-        if each.saved is not None and each.saved != each.expected:
-            next_file = f"the next file says {each.saved}, not {each.expected}"
-            yield Finding(
-                check="counter-off-after-resume",
-                severity="warning",
-                seen=f"{each.counter!r} was {each.loaded} in the file; {next_file}",
-                where=each.where,
-                why="steps are counted twice, or left out",
-                remedy="save the number of what is finished, and go on with the next one",
-            )
+    off = {
+        (
+            each.where,
+            each.counter,
+            each.loaded,
+        ): f"training goes on with {each.attribute} {each.held}, not {each.expected}"
+        for each in evidence.held_counters
+    }
+    off |= {
+        (each.where, each.counter, each.loaded): f"the next file says {each.saved}, not {each.expected}"
+        for each in evidence.resumptions
+        if each.saved is not None and each.saved != each.expected
+    }
+    for (where, counter, loaded), said in off.items():
+        yield Finding(
+            check="counter-off-after-resume",
+            severity="warning",
+            seen=f"{counter!r} was {loaded} in the file; {said}",
+            where=where,
+            why="steps are counted twice, or left out",
+            remedy="save the number of what is finished, and go on with the next one",
+        )

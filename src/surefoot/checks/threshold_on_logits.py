@@ -2,8 +2,9 @@
 
 ## What it does
 Reports scores of an evaluated model that are taken for what they are not: logits that are compared with one half or
-rounded, in torch or outside of it; probabilities that are compared with 0, or go through a sigmoid once more;
-independent labels that share one softmax; and a largest score that is sought among something else than the classes.
+rounded, in torch or outside of it, also by a function that a framework gives all predictions; probabilities that are
+compared with 0, or go through a sigmoid once more; independent labels that share one softmax; and a largest score that
+is sought among something else than the classes.
 
 ## Why it hurts
 A logit of one half is a probability of 62%. The metric leaves out samples that the model is right about. The largest

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import weakref
+from itertools import islice
+from types import CodeType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from surefoot.callers import caller, user_lines
+from surefoot.callers import caller, frames, user_lines, variables
 from surefoot.checks.evidence import Threshold
 from surefoot.phases import aside, number
-from surefoot.probes.cutoffs import cut_at_half
+from surefoot.probes.cutoffs import cut_at_half, predictions_cut_at_half
 from surefoot.witness.graph import through_views
 from surefoot.witness.scene import Part, Scene, readable, tensors
 
@@ -21,6 +23,7 @@ _LEAVING = {"numpy", "__array__", "tolist", "item"}
 _SQUASHING = {"sigmoid", "softmax", "log_softmax"}
 _LARGEST = {"argmax", "max"}
 _MOST = 8
+_FRAMES = 32
 _MOST_CLASSES = 3
 """More numbers of classes than this are lengths of texts."""
 
@@ -42,6 +45,8 @@ class Thresholds(Part):
         """What was made of the last output: `probabilities`, `squashed twice`, `competing` labels or `shares`."""
         self._left: set[tuple[str, int]] = set()
         """Lines on which logits left torch, and were looked up."""
+        self._asked, self._metric = 0, ""
+        """How often it was asked what a framework makes of all predictions, and the line that cuts them at one half."""
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         floating = [each for each in tensors(output) if each.is_floating_point()]
@@ -51,6 +56,17 @@ class Thresholds(Part):
         else:
             self._evaluated = [(n, weakref.ref(each)) for n, each in enumerate(floating)]
             self._squashed = []
+            self._measured([each for each in floating if each.dim() and each.numel() and readable(each)])
+
+    def _measured(self, scores: list[torch.Tensor]) -> None:
+        """A framework may evaluate, and give all scores to a function of the user's, outside of torch."""
+        if self._asked < _MOST and not self._metric:
+            self._asked, self._metric = self._asked + 1, _cut_in_metrics()
+        if self._metric and self._metric not in self.thresholds and scores:
+            with aside():
+                lowest, highest = float(scores[0].min()), float(scores[0].max())
+            if lowest < 0 or highest > 1:
+                self.thresholds[self._metric] = Threshold(self._metric, lowest, highest, "")
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function of torch's has returned."""
@@ -165,6 +181,17 @@ class Thresholds(Part):
 
     def _was_made(self, kind: str, tensor: torch.Tensor) -> bool:
         return any(_shares(ref(), tensor) for made, ref in self._squashed if made == kind)
+
+
+def _cut_in_metrics() -> str:
+    """The line that compares all predictions with one half, in `compute_metrics` of a trainer that is running."""
+    for frame in islice(frames(), _FRAMES):
+        trainer = variables(frame).get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
+        code = getattr(getattr(trainer, "compute_metrics", None), "__code__", None)
+        if isinstance(code, CodeType) and getattr(trainer, "preprocess_logits_for_metrics", None) is None:
+            line = predictions_cut_at_half(code.co_filename, code.co_firstlineno)
+            return f"{code.co_filename}:{line}" if line else ""
+    return ""
 
 
 def _shares(one: torch.Tensor | None, other: torch.Tensor) -> bool:

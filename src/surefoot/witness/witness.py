@@ -42,8 +42,10 @@ from surefoot.witness.files import Files
 from surefoot.witness.first_layers import FirstLayers
 from surefoot.witness.forgotten import Forgotten
 from surefoot.witness.functions import Functions
+from surefoot.witness.generators import Generators
 from surefoot.witness.gradients import Gradients
 from surefoot.witness.graph import Graph, walk
+from surefoot.witness.held_counters import HeldCounters
 from surefoot.witness.hidden import Hidden
 from surefoot.witness.kept import Kept
 from surefoot.witness.layouts import Layouts
@@ -110,6 +112,7 @@ class Witness(Listener):
         self.likelihoods, self.masked = Likelihoods(self.scene), Masked(self.scene)
         self.resumes = Resumes(self.scene, self.loaders)
         self.forgotten = Forgotten(self.scene, self.schedules, self.rows)
+        self.generators, self.held_counters = Generators(self.scene), HeldCounters(self.scene)
         self.saved_shards, self.averaging = SavedShards(self.scene), Averaging(self.scene)
         self.told_metrics = ToldMetrics(self.scene, self.loaders)
         self.between = Between(self.scene, self.losses, self.loaders, self.averaging, self.told_metrics)
@@ -119,17 +122,19 @@ class Witness(Listener):
             self.orders, self.noise, self.seeds, self.loaders, self.schedules, self.scaled, self.transforms, self.files,
             self.kept, self.ties, self.layouts, self.hidden, self.recomputed, self.thresholds, self.averaging,
             self.told_metrics, self.between, self.draws, self.resumes, self.saved_shards, self.by_hand, self.drawn,
-            self.forgotten, self.chance, self.evaluations, self.likelihoods,
+            self.forgotten, self.generators, self.held_counters, self.chance, self.evaluations, self.likelihoods,
         ]  # fmt: skip
-        self._staying: tuple[Part, ...] = (self.files, self.resumes, self.forgotten, self.schedules)
-        """Parts that are never at rest."""
+        self._staying: tuple[Part, ...] = (
+            self.files, self.resumes, self.forgotten, self.generators, self.held_counters, self.schedules,
+        )  # fmt: skip
+        """They go on after the others have looked; the schedules last, which then count updates."""
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
         self._entered, self._looking = ExitStack(), ExitStack()
         phases.listeners.append(self)
 
     def __enter__(self) -> Self:
-        for part in self._staying:
+        for part in (self.schedules, *self._staying[:-1]):
             self._entered.enter_context(part)
         self._entered.push(self._looking)
         self._look()
@@ -189,7 +194,16 @@ class Witness(Listener):
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self.calls.model_returned(model, args, kwargs, output)
         heard = (self.first_layers, self.losses, self.aims, self.thresholds, self.averages, self.rows, self.pairs)
-        for part in (*heard, self.told_metrics, self.orders, self.passes, self.narrow, self.between, self.evaluations):
+        later = (
+            self.told_metrics,
+            self.orders,
+            self.passes,
+            self.narrow,
+            self.between,
+            self.evaluations,
+            self.generators,
+        )
+        for part in (*heard, *later):
             part.model_returned(model, args, kwargs, output)
 
     def backward_begins(self, losses: Any) -> None:
@@ -310,6 +324,8 @@ class Witness(Listener):
             benchmarks_kernels=torch.backends.cudnn.benchmark and _asks_for_same_bits(),
             idle_accelerator=self._idle_accelerator(),
             resumptions=tuple(self.resumes.resumptions()),
+            held_counters=tuple(self.held_counters.off),
+            lost_states=tuple(self.generators.lost()),
             shared_files=tuple(self.saved_shards.files()),
             derivatives_in_losses=self.transforms.derivatives,
             kept_graphs=self.gradients.kept_graphs,

@@ -31,7 +31,7 @@ from surefoot.checks.evidence.models import (
     Sequence,
 )
 from surefoot.checks.evidence.samples import Inputs, Loader, NarrowTokens, Parted, Pass, Samples, Shown
-from surefoot.checks.evidence.state import File, Ranks, Resumption, SharedFile
+from surefoot.checks.evidence.state import File, HeldCounter, LostState, Ranks, Resumption, SharedFile
 
 __all__ = [
     "LEAKS",
@@ -46,6 +46,7 @@ __all__ = [
     "Evidence",
     "File",
     "Forward",
+    "HeldCounter",
     "HiddenModule",
     "Inputs",
     "Layout",
@@ -53,6 +54,7 @@ __all__ = [
     "Likelihood",
     "Loader",
     "Loss",
+    "LostState",
     "Metric",
     "NarrowTokens",
     "Optimizing",
@@ -150,6 +152,8 @@ class Evidence:
     idle_accelerator: str = ""
     """A device that this machine has, while every parameter lies on the CPU."""
     resumptions: tuple[Resumption, ...] = ()
+    held_counters: tuple[HeldCounter, ...] = ()
+    lost_states: tuple[LostState, ...] = ()
     shared_files: tuple[SharedFile, ...] = ()
     weights_by_hand: bool = False
     """Parameters changed although no optimizer made an update."""

@@ -36,6 +36,29 @@ class Resumption:
 
 
 @dataclass(slots=True)
+class HeldCounter:
+    """A counter in a file, and the attribute of an object that goes on with another number than it was saved with."""
+
+    where: str
+    counter: str
+    loaded: int
+    attribute: str
+    held: int
+    """What the attribute is in the first update after the file, and what it would be without the stop."""
+    expected: int
+
+
+@dataclass(slots=True)
+class LostState:
+    """The state of a random generator in a file that training went on from; nothing reads it, and it is drawn from."""
+
+    where: str
+    key: str
+    whose: str
+    """torch, random, numpy.random, or how the source calls the generator"""
+
+
+@dataclass(slots=True)
 class SharedFile:
     """A file that several ranks have written, or that holds the shards of one rank alone."""
 
