@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 from collections import deque
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -15,15 +13,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.callers import caller, site
-from surefoot.checks.evidence import Backward, Evidence, File, Parameter
+from surefoot.checks.evidence import Backward, Evidence
 from surefoot.phases import Listener, Phases, aside, next_node
-from surefoot.probes.data import samples_of
-from surefoot.probes.derivatives import derivatives_of
-from surefoot.probes.labels import look_at_arrays
-from surefoot.probes.mixing import Batches
-from surefoot.probes.model import matters, probe
-from surefoot.probes.rows_apart import ordered_apart, reorders
-from surefoot.probes.tokens import read
 from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
@@ -66,13 +57,14 @@ from surefoot.witness.resumes import Resumes
 from surefoot.witness.rows import Rows
 from surefoot.witness.saved_shards import SavedShards
 from surefoot.witness.scaling import Scaled
-from surefoot.witness.scene import Part, Scene, held, readable
+from surefoot.witness.scene import Part, Scene, readable
 from surefoot.witness.schedules import Schedules
 from surefoot.witness.seeds import Seeds
 from surefoot.witness.shapes import Shapes
 from surefoot.witness.terms import Terms
 from surefoot.witness.thresholds import Thresholds
 from surefoot.witness.ties import Ties
+from surefoot.witness.told import told
 from surefoot.witness.told_metrics import ToldMetrics
 from surefoot.witness.transforms import Transforms
 
@@ -276,142 +268,4 @@ class Witness(Listener):
 
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
-        if probes:
-            self._find_optimizers()
-        self.evaluations.settle()
-        self.gradients.settle()
-        self.loaders.settle()
-        evidence = Evidence(
-            hidden_modules=tuple(self.hidden.modules()),
-            leaves=tuple(self.gradients.leaves()),
-            forwards=tuple(self.calls.forwards),
-            evaluations=tuple(self.evaluations.seen),
-            backwards=tuple(self.gradients.backwards),
-            updates=tuple(self.gradients.updates),
-            optimizers=tuple(self.gradients.optimizers()),
-            losses=tuple(self.losses.losses),
-            aims=tuple(self.aims.aims),
-            likelihoods=tuple(self.likelihoods.likelihoods),
-            reductions=tuple(self.reductions.reductions),
-            terms=tuple(self.terms.terms),
-            emptied_lines=self.emptied.lines(),
-            multiplied_lines=self.masked.lines(),
-            flat_lines=tuple(line for line, count in self.terms.flat.items() if count >= 3),
-            discards=tuple(self.gradients.discards()),
-            clips=tuple(self.clipping.clips),
-            drawn_without_gradient=self.drawn.lines(),
-            carried_by_hand=self.by_hand.carried,
-            unused_limits=self.by_hand.unused(),
-            schedules=tuple(self.schedules.schedules()),
-            loaders=tuple(self.loaders.loaders()),
-            inputs=tuple(self.first_layers.inputs),
-            layouts=tuple(self.layouts.layouts()),
-            crossings=(*self.shapes.crossings.values(), *self.losses.misdirected()),
-            coarse=tuple(self.coarseness.coarse.values()),
-            thresholds=tuple(self.thresholds.thresholds.values()),
-            scaling=self.scaled.scaling(bfloat16=any(each.bfloat16 and each.trained for each in self.calls.forwards)),
-            files=tuple(self._files()),
-            recomputations=tuple(self.recomputed.differing.values()),
-            ranks=self.between.ranks(),
-            parted=(*self.picks.parted(), *self.pairs.parted(), *self.noise.parted()),
-            shown=tuple(self.rows.seen()),
-            passes=tuple(self.passes.passes()),
-            narrow_tokens=tuple(self.narrow.found()),
-            part_of=self.rows.part_of(),
-            shuffled_once=self.orders.shuffled_once(),
-            reseeded_updates=self.seeds.repeated(),
-            unseeded_generators=self.draws.unseeded(),
-            benchmarks_kernels=torch.backends.cudnn.benchmark and _asks_for_same_bits(),
-            idle_accelerator=self._idle_accelerator(),
-            resumptions=tuple(self.resumes.resumptions()),
-            held_counters=tuple(self.held_counters.off),
-            lost_states=tuple(self.generators.lost()),
-            shared_files=tuple(self.saved_shards.files()),
-            derivatives_in_losses=self.transforms.derivatives,
-            kept_graphs=self.gradients.kept_graphs,
-            written_through_data=tuple(self.aliases.lines),
-            weights_by_hand=self.gradients.moved_by_hand,
-            ended=self.scene.ended,
-        )
-        evidence.parameters = tuple(self._parameters(probes=probes))
-        if probes:
-            self._probe(evidence)
-        return evidence
-
-    def _files(self) -> Iterator[File]:
-        yield from self.files.files(schedulers=any(each.calls for each in self.schedules.seen.values()))
-        yield from self.kept.files
-        yield from self.forgotten.files()
-
-    def _idle_accelerator(self) -> str:
-        devices = {each.device.type for each in self.scene.names()}
-        return str(torch.accelerator.current_accelerator(check_available=True) or "") if devices == {"cpu"} else ""
-
-    def _find_optimizers(self) -> None:
-        """Optimizers that exist and hold something of what ran, whether or not they have made an update."""
-        known = self.scene.reached.union(self.scene.names())
-        for each in gc.get_objects():
-            if (
-                issubclass(type(each), Optimizer)
-                and each not in self.scene.optimizers
-                and known.intersection(held(each))
-            ):
-                self.scene.optimizers.append(each)
-
-    def _probe(self, evidence: Evidence) -> None:
-        readings = [read(self.scene, each, self.losses.targets) for each in self.calls.captured.values() if each.used]
-        repeats = any(each.repeated for each in evidence.evaluations)
-        evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
-        models = [each.call.model for each in readings]
-        built = [(self.layouts.first_numbers(m), self.chance.of(m), self.layouts.lost_state(m)) for m in models]
-        aimed = frozenset(each.model for each in self.aims.aims if each.constant is None)
-        batches = Batches(self._are_drawn, aimed)
-        evidence.probes = tuple(
-            probe(self.scene, each, self.losses, repeats, *own, batches)
-            for each, own in zip(readings, built, strict=True)
-        )
-        evidence.derivatives = tuple(derivatives_of(self.custom.calls, self.scene.phases))
-        evidence.metrics = tuple(self.averages.metrics())
-        arrays = (look_at_arrays(*each) for each in self.pairs.sources if not evidence.loaders)
-        targets = {each.target_print for each in self.losses.losses if not each.in_model}
-        evidence.samples = (*samples_of(self.loaders, targets), *arrays)
-        evidence.ordered_apart = tuple(ordered_apart(self.scene.source))
-        evidence.reorders = reorders(self.scene.source)
-
-    def _are_drawn(self, rows: int) -> bool:
-        """Are batches of so many rows made of samples that were drawn one by one, as those of a recipe are?"""
-        return self.scene.tiny or self.loaders.draws(rows) or any(not in_order for _, in_order in self.pairs.places)
-
-    def _parameters(self, *, probes: bool) -> Iterator[Parameter]:
-        optimized, reached, trained = self.scene.optimized(), self.scene.reached, self.scene.trained
-        taught = reached - self.scene.penalized
-        unused = {leaf: loss.where for loss, leaves in self.losses.unused if not loss.weights for leaf in leaves}
-        for model, prefix in self.scene.phases.models.items():
-            ran = {p for m in model.modules() if m in self.calls.executed for p in m.parameters(recurse=False)}
-            resting = {p for m in model.modules() if m in self.calls.resting for p in m.parameters(recurse=False)}
-            tested: dict[torch.Tensor, bool] = {}
-            lone = {p for p in ran if (p.requires_grad or p in trained) and p in optimized and p not in taught}
-            if model in self.calls.feeding:
-                tested = dict.fromkeys(lone, True)
-            elif probes and lone and model in self.calls.captured:
-                tested = matters(self.scene, self.calls.captured[model], list(lone))
-            for name, p in model.named_parameters():
-                yield Parameter(
-                    prefix + name,
-                    self.scene.name(model),
-                    p.requires_grad or p in trained,
-                    p in reached,
-                    p in optimized,
-                    executed=p in ran,
-                    in_loss=tested.get(p),
-                    elements=p.numel(),
-                    follows=p in self.gradients.followers,
-                    penalized=p in self.scene.penalized,
-                    only_in=unused.get(p, "") if p not in reached else "",
-                    moved=((p in lone and p not in reached) or p not in optimized) and self.calls.moved(p),
-                    resting=p in resting,
-                )
-
-
-def _asks_for_same_bits() -> bool:
-    return torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic
+        return told(self, probes=probes)
