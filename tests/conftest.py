@@ -22,15 +22,23 @@ SMALL = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
-    parser.addoption("--sample", action="store_true", help="of the tests marked sweep run every third")
+    parser.addoption("--sample", action="store_true", help="run a third of every sweep")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--sample` two thirds of every sweep are left out, by a hash of their names."""
+    """With `--sample` runs a third of every sweep: of the cases of a test, or of a file's tests without cases."""
     if config.getoption("--sample"):
-        left = [item for item in items if item.get_closest_marker("sweep") and zlib.crc32(item.nodeid.encode()) % 3]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        sweeps: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            if item.get_closest_marker("sweep"):
+                test, _, case = item.nodeid.partition("[")
+                sweeps.setdefault(test if case else str(item.path), []).append(item)
+        left = set()
+        for sweep in sweeps.values():
+            sweep.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+            left.update(sweep[-(-len(sweep) // 3) :])
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ def names(record: Overfit) -> list[str]:
     return [finding.check for finding in record.findings.findings]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SMALL)
 def test_the_reference_recipes_learn_a_batch_by_heart(name: str, small_recipe):
     record = overfit(small_recipe(name))
@@ -69,6 +70,7 @@ def test_the_reference_recipes_learn_a_batch_by_heart(name: str, small_recipe):
     assert from_json(Overfit, to_json(record)) == record
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
 def test_every_precision_learns_a_batch_by_heart(precision: str, small_recipe):
     assert overfit(small_recipe("gpt", f"precision={precision}")).verdict == "learned"

@@ -68,6 +68,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_way_restores_what_it_touched(way: str, precision: str, small_recipe, tmp_path):
@@ -78,6 +79,7 @@ def test_a_way_restores_what_it_touched(way: str, precision: str, small_recipe, 
     assert state() == before
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", WAYS)
 def test_a_way_restores_what_it_touched_when_the_recipe_fails(way: str, small_recipe, tmp_path):
     import dataclasses

@@ -103,12 +103,14 @@ def test_own_data_sets_with_workers_that_draw(data, workers: int, small_recipe, 
     assert_same_bits(recipe, tmp_path, 3, 5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer(optimizer: str, small_recipe, tmp_path):
     recipe = small_recipe("sentiment", "max_steps=6", "save_every=2")
     assert_same_bits(dataclasses.replace(recipe, optimizer=OPTIMIZERS[optimizer]), tmp_path, 3)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true"])
 def test_every_precision_and_three_resumes(precision: str, small_recipe, tmp_path):
     recipe = small_recipe("gpt", "max_steps=8", "save_every=2", f"precision={precision}")
