@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 
+from surefoot.forked import only_here
 from surefoot.kernels import AnyKernels, Kernels
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
@@ -60,7 +61,7 @@ class Books(Listener):
         self._entered.enter_context(self.phases)
         self._entered.enter_context(self.traffic.streams)
         self._looking.enter_context(linear_as_ever(self._operators))
-        self._looking.enter_context(self._operators)
+        self._looking.enter_context(only_here(self._operators))
         return self
 
     def __exit__(self, *_: object) -> None:

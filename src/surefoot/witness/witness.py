@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from surefoot.callers import caller, site
 from surefoot.checks.evidence import Backward, Evidence
+from surefoot.forked import only_here
 from surefoot.phases import Listener, Phases, aside, next_node
 from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
@@ -142,7 +143,7 @@ class Witness(Listener):
             self.by_hand, self.drawn, self.chance, self.emptied, self.evaluations, self.likelihoods,
             self.masked,
         )  # fmt: skip
-        self._looking.enter_context(Functions(self.scene, *heard))
+        self._looking.enter_context(only_here(Functions(self.scene, *heard)))
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
