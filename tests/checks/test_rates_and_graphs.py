@@ -289,3 +289,34 @@ def test_weights_moved_by_hand_use_a_gradient_once(cleared):
                     p -= 0.01 * p.grad
                     p.grad = None if cleared else p.grad
     assert named(seen.findings) == ([] if cleared else ["missing-zero-grad"])
+
+
+class Followed(nn.Module):
+    """A head on layers that are trained, and a slow copy of it that moves in every forward."""
+
+    def __init__(self, *, through: bool):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.through = nn.Linear(4, 6), nn.Linear(6, 2), through
+        self.slow = nn.Linear(6, 2).requires_grad_(False)
+
+    def forward(self, x):
+        hidden = self.body(x).relu()
+        for slow, quick in zip(self.slow.parameters(), self.head.parameters(), strict=True):
+            slow.data.mul_(0.9).add_(quick.data, alpha=0.1)
+        with torch.set_grad_enabled(self.through):
+            aim = self.slow(hidden)
+        return self.head(hidden) - 0.1 * aim
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_a_slow_copy_may_move_between_two_forwards_and_the_backward(through):
+    model = Followed(through=through)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            (F.cross_entropy(model(X), Y) + F.cross_entropy(model(X + 0.1), Y)).backward()
+            optimizer.step()
+    found = [each.check for each in seen.findings.findings]
+    assert ("overwritten-saved-tensor" in found) is through

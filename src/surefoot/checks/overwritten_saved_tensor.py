@@ -24,8 +24,9 @@ with torch.no_grad():
 ```
 
 ## What looks like it and is fine
-Weights that are clipped or averaged after the update; optimizers that run inside the backward; pictures that are
-scaled through `.data` to be saved, once the backward is over.
+Weights that are clipped or averaged after the update, or that no gradient goes through, as those of a slow copy;
+optimizers that run inside the backward; pictures that are scaled through `.data` to be saved, after
+the backward.
 """
 
 from collections.abc import Iterator

@@ -230,7 +230,9 @@ class Calls(Part):
             forward.overwritten = tuple(
                 self.scene.names().get(parameter, "?")
                 for parameter, (print_, written) in pending.prints.items()
-                if writes(parameter) == written and fingerprint(parameter, 64) != print_
+                if writes(parameter) == written
+                and fingerprint(parameter, 64) != print_
+                and (parameter in graph.leaves or saves(graph, parameter))
             )
             if pending.input_overwritten(graph):
                 forward.overwritten = (*forward.overwritten, "what the model was given")
