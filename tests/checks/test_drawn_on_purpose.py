@@ -250,6 +250,33 @@ def test_texts_of_a_few_words_repeat_in_training_as_they_do_between_it_and_the_t
     assert ("evaluation-samples-in-training" in told(loader, step, model=model, evaluate=evaluate)) is leaked
 
 
+@pytest.mark.parametrize("before_the_split", [True, False])
+def test_rare_samples_may_be_repeated_when_they_are_split(before_the_split):
+    x, order = numbers(120, 4), torch.randperm(120, generator=torch.Generator().manual_seed(0))
+    rare = torch.cat([torch.arange(120), torch.arange(100, 120).repeat(4)])
+
+    def repeated(part):
+        return part[torch.cat([torch.arange(len(part)), torch.arange(len(part) - 10, len(part)).repeat(3)])]
+
+    if before_the_split:
+        both = x[rare][torch.randperm(len(rare), generator=torch.Generator().manual_seed(1))]
+        train, test = both[:150], both[150:]
+    else:
+        train, test = repeated(x[order][:90]), repeated(x[order][90:])
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            for rows in torch.randperm(len(train)).split(16):
+                optimizer.zero_grad()
+                F.cross_entropy(model(train[rows]), (train[rows, 0] > 0).long()).backward()
+                optimizer.step()
+            with torch.no_grad():
+                for part in test.split(16):
+                    model(part)
+    assert ("evaluation-samples-in-training" in named(seen.findings)) is before_the_split
+
+
 @pytest.mark.parametrize(("each", "found"), [(True, []), (False, ["repeated-batch"])])
 def test_every_batch_may_be_used_some_times(each, found):
     model = mlp()

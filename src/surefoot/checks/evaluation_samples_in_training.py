@@ -57,7 +57,7 @@ def _are_trained_on(shown: list[Shown], updates: int) -> bool:
     samples, shared = sum(each.samples for each in shown), sum(each.shared for each in shown)
     if shared < _FEWEST or len({each.update for each in shown}) > _RARE * updates:
         return False
-    if any(each.distinct < 0.95 * each.samples for each in shown):
+    if any(each.names and each.distinct < 0.95 * each.samples for each in shown):
         return False
     share = shared / samples
     free = sum(each.shared == 0 for each in shown)
