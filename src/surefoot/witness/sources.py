@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -151,11 +151,11 @@ class Arrays:
                     yield array, torch.tensor([places[row] for row in rows])
 
     def beside(self, inputs: torch.Tensor, target: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Arrays as long as that of the inputs, from which a target may be."""
-        rows = set(row_prints(target))
+        """Arrays as long as that of the inputs, which hold the rows of a target, each as often as it does."""
+        rows = Counter(row_prints(target))
         for array in self._all:
             alike = len(array) == len(inputs) and array[0].numel() == target[0].numel()
-            if alike and array is not inputs and rows.issubset(self._prints(array)):
+            if alike and array is not inputs and rows <= Counter(self._prints(array)):
                 yield array
 
 
