@@ -155,6 +155,11 @@ def test_parts_of_a_model_that_go_into_one_file_are_not_kept_twice():
         body = {name: value for name, value in model.state_dict().items() if name.startswith("0.")}
         return {"body": body, "head": model[-1].state_dict()}
 
+    def overlapping(model):
+        biases = {name: value for name, value in model.state_dict().items() if name.endswith("bias")}
+        return {"biases": biases, "head": model[-1].state_dict(), "all": model.state_dict()}
+
     assert parts_in_one_file(apart) == []
+    assert parts_in_one_file(overlapping) == []
     twice = parts_in_one_file(lambda model: {"model": model.state_dict(), "best": model.state_dict()})
     assert twice == ["best-weights-by-reference"]

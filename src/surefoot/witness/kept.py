@@ -165,15 +165,15 @@ class Kept(Part):
         return [state for state in self._states if any(map(state.holds, given))]
 
     def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
-        places: set[int] = set()
+        before: list[set[int]] = []
         for state in self._holding(saved):
             here = {_address(each) for each in tensors(saved) if state.holds(each)}
             late = self.scene.updates - state.made
             if late and (state.saved or not state.used) and state.changed():
                 self.files.append(File("alias", state.where, detail=f"saved {late} updates later"))
-            elif not places.isdisjoint(here):
+            elif here in before:  # parts may overlap
                 self.files.append(File("alias", state.where, detail="kept twice in one file"))
-            places |= here
+            before.append(here)
             state.used = state.saved = True
 
     def update_ends(self, optimizer: Optimizer) -> None:
