@@ -18,6 +18,14 @@ def filled(scores, real):
     return scores.masked_fill(~real, float("-inf")).softmax(1)
 
 
+def filled_low(scores, real):
+    return scores.masked_fill(~real, -1e4).softmax(1)
+
+
+def filled_with_nearly_nothing(scores, real):
+    return scores.masked_fill(~real, 1e-9).softmax(1)
+
+
 def multiplied(scores, real):
     return (scores * real).softmax(1)
 
@@ -57,6 +65,8 @@ class Pooled(nn.Module):
     ("weigh", "named"),
     [
         (filled, False),
+        (filled_low, False),
+        (filled_with_nearly_nothing, True),
         (multiplied, True),
         (multiplied_as_numbers, True),
         (multiplied_again, False),
@@ -64,7 +74,7 @@ class Pooled(nn.Module):
         (at_random, False),
     ],
 )
-def test_scores_that_are_multiplied_by_a_mask_of_padding(weigh, named):
+def test_scores_that_a_mask_of_padding_sets_to_zero(weigh, named):
     model = Pooled(weigh)
     optimizer = sgd(model, lr=0.05)
     with surefoot.watch(model, optimizer) as seen:

@@ -3,8 +3,8 @@
 ## What it does
 Reports outputs at real positions that change when only padded positions are changed, in models that are given a
 mask or make one, and masks that leave out text in place of padding. Padding is known by the mask, by lengths,
-by the table's `padding_idx`, or by a token that only stands at the ends of rows. Also reports scores that are
-multiplied by such a mask before a softmax: a score of zero has its share, too.
+by the table's `padding_idx`, or by a token that only stands at the ends of rows. Also reports scores that
+such a mask multiplies by zero, or sets to a number near it, before a softmax: a score of zero has its share, too.
 
 ## Why it hurts
 Padding takes part in attention: the mask is inverted, too weak (-1e4 beside large scores) or not passed on.
@@ -44,11 +44,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",
             )
             return
-    for line in evidence.multiplied_lines[:1]:
+    for line in evidence.lenient_masks[:1]:
         yield Finding(
             check="padding-in-attention",
             severity="warning",
-            seen="scores are multiplied by a mask of padding before a softmax, and a score of zero has its share of it",
+            seen="scores of padding are set to zero or near it before a softmax, and such a score has its share",
             where=line,
             why="a sample's output depends on how long its padding is",
             remedy="set scores of padding to minus infinity: scores.masked_fill(~mask, float('-inf'))",

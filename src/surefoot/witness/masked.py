@@ -1,4 +1,4 @@
-"""Masked: scores that are multiplied by a mask before a softmax, where a score of zero still has its share."""
+"""Masked: scores that a mask sets to zero or near it before a softmax, where such a score still has its share."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable
 
 _SOFTMAXES = {"softmax", "log_softmax"}
-_AFTERWARDS = PRODUCTS | {"masked_fill", "masked_fill_", "where"}
+_FILLS = {"masked_fill", "masked_fill_"}
+_AFTERWARDS = PRODUCTS | _FILLS | {"where"}
 _FEWEST = 2
+_LOW = -10.0
+"""A score as low as this has next to no share beside ordinary ones."""
 
 
 class Masked(Part):
-    """From a product with a mask into a softmax. What is masked again behind the softmax is right."""
+    """From a product with a mask, or what it fills in, into a softmax. What is masked again behind that is right."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._products: Marks[tuple[str, torch.Tensor]] = Marks()
-        """By product: its line, and the mask."""
+        """By what was masked: the line, and what is left as it was."""
         self._shares: Marks[str] = Marks()
         """By what a softmax made of one: the line of the product."""
         self._lines: dict[str, int] = {}
@@ -39,6 +42,8 @@ class Masked(Part):
             self._right.update(line for each in args[:3] if (line := self._shares.get(each)) is not None)
         if name in PRODUCTS and len(args) > 1 and out.requires_grad and out.dim() >= 2:
             self._multiplied(args[:2], out)
+        elif name in _FILLS and len(args) > 2 and out.requires_grad and out.dim() >= 2:
+            self._filled(args[1], args[2], out)
         elif name in _SOFTMAXES and args:
             self._shared(args[0], argument(args, kwargs, 1, "dim"), out)
 
@@ -46,6 +51,17 @@ class Masked(Part):
         for mask in factors:
             if readable(mask) and not mask.requires_grad and mask.dim() and out.dim() >= mask.dim() and _is_mask(mask):
                 self._products[out] = caller(), mask
+
+    def _filled(self, mask: Any, value: Any, out: torch.Tensor) -> None:
+        if (
+            readable(mask)
+            and mask.dtype == torch.bool
+            and mask.dim()
+            and isinstance(value, int | float)
+            and value > _LOW
+        ):
+            with aside():
+                self._products[out] = caller(), ~mask
 
     def _shared(self, given: Any, dim: Any, out: torch.Tensor) -> None:
         product = self._products.get(given)
@@ -64,7 +80,7 @@ class Masked(Part):
             self._shares[out] = line
 
     def lines(self) -> tuple[str, ...]:
-        """Lines that multiply scores by a mask of padding, and whose softmax is taken as it is."""
+        """Lines that set scores of padding to zero or near it, and whose softmax is taken as it is."""
         return tuple(line for line, count in self._lines.items() if count >= _FEWEST and line not in self._right)
 
 

@@ -45,7 +45,7 @@ def told(witness: Witness, *, probes: bool) -> Evidence:
         reductions=tuple(witness.reductions.reductions),
         terms=tuple(witness.terms.terms),
         emptied_lines=witness.emptied.lines(),
-        multiplied_lines=witness.masked.lines(),
+        lenient_masks=witness.masked.lines(),
         flat_lines=tuple(line for line, count in witness.terms.flat.items() if count >= 3),
         discards=tuple(witness.gradients.discards()),
         clips=tuple(witness.clipping.clips),

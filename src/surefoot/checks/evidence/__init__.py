@@ -99,8 +99,8 @@ class Evidence:
     """Lines of the loss that round, or take the sign of, what is back-propagated."""
     emptied_lines: tuple[str, ...] = ()
     """Lines of the loss that multiply it by a mask of zeros, or pick none of it, whenever they run."""
-    multiplied_lines: tuple[str, ...] = ()
-    """Lines that multiply scores by a mask of padding, before a softmax."""
+    lenient_masks: tuple[str, ...] = ()
+    """Lines that set scores of padding to zero or near it, before a softmax."""
     discards: tuple[Discard, ...] = ()
     clips: tuple[Clip, ...] = ()
     drawn_without_gradient: tuple[str, ...] = ()
