@@ -47,10 +47,10 @@ def test_this_proof_can_fail():
 
 
 def test_the_help_is_quick():
-    """Less than 5% of the time of `import torch` plus 0.3 s.
+    """Less than a fifth of the time of `import torch`.
 
     Seconds are those the processor worked, the best of three and interleaved: seconds on the wall also count
-    what other programs of a shared machine do.
+    what other programs of a shared machine do, and a slow machine is slow at both.
     """
 
     def seconds(*command: str) -> float:
@@ -62,7 +62,7 @@ def test_the_help_is_quick():
 
     pairs = [(seconds("-m", "surefoot", "--help"), seconds("-c", "import torch")) for _ in range(3)]
     help_seconds, torch_seconds = (min(each) for each in zip(*pairs, strict=True))
-    assert help_seconds < 0.05 * torch_seconds + 0.3, f"help {help_seconds:.2f} s, import torch {torch_seconds:.2f} s"
+    assert help_seconds < 0.2 * torch_seconds, f"help {help_seconds:.2f} s, import torch {torch_seconds:.2f} s"
 
 
 def test_the_public_words_exist_and_are_sorted_out():
