@@ -33,19 +33,14 @@ from surefoot.records.finding import Finding
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
-    off = {
-        (
-            each.where,
-            each.counter,
-            each.loaded,
-        ): f"training goes on with {each.attribute} {each.held}, not {each.expected}"
-        for each in evidence.held_counters
-    }
-    off |= {
-        (each.where, each.counter, each.loaded): f"the next file says {each.saved}, not {each.expected}"
-        for each in evidence.resumptions
-        if each.saved is not None and each.saved != each.expected
-    }
+    off = {}
+    for held in evidence.held_counters:
+        off[held.where, held.counter, held.loaded] = (
+            f"training goes on with {held.attribute} {held.held}, not {held.expected}"
+        )
+    for each in evidence.resumptions:
+        if each.saved is not None and each.saved != each.expected:
+            off[each.where, each.counter, each.loaded] = f"the next file says {each.saved}, not {each.expected}"
     for (where, counter, loaded), said in off.items():
         yield Finding(
             check="counter-off-after-resume",

@@ -223,6 +223,14 @@ def name_of_call(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
+def assigned(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """What an assignment sets, each with its value."""
+    target, value = assign.targets[0], assign.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=False))
+    return [(target, value)]
+
+
 def words(node: ast.AST) -> set[str]:
     """The names in an expression."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

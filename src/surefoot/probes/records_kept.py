@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from surefoot.callers import variables
+from surefoot.probes.loop_body import assigned
 from surefoot.probes.source import parsed
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -31,7 +32,7 @@ def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
     for node in ast.walk(parsed(file) or ast.Module([], [])):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], _ORDERS):
             compared = {ast.unparse(each) for each in (node.test.left, *node.test.comparators)}
-            pairs = [pair for each in node.body if isinstance(each, ast.Assign) for pair in _pairs(each)]
+            pairs = [pair for each in node.body if isinstance(each, ast.Assign) for pair in assigned(each)]
             if any(ast.unparse(target) in compared for target, _ in pairs):
                 found += [(t.lineno, ast.unparse(t)) for t, value in pairs if _is_path(t) and _is_path(value)]
     return tuple((line, path) for line, path in found if path.count(".") <= 1)
@@ -43,17 +44,10 @@ def sets_record(file: str, line: int) -> bool:
         if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.end_lineno or 0):
             compares = [e for e in ast.walk(node.test) if isinstance(e, ast.Compare) and isinstance(e.ops[0], _ORDERS)]
             compared = {ast.unparse(part) for each in compares for part in ast.walk(each) if isinstance(part, ast.expr)}
-            pairs = [pair for each in ast.walk(node) if isinstance(each, ast.Assign) for pair in _pairs(each)]
+            pairs = [pair for each in ast.walk(node) if isinstance(each, ast.Assign) for pair in assigned(each)]
             if any(ast.unparse(target) in compared for target, _ in pairs):
                 return True
     return False
-
-
-def _pairs(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    target, value = assign.targets[0], assign.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        return list(zip(target.elts, value.elts, strict=False))
-    return [(target, value)]
 
 
 def _is_path(node: ast.expr) -> bool:

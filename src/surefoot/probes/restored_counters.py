@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from surefoot.probes.loop_body import assigned
 from surefoot.probes.source import parsed
 
 _RESTORES = re.compile(r"self\.\w+\b[^\n]*=[^\n]*[\[(]\s*[\"']\w*(epoch|step|iter)", re.IGNORECASE)
@@ -19,18 +20,11 @@ def counters_restored(file: str) -> dict[str, str]:
     tree = parsed(file) if _RESTORES.search("".join(linecache.getlines(file))) else None
     found = {}
     for node in ast.walk(tree) if tree else ():
-        for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
+        for target, value in assigned(node) if isinstance(node, ast.Assign) else ():
             key = next(_keys(value), None)
             if key is not None and isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
                 found[target.attr] = key
     return found
-
-
-def _pairs(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    target, value = assign.targets[0], assign.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        return list(zip(target.elts, value.elts, strict=False))
-    return [(target, value)]
 
 
 def _keys(value: ast.expr) -> Iterator[str]:

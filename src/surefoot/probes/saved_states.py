@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Iterable, Iterator
 
 from surefoot.probes.loop_body import name_of_call, words
-from surefoot.probes.source import parsed
+from surefoot.probes.source import parsed, spans
 
 _TORCH = ("torch.get_rng_state", "torch.random.get_rng_state", "get_rng_state", "torch.default_generator.get_state")
 _OTHERS = {
@@ -70,7 +70,7 @@ def _files_that_take_by_name(lines: Lines) -> list[str]:
     for file, line in lines:
         tree = parsed(file)
         reading.append(file)
-        around = [node for node in ast.walk(tree) if _spans(node, line)] if tree else []
+        around = [node for node in ast.walk(tree) if spans(node, line)] if tree else []
         statements = [node for node in around if isinstance(node, ast.Assign | ast.Return)]
         if not statements:
             return []
@@ -92,10 +92,6 @@ def _files_that_take_by_name(lines: Lines) -> list[str]:
     return []
 
 
-def _spans(node: ast.AST, line: int) -> bool:
-    return isinstance(node, ast.Module) or getattr(node, "lineno", line + 1) <= line <= getattr(node, "end_lineno", 0)
-
-
 def _uses(scope: ast.AST, name: str, made: ast.stmt, around: list[ast.AST]) -> Iterator[tuple[ast.AST, ast.AST]]:
     """Where a name is read after it was given its value, and before it is given another; each with what reads it."""
     branches = [each for each in around if isinstance(each, ast.If | ast.Try)]
@@ -103,7 +99,7 @@ def _uses(scope: ast.AST, name: str, made: ast.stmt, around: list[ast.AST]) -> I
         each.lineno
         for each in ast.walk(scope)
         if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Store)
-        if each.lineno > (made.end_lineno or 0) and not any(_spans(branch, each.lineno) for branch in branches)
+        if each.lineno > (made.end_lineno or 0) and not any(spans(branch, each.lineno) for branch in branches)
     ]
     last = min(again, default=1 << 60)
     for above in ast.walk(scope):

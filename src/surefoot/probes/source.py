@@ -38,7 +38,7 @@ def loop_around(stack: Iterable[Line]) -> tuple[Line, Loop, ast.AST] | None:
     """The innermost loop of a stack's lines, from the inside, and the function or module that holds it."""
     for line in stack:
         tree = parsed(line.file)
-        holders = [node for node in ast.walk(tree) if _spans(node, line.number)] if tree else []
+        holders = [node for node in ast.walk(tree) if spans(node, line.number)] if tree else []
         loops = [node for node in holders if isinstance(node, Loop) and not _in_head(node, line.number)]
         if loops:
             loop = max(loops, key=lambda node: node.lineno)
@@ -180,7 +180,8 @@ def _name_of(loop: Loop, scope: ast.AST) -> str:
     return ""
 
 
-def _spans(node: ast.AST, line: int) -> bool:
+def spans(node: ast.AST, line: int) -> bool:
+    """Does a line stand in this node?"""
     first, last = getattr(node, "lineno", line + 1), getattr(node, "end_lineno", 0) or 0
     return isinstance(node, ast.Module) or first <= line <= last
 

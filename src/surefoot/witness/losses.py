@@ -57,7 +57,7 @@ _ARITHMETIC = {
     "__truediv__", "__rtruediv__", "true_divide", "maximum", "minimum", "where",
 }  # fmt: skip
 _DIVISIONS = {"div", "__truediv__", "true_divide"}
-_SOFTMAXES = {"softmax", "log_softmax"}
+SOFTMAXES = {"softmax", "log_softmax"}
 
 
 class Losses(Part):
@@ -107,7 +107,7 @@ class Losses(Part):
             self._averages.mean_taken()
         if name in _ARITHMETIC and len(args) >= 2:
             self._arithmetic(name, args, out)
-        if name in _SOFTMAXES and self.scene.close:
+        if name in SOFTMAXES and self.scene.close:
             self._softmax(args, kwargs, out)
         elif name in _DIVISIONS and self.scene.close and (dim := _divided_by_sum(args)) is not None:
             self._softmax((args[0], dim), {}, out)

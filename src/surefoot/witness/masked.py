@@ -10,10 +10,10 @@ from surefoot.callers import caller
 from surefoot.phases import aside
 from surefoot.witness.emptied import PRODUCTS
 from surefoot.witness.faults import argument
+from surefoot.witness.losses import SOFTMAXES
 from surefoot.witness.marks import Marks
 from surefoot.witness.scene import Part, Scene, readable
 
-_SOFTMAXES = {"softmax", "log_softmax"}
 _FILLS = {"masked_fill", "masked_fill_"}
 _AFTERWARDS = PRODUCTS | _FILLS | {"where"}
 _FEWEST = 2
@@ -44,7 +44,7 @@ class Masked(Part):
             self._multiplied(args[:2], out)
         elif name in _FILLS and len(args) > 2 and out.requires_grad and out.dim() >= 2:
             self._filled(args[1], args[2], out)
-        elif name in _SOFTMAXES and args:
+        elif name in SOFTMAXES and args:
             self._shared(args[0], argument(args, kwargs, 1, "dim"), out)
 
     def _multiplied(self, factors: tuple[Any, ...], out: torch.Tensor) -> None:
