@@ -1,5 +1,6 @@
 """Fixtures: small data, small recipes, golden texts."""
 
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from surefoot import Recipe, load_recipe
+
+os.environ.setdefault("SUREFOOT_RAISE", "1")  # what goes wrong in watching is to be seen
 
 SMALL = {
     "regression": ["samples=64"],

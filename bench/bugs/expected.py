@@ -53,7 +53,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "DATA-20": ("broadcast-loss",),
     "DIST-01": ("diverging-replicas",),
     "DIST-02": ("diverging-replicas",),
-    "DIST-03": ("same-randomness-on-all-ranks",),
+    "DIST-03": ("same-randomness-on-all-ranks", "diverging-replicas"),
     "DIST-04": ("clipping-by-local-norm", "metric-of-one-rank"),
     "DIST-05": ("mean-of-unequal-means",),
     "DIST-06": ("gradients-reduced-twice",),

@@ -40,7 +40,7 @@ def environment() -> dict[str, str]:
     """Of a process that looks at programs: one thread, and this surefoot."""
     paths = [str(Path(__file__).parent.parent), *(path for path in sys.path if (Path(path) / "surefoot").is_dir())]
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
-    return {**os.environ, **quiet, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    return {**os.environ, **quiet, "OMP_NUM_THREADS": "1", "SUREFOOT_RAISE": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Forks:

@@ -50,9 +50,7 @@ class Seen:
     @property
     def findings(self) -> Findings:
         """What the checks say of the evidence so far."""
-        from surefoot.checks import run_checks
-
-        return run_checks(self._witness.evidence(), recipe="watched loop", allow=self._allow)
+        return self._witness.findings(recipe="watched loop", allow=self._allow)
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def watch(
     from surefoot.witness.witness import Witness
 
     books = Books(model)
-    witness = Witness(books.phases, *optimizers)
+    witness = Witness(books.phases, *optimizers, spares=True)
     witness.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
     with books, witness:
         yield Seen(books, witness, allow)
@@ -103,7 +101,6 @@ def watch_call(
     keep: Path | None = None,
 ) -> Watched:
     """Calls something that trains, and watches it, as `watch_script` does a script."""
-    from surefoot.checks import run_checks
     from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace
@@ -127,13 +124,18 @@ def watch_call(
     books = Books(most_steps=BOOKED_STEPS)
     beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, ends = Pace(books.phases, skipped=BOOKED_STEPS), Ends()
-    witness = Witness(books.phases)
+    witness = Witness(books.phases, spares=True)
     turns = Turns(witness, CHECKED_STEPS)
     witness.scene.source = str(Path(name).resolve())
     books.beside(*beside)
     kept = WatchedRun(keep, name, books.phases) if keep is not None else None
     with kept or nullcontext(), books, witness, nullcontext() if check_all else turns:
-        books.phases.listeners += [pace, *([kept.rows] if kept else []), *([] if check_all else [turns]), ends]
+        books.phases.listeners += [
+            pace,
+            *([kept.rows] if kept else []),
+            *([] if check_all else [witness.scene.spared.listener(turns)]),
+            ends,
+        ]
         with suppress(_EnoughSteps):
             run()
             witness.scene.ended = True
@@ -145,7 +147,7 @@ def watch_call(
         parameters=sum(each.numel() for model in models for each in model.parameters()),
         first=books.steps[0] if books.steps else None,
         steady=books.steps[-1] if books.steps else None,
-        findings=run_checks(witness.evidence(), recipe=name, allow=allow),
+        findings=witness.findings(recipe=name, allow=allow),
         counted=ends.counted,
         step_seconds=tuple(pace.step_seconds),
         data_seconds=pace.mean_data_seconds(),

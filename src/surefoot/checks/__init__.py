@@ -71,12 +71,18 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
 """One cause, one finding: where the first is found, the others are its symptoms and are left out."""
 
 
-def run_checks(evidence: Evidence, *, recipe: str, allow: Iterable[str] = ()) -> Findings:
-    """All findings, errors first; those of allowed checks, and symptoms of others, are left out."""
-    allowed = tuple(allow)
+def allowed_checks(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of checks; raises where one is no check."""
+    allowed = tuple(names)
     for name in allowed:
         if name not in CHECKS:
             raise RecipeError(f"no check is called {name!r}; known: {', '.join(CHECKS)}")
+    return allowed
+
+
+def run_checks(evidence: Evidence, *, recipe: str, allow: Iterable[str] = ()) -> Findings:
+    """All findings, errors first; those of allowed checks, and symptoms of others, are left out."""
+    allowed = allowed_checks(allow)
     found = [each for check in CHECKS.values() for each in check(evidence)]
     explained = {name for each in found for name in EXPLAINS.get(each.check, ())}
     found = [each for each in found if each.check not in explained and each.check not in allowed]

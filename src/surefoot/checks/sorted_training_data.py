@@ -1,10 +1,12 @@
 """sorted-training-data
 
 ## What it does
-Reports a training loader that reads a data set in the order of its labels.
+Reports a training loader that reads a data set in the order of its labels, and batches whose targets rise or
+fall from one to the next.
 
 ## Why it hurts
-Batches hold one class each. The model learns to answer what came last, and forgets the rest.
+Batches hold one class each, or numbers of one size. The model learns to answer what came last, and forgets
+the rest.
 
 ## Buggy
 ```python
@@ -17,8 +19,8 @@ loader = DataLoader(data, batch_size=32, shuffle=True)
 ```
 
 ## What looks like it and is fine
-A loader without shuffling over data that is mixed already; time series; evaluation; all samples in
-one batch; samples that are sorted by something that no loss asks for.
+A loader without shuffling over data that is mixed already; time series, whose inputs rise with their
+targets; evaluation; all samples in one batch; samples that are sorted by something that no loss asks for.
 """
 
 import itertools
@@ -41,6 +43,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         if _one_after_another(counts) and len([each for each in evidence.optimizers if each.updates]) == 1:
             yield _finding(f"{len(counts)} batches hold hardly more than one class each, and the classes follow", where)
             return
+    for where, count in evidence.rising_targets[:1]:
+        seen = f"the targets of {count} batches in a row lie one above the other, and no input does"
+        yield _finding(seen, where, "batches hold targets of one size each, and the model forgets what came before")
 
 
 def _one_after_another(counts: list[tuple[int, ...]]) -> bool:
@@ -58,12 +63,14 @@ def _entropy(counts: Sequence[int]) -> float:
     return -sum(each / sum(counts) * math.log(each / sum(counts)) for each in counts if each)
 
 
-def _finding(seen: str, where: str) -> Finding:
+def _finding(
+    seen: str, where: str, why: str = "batches hold one class each, and the model forgets what came before"
+) -> Finding:
     return Finding(
         check="sorted-training-data",
         severity="warning",
         seen=seen,
         where=where,
-        why="batches hold one class each, and the model forgets what came before",
+        why=why,
         remedy="shuffle: pass shuffle=True, or draw a new order in every epoch",
     )

@@ -29,6 +29,7 @@ from surefoot.records.finding import Finding
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     views = [each for each in evidence.crossings if each.kind == "view"]
+    views += [samples.crossing for samples in evidence.samples if samples.crossing is not None]
     if views:
         yield Finding(
             check="view-in-place-of-transpose",

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 from surefoot.checks.evidence import Samples
 from surefoot.probes.labels import MOST_SAMPLES, as_many_as_time_allows, independent_beside, parts, rearranged, redrawn
 from surefoot.probes.reading import copied, print_of, root
+from surefoot.probes.stored import shared_rows
 
 _MORE_THAN_NOISE = 0.7
 """Of the way between two samples: what an augmentation moves one by, and a little noise does not."""
@@ -36,7 +37,7 @@ def beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any
         if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
             shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
         else:
-            shared = _shared(_all(copied(ours), 16 * MOST_SAMPLES), _spread(reader))
+            shared = _shared(_all(copied(ours), 16 * MOST_SAMPLES), _spread(reader)) or shared_rows(ours, theirs)
     except Exception:
         return 0.0, False
     return shared, shared == 1.0 and len(ours) <= len(theirs)  # type: ignore[arg-type]

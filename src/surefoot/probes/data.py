@@ -19,6 +19,7 @@ from surefoot.phases import Phases
 from surefoot.probes.beside import beside, first_of
 from surefoot.probes.labels import MOST_SAMPLES, look_at_labels, parts
 from surefoot.probes.reading import changed_by_reading, copied, print_of
+from surefoot.probes.views import crossing_of
 from surefoot.randomness import kept, seed_all
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.seen import Seen
@@ -50,7 +51,7 @@ def _look(seen: Seen, evaluating: list[Seen], *, labelled: bool) -> Samples:
     """Whatever cannot be read again is left out."""
     loader = seen.loader
     found = Samples(type(loader.dataset).__name__)
-    for part in (_workers, _stream, _reading, *([_labelled] if labelled else [])):
+    for part in (_workers, _stream, _reading, _views, *([_labelled] if labelled else [])):
         try:
             part(found, loader)
         except Exception:
@@ -224,6 +225,11 @@ def generators_of(dataset: Any) -> list[Any]:
 def _reading(found: Samples, loader: DataLoader[Any]) -> None:
     if not isinstance(loader.dataset, IterableDataset):
         found.changed_by_reading = changed_by_reading(loader.dataset)
+
+
+def _views(found: Samples, loader: DataLoader[Any]) -> None:
+    if not isinstance(loader.dataset, IterableDataset):
+        found.crossing = crossing_of(copied(loader.dataset))
 
 
 def _labelled(found: Samples, loader: DataLoader[Any]) -> None:

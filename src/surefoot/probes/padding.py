@@ -39,9 +39,15 @@ def mask_of(call: Captured, text: Text) -> torch.Tensor | None:
         for mask in (kept, ~kept):
             if tokens[~mask].unique().numel() == 1 and (_falls(mask) or _falls(mask.flip(1))):
                 return mask
-        if alone and _falls(kept):
+        if (alone or any(each is other for other in _named_masks(call))) and _falls(kept):
             return kept
     return None
+
+
+def _named_masks(call: Captured) -> list[Any]:
+    """What a model is given under the name of a mask."""
+    named = [call.kwargs, *(each for each in call.args if isinstance(each, dict))]
+    return [value for each in named for name, value in each.items() if "mask" in name]
 
 
 def _falls(mask: torch.Tensor) -> bool:

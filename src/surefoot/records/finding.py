@@ -26,6 +26,8 @@ class Findings:
     checks: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     allowed: tuple[str, ...] = ()
+    failure: str = ""
+    """Why nothing was looked at to the end, where something of surefoot's own went wrong."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -79,7 +79,8 @@ def _findings(
         seen = {each.check for each in found}
         diagnosed = [each for each in diagnose(signs) if each.check not in seen]
         found = [*said_once(found, diagnosed), *diagnosed]
-    return Findings(recipe=str(folder), checks=checks, findings=tuple(found))
+    failure = watched.findings.failure if watched is not None else ""
+    return Findings(recipe=str(folder), checks=checks, findings=tuple(found), failure=failure)
 
 
 def _signs(

@@ -16,7 +16,10 @@ def sarif_text(findings: Findings) -> str:
     rules = [{"id": name, "shortDescription": {"text": name.replace("-", " ")}} for name in findings.checks]
     driver = {"name": "surefoot", "version": version("surefoot"), "rules": rules}
     results = [_result(each, findings.checks) for each in findings.findings]
-    run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    if findings.failure:
+        notice = {"level": "error", "message": {"text": findings.failure}}
+        run["invocations"] = [{"executionSuccessful": False, "toolExecutionNotifications": [notice]}]
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 

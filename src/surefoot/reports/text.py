@@ -85,6 +85,9 @@ def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
 
 def findings_text(findings: Findings) -> RenderableType:
     """Every finding with its remedy; one line if there is none."""
+    if findings.failure:
+        told = f"{findings.recipe}: the checks say nothing, for surefoot failed: {findings.failure}."
+        return Text(f"{told} SUREFOOT_RAISE=1 raises it with its traceback; please report it.", style="red")
     looked = [name for name in findings.checks if name not in findings.allowed]
     allowed = f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
     if not findings.findings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -47,8 +48,9 @@ class Averaging(Part):
         trained = [p for p in model.parameters() if p.requires_grad and readable(p) and p.numel() >= 4]
         self._parameters = [*trained[-2:]]
         self._given = [None for _ in self._parameters]
+        add = self.scene.spared.callback(self._add)
         for place, parameter in enumerate(self._parameters):
-            self._handles.append(parameter.register_hook(lambda gradient, at=place: self._add(at, gradient)))
+            self._handles.append(parameter.register_hook(functools.partial(add, place)))
 
     def _add(self, place: int, gradient: torch.Tensor) -> None:
         with aside():

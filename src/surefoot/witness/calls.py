@@ -202,7 +202,7 @@ class Calls(Part):
         cast = (device, torch.get_autocast_dtype(device)) if on else None
         captured = Captured(model, own_args, own_kwargs, numbers, cast, self.scene.backwards)
         captured.goes_on(self.captured.get(model))
-        captured.follow(outputs)
+        captured.follow(outputs, self.scene.spared)
         self.captured[model] = captured
 
     def _note_precision(self, model: nn.Module, forward: Forward) -> None:

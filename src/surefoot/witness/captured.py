@@ -11,6 +11,7 @@ from torch import nn
 
 from surefoot.phases import aside
 from surefoot.witness.scene import readable, tensors
+from surefoot.witness.spared import Spared
 
 _MOST = 256
 
@@ -46,11 +47,11 @@ class Captured:
         """The places of the outputs that a backward passed."""
         return [place for place, number in enumerate(self.outputs) if number in self.used]
 
-    def follow(self, outputs: list[torch.Tensor]) -> None:
+    def follow(self, outputs: list[torch.Tensor], spared: Spared) -> None:
         """Takes note of the rows of its outputs that a loss is made from."""
         for place, each in enumerate(outputs):
             if each.requires_grad and each.dim() == 3 and readable(each):
-                each.register_hook(functools.partial(self._grade, place))
+                each.register_hook(functools.partial(spared.callback(self._grade), place))
 
     def _grade(self, place: int, gradient: torch.Tensor) -> None:
         with aside():

@@ -36,10 +36,11 @@ class Clipping(Part):
     def _follow_clipping(self, name: str) -> None:
         """A generator of parameters must be read only once, so it is handed on as a list."""
         plain, limit_name = getattr(nn.utils, name), _LIMITS[name]
+        clipped = self.scene.spared.callback(self._clipped)
 
         def followed(parameters: Any, *args: Any, **kwargs: Any) -> Any:
             listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            self._clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
+            clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
             return plain(listed, *args, **kwargs)
 
         followed.__name__ = name

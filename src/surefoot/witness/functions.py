@@ -29,15 +29,20 @@ class Functions(TorchFunctionMode):
 
     def __init__(self, scene: Scene, *parts: Hears) -> None:
         super().__init__()
-        self.scene, self.parts = scene, parts
+        self.scene = scene
+        self._tell = scene.spared.callback(self._told)
+        self.parts = parts
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if not self.scene.phases.is_deaf and not _is_unheard(sys._getframe(1)):
-            for part in self.parts:
-                part.called(func, args, kwargs, out)
+            self._tell(func, args, kwargs, out)
         return out
+
+    def _told(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        for part in self.parts:
+            part.called(func, args, kwargs, out)
 
 
 def _is_unheard(frame: FrameType) -> bool:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks import run_checks
 from surefoot.phases import Phases
 from surefoot.records.finding import Finding
 from surefoot.witness.witness import Witness
@@ -23,7 +22,7 @@ class Glances:
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:
         self._phases = Phases()
         self._phases.find(model)
-        self._witness = Witness(self._phases, optimizer)
+        self._witness = Witness(self._phases, optimizer, spares=True)
         self._on, self._taken, self._looked = on, 0, False
         self.found: dict[str, Finding] = {}
 
@@ -43,7 +42,7 @@ class Glances:
         if not self._looked:
             return []
         self._looked = False
-        found = run_checks(self._witness.evidence(probes=False), recipe="").findings
+        found = self._witness.findings(recipe="", probes=False).findings
         new = [each for each in found if each.check not in self.found and each.severity != "info"]
         self.found.update({each.check: each for each in new})
         return new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -138,7 +139,7 @@ class Losses(Part):
             if self.scene.updates < 3:
                 self.unused.append((loss, walk([out]).leaves))
         if readable(out):
-            out.register_hook(lambda gradient: self._weigh(loss, gradient))
+            out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), loss))
         self.losses.append(loss)
 
     def _is_output(self, given: torch.Tensor) -> bool:

@@ -18,6 +18,7 @@ from surefoot.checks.evidence import Parted
 from surefoot.phases import aside
 from surefoot.witness.loaders import Loaders
 from surefoot.witness.picks import counts_places
+from surefoot.witness.rising import Rising
 from surefoot.witness.scene import Part, Scene, own, readable, tensors
 from surefoot.witness.sources import Arrays, row_prints
 
@@ -77,6 +78,7 @@ class Pairs(Part):
         """How many rows something had that was guessed or drawn since the last update."""
         self._apart: list[str] = []
         self._together = 0
+        self.rising = Rising()
         self.sources: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Arrays that inputs and targets are taken from by the same rows."""
         self.places: list[tuple[int, bool]] = []
@@ -124,6 +126,7 @@ class Pairs(Part):
         if counts_places(target):
             self._judge(where, self._unlike(entered) if self._looks() else None)
             return
+        self.rising.see(where, entered, target)
         followed = self._followed.setdefault(way, _Followed(where))
         followed.ambiguous |= len(target) in self._guessed
         if sum(each[0].numel() for each in entered) >= _FEWEST_ELEMENTS:

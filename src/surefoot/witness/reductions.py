@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ class Reductions(Part):
         shape = tuple(args[0].shape)
         made = Loss(name, caller(), name, shape, shape, self.scene.updates, self.scene.phases.in_model(), site=site())
         made.targets = made.valid = args[0].numel()
-        out.register_hook(lambda gradient: self._weigh(made, gradient))
+        out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), made))
         self.reductions.append(made)
 
     def _weigh(self, made: Loss, gradient: torch.Tensor) -> None:
@@ -46,7 +47,8 @@ class Reductions(Part):
             made.backward = self.scene.backwards
         if self.scene.close and len(graph.roots) == 1 and _adds_terms(joint := unscaled(graph.roots[0])):
             backward = self._gradients.backwards[-1]
-            joint.register_prehook(lambda gradients: _weigh_jointly(backward, gradients[0]))
+            weigh = self.scene.spared.callback(_weigh_jointly)
+            joint.register_prehook(lambda gradients: weigh(backward, gradients[0]))
 
 
 def _adds_terms(node: Any) -> bool:

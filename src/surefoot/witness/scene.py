@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from surefoot.phases import Listener, Phases, aside
 from surefoot.witness.graph import Graph
+from surefoot.witness.spared import Spared
 
 LOOKED_AT = 12
 """So many updates are looked at closely after an optimizer was made: tensors are read, and not only counted."""
@@ -28,8 +29,8 @@ LARGEST = 1 << 24
 class Scene:
     """The loop so far: its phases, its optimizers, how many updates it has made."""
 
-    def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = ()) -> None:
-        self.phases = phases
+    def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, spares: bool = False) -> None:
+        self.phases, self.spared = phases, Spared(on=spares)
         self.optimizers: list[Optimizer] = list(optimizers)
         self.stepped: dict[Optimizer, int] = {}
         self._left_out: dict[Optimizer, int] = {}
@@ -134,6 +135,8 @@ class Part(Listener):
     def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
         """Hears of every call of a function of torch's: `before(*args)` and `after(result, *args)`."""
         plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        before = before and self.scene.spared.callback(before)
+        after = after and self.scene.spared.callback(after)
 
         @functools.wraps(plain)
         def followed(*args: Any, **kwargs: Any) -> Any:

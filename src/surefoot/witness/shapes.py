@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,11 +15,14 @@ from surefoot.phases import softmax_dim
 from surefoot.witness.graph import operation, through_views
 from surefoot.witness.scene import Part, Scene, tensors
 
-_VIEWS = {"view", "reshape", "view_as", "reshape_as"}
+VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}
 _GATHERINGS = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
 _KEEPS_DIMENSIONS = {"Clone", "ToCopy", "NativeDropout", "Mul", "Div"}
 """Between a softmax and its product: what leaves dimensions in their places."""
+
+_COLOURS, _SMALLEST_SIDE = (2, 3, 4), 8
+"""What tells a picture from other arrays of numbers."""
 
 
 class Shapes(Part):
@@ -34,10 +37,11 @@ class Shapes(Part):
         if not self.scene.close or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor):
             return
         name = getattr(function, "__name__", "")
-        if name in _VIEWS and out.is_floating_point() and (out.requires_grad or self.scene.phases.in_model()):
+        if name in VIEWS:
             before, after = tuple(args[0].shape), tuple(out.shape)
-            if crosses(before, after):
-                self._note("view", f"{_told(before)} as {_told(after)}")
+            computed = out.is_floating_point() and (out.requires_grad or self.scene.phases.in_model())
+            if crosses(before, after) if computed else takes_colours_for_rows(before, after):
+                self._note("view", f"{size_text(before)} as {size_text(after)}")
         elif name in _PRODUCTS and len(args) == 2 and out.requires_grad:
             self._product(args[0])
         elif name in _GATHERINGS and out.requires_grad:
@@ -49,7 +53,7 @@ class Shapes(Part):
         """What a softmax has shared out is added up over the last dimension of a product's first factor."""
         dim = shared_out_over(weights)
         if dim is not None and min(weights.shape[-1], weights.shape[dim]) > 1:
-            self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
+            self._note("product", f"dimension {dim} of {size_text(weights.shape)}")
 
     def _einsum(self, equation: str, operands: list[torch.Tensor]) -> None:
         """Of what a softmax has shared out, the very dimension is added up; others alone are not."""
@@ -61,7 +65,7 @@ class Shapes(Part):
             dim = softmax_dim(node) % weights.dim()
             added = [place for place, label in enumerate(labels) if label not in output]
             if added and dim not in added:
-                self._note("product", f"dimension {dim} of {_told(tuple(weights.shape))}")
+                self._note("product", f"dimension {dim} of {size_text(weights.shape)}")
 
     def _gathered(self, given: list[torch.Tensor]) -> None:
         """Messages that are added up group by group, and were weighed by one softmax over all groups."""
@@ -118,6 +122,17 @@ def crosses(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     return any(_only_out_of_order(*pair) for pair in ((old, new), (new, old)))
 
 
+def takes_colours_for_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Is a picture with its colours last viewed as one with its colours first, or the other way round?"""
+    if len(before) not in (3, 4) or len(before) != len(after) or before[:-3] != after[:-3]:
+        return False
+    old, new = before[-3:], after[-3:]
+    for last, first in ((old, new), (new, old)):
+        if last[2] in _COLOURS and (last[2], *last[:2]) == first and min(last[:2]) >= _SMALLEST_SIDE:
+            return True
+    return False
+
+
 def _only_out_of_order(parts: tuple[int, ...], wholes: tuple[int, ...]) -> bool:
     """Can every whole be made of some parts, but not with all parts in their order?"""
     orders = list(_shared_out(parts, wholes))
@@ -136,5 +151,5 @@ def _shared_out(parts: tuple[int, ...], wholes: tuple[int, ...]) -> Iterator[tup
             yield from ((place, *rest) for rest in _shared_out(parts[1:], left))
 
 
-def _told(shape: tuple[int, ...]) -> str:
+def size_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))

@@ -11,6 +11,7 @@ from surefoot.callers import caller
 from surefoot.checks.evidence import Loss
 from surefoot.phases import aside
 from surefoot.witness.scene import Scene, readable
+from surefoot.witness.spared import Spared
 
 _MOST = 64
 PICKING = {"gather", "take_along_dim", "__getitem__"}
@@ -45,7 +46,7 @@ class Targets:
             target.valid &= (weight != 0)[values.clamp(0, len(weight) - 1)]
         self.given.append(target)
         if out.shape == values.shape and readable(out):
-            _count(target, out)
+            _count(target, out, self.scene.spared)
 
     def taken(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Scores may have been taken at the numbers of classes, as a loss that is written by hand does."""
@@ -59,7 +60,7 @@ class Targets:
             loss = Loss(name.strip("_"), caller(), "none", tuple(args[0].shape), tuple(index.shape), 0, in_model=False)
             loss.backward = self.scene.backwards
             self.picked.append(Target(loss, values, torch.ones_like(values, dtype=torch.bool), -100))
-        _count(self.picked[-1], out)
+        _count(self.picked[-1], out, self.scene.spared)
 
     def of(self, backward: int) -> list[Target]:
         """The targets of one backward; those of loss functions first."""
@@ -75,11 +76,11 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return kwargs.get("index", kwargs.get("indices", next((a for a in args[1:] if isinstance(a, torch.Tensor)), None)))
 
 
-def _count(target: Target, out: torch.Tensor) -> None:
+def _count(target: Target, out: torch.Tensor, spared: Spared) -> None:
     """What a mask takes out of a loss has no gradient."""
 
     def counted(gradient: torch.Tensor) -> None:
         with aside():
             target.valid = target.valid & (gradient != 0).reshape(target.valid.shape)
 
-    out.register_hook(counted)
+    out.register_hook(spared.callback(counted))

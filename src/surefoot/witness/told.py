@@ -64,6 +64,7 @@ def told(witness: Witness, *, probes: bool) -> Evidence:
         recomputations=tuple(witness.recomputed.differing.values()),
         ranks=witness.between.ranks(),
         parted=(*witness.picks.parted(), *witness.pairs.parted(), *witness.noise.parted()),
+        rising_targets=tuple(witness.pairs.rising.lines()),
         shown=tuple(witness.rows.seen()),
         passes=tuple(witness.passes.passes()),
         narrow_tokens=tuple(witness.narrow.found()),

@@ -58,7 +58,7 @@ class Transforms(Part):
         return self
 
     def _follow_autograd(self) -> None:
-        plain = torch.autograd.grad
+        plain, asked = torch.autograd.grad, self.scene.spared.callback(self._asked)
 
         @functools.wraps(plain)
         def followed(*args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ class Transforms(Part):
                 return plain(*args, **kwargs)
             self._asking = True
             try:
-                self._asked(*args, **kwargs)
+                asked(*args, **kwargs)
                 return plain(*args, **kwargs)
             finally:
                 self._asking = False
@@ -88,7 +88,7 @@ class Transforms(Part):
             self.seen(losses[0])
 
     def _follow_gradient(self, name: str) -> None:
-        plain = getattr(torch.func, name)
+        plain, look = getattr(torch.func, name), self.scene.spared.callback(self._look)
 
         @functools.wraps(plain)
         def transform(function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -98,7 +98,7 @@ class Transforms(Part):
 
             @functools.wraps(own)
             def called(*args: Any, **kwargs: Any) -> Any:
-                self._look(transformed, [args], kwargs)
+                look(transformed, [args], kwargs)
                 return own(*args, **kwargs)
 
             setattr(called, _MARK, transformed)
@@ -107,7 +107,7 @@ class Transforms(Part):
         self._put(name, transform, plain)
 
     def _follow_vmap(self) -> None:
-        plain = torch.func.vmap
+        plain, look = torch.func.vmap, self.scene.spared.callback(self._look)
 
         @functools.wraps(plain)
         def transform(function: Callable[..., Any], in_dims: Any = 0, *args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -117,7 +117,7 @@ class Transforms(Part):
             @functools.wraps(own)
             def called(*args: Any, **kwargs: Any) -> Any:
                 if transformed is not None:
-                    self._look(transformed, _samples(args, in_dims), kwargs)
+                    look(transformed, _samples(args, in_dims), kwargs)
                 return own(*args, **kwargs)
 
             return called

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import deque
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -13,9 +14,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.callers import caller, site
+from surefoot.checks import allowed_checks, run_checks
 from surefoot.checks.evidence import Backward, Evidence
 from surefoot.forked import only_here
 from surefoot.phases import Listener, Phases, aside, next_node
+from surefoot.records.finding import Findings
 from surefoot.witness.aims import Aims
 from surefoot.witness.aliases import Aliases
 from surefoot.witness.averages import Averages
@@ -74,10 +77,11 @@ class Witness(Listener):
     """A listener of `Phases`. Optimizers given beforehand count as holding their parameters at once.
 
     Enter it with the phases: while it is entered it also hears of losses, loaders, schedulers, scalers and files.
+    With `spares` an exception in it ends the looking, and not the loop.
     """
 
-    def __init__(self, phases: Phases, *optimizers: Optimizer) -> None:
-        self.scene = Scene(phases, optimizers)
+    def __init__(self, phases: Phases, *optimizers: Optimizer, spares: bool = False) -> None:
+        self.scene = Scene(phases, optimizers, spares=spares)
         self.calls, self.first_layers = Calls(self.scene), FirstLayers(self.scene)
         self.gradients = Gradients(self.scene)
         self.gradients.discarding.append(self.calls.forget_backpropagated)
@@ -124,7 +128,9 @@ class Witness(Listener):
         self._nodes_at: deque[int] = deque(maxlen=2)
         """How many nodes had been made when the last updates ended."""
         self._entered, self._looking = ExitStack(), ExitStack()
-        phases.listeners.append(self)
+        self._heard = self.scene.spared.listener(self)
+        self._heard_staying = [self.scene.spared.listener(each) for each in self._staying]
+        phases.listeners.append(self._heard)
 
     def __enter__(self) -> Self:
         for part in (self.schedules, *self._staying[:-1]):
@@ -151,7 +157,7 @@ class Witness(Listener):
     def rest(self) -> None:
         """Looks no longer; from now on only updates and schedulers are counted, and files are read."""
         self._looking.close()
-        listeners = [self._staying if each is self else (each,) for each in self.scene.phases.listeners]
+        listeners = [self._heard_staying if each is self._heard else [each] for each in self.scene.phases.listeners]
         self.scene.phases.listeners = [*itertools.chain.from_iterable(listeners)]
         self.scene.phases.only_models()
         self.schedules.alone = True
@@ -159,9 +165,9 @@ class Witness(Listener):
     def look_again(self) -> None:
         """Looks as closely as at first."""
         self._look()
-        first, *others = self._staying
+        first, *others = self._heard_staying
         left = [each for each in self.scene.phases.listeners if each not in others]
-        self.scene.phases.listeners = [self if each is first else each for each in left]
+        self.scene.phases.listeners = [self._heard if each is first else each for each in left]
         self.scene.phases.all_modules()
         self.scene.look_closely()
         self.schedules.alone = False
@@ -270,3 +276,13 @@ class Witness(Listener):
     def evidence(self, *, probes: bool = True) -> Evidence:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
         return told(self, probes=probes)
+
+    def findings(self, *, recipe: str, allow: Iterable[str] = (), probes: bool = True) -> Findings:
+        """What the checks say of the evidence. Of what was seen until something failed they say nothing."""
+        allowed, spared = allowed_checks(allow), self.scene.spared
+        if not spared.failure:
+            try:
+                return run_checks(self.evidence(probes=probes), recipe=recipe, allow=allowed)
+            except Exception as error:
+                spared.fail(error)
+        return Findings(recipe, (), allowed=allowed, failure=spared.failure)

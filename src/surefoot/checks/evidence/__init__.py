@@ -136,6 +136,8 @@ class Evidence:
     """Arrays that were made together, of which the source orders one anew and not the other."""
     reorders: bool = True
     """The source puts something into another order; true where it cannot be read."""
+    rising_targets: tuple[tuple[str, int], ...] = ()
+    """Lines of losses whose targets lie above those of the batch before, while no input does: for so many batches."""
     shown: tuple[Shown, ...] = ()
     passes: tuple[Pass, ...] = ()
     narrow_tokens: tuple[NarrowTokens, ...] = ()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from surefoot.checks.evidence.models import Crossing
+
 
 @dataclass(slots=True)
 class Loader:
@@ -74,6 +76,8 @@ class Samples:
     """The numbers that are all that some part of the samples holds."""
     sorted_labels: int = 0
     """The number of classes in a data set that is read in the order of its labels."""
+    crossing: Crossing | None = None
+    """A view that takes colours of pictures for rows while a sample is read."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,82 @@
+"""Targets that rise from batch to batch are sorted data; what rises with its inputs is a series."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import surefoot
+
+pytestmark = pytest.mark.sweep
+
+ROWS, FEATURES = 256, 6
+
+
+def table(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.Generator().manual_seed(seed)
+    x = torch.randn(ROWS, FEATURES, generator=drawn)
+    return x, (x[:, 0] - 0.7 * x[:, 1] + x[:, 2] * x[:, 3] + 0.3 * torch.randn(ROWS, generator=drawn))
+
+
+def names(batches, epochs: int = 2) -> set[str]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with surefoot.watch() as seen:
+        for _ in range(epochs):
+            for x, y in batches():
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(x).squeeze(-1), y).backward()
+                optimizer.step()
+    return {each.check for each in seen.findings.findings}
+
+
+def by_hand(x: torch.Tensor, y: torch.Tensor, order) -> object:
+    def batches():
+        rows = order()
+        for begin in range(0, ROWS, 16):
+            yield x[rows[begin : begin + 16]], y[rows[begin : begin + 16]]
+
+    return batches
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_a_table_that_is_read_from_the_least_target_to_the_largest_is_sorted(falling):
+    x, y = table()
+    order = y.argsort(descending=falling)
+    x, y = x[order], y[order]
+    assert "sorted-training-data" in names(by_hand(x, y, lambda: np.arange(ROWS)))
+
+
+def test_so_is_one_that_a_loader_reads():
+    x, y = table()
+    order = y.argsort()
+    loader = DataLoader(TensorDataset(x[order], y[order]), 16)
+    assert "sorted-training-data" in names(lambda: loader)
+
+
+@pytest.mark.parametrize("kept", ["shuffled", "as it came", "almost sorted"])
+def test_others_are_not(kept):
+    x, y = table()
+    order = y.argsort()
+    if kept == "shuffled":
+        batches = by_hand(x[order], y[order], lambda: np.random.default_rng(0).permutation(ROWS))
+    elif kept == "as it came":
+        batches = by_hand(x, y, lambda: np.arange(ROWS))
+    else:  # by groups of which each holds targets of several sizes
+        near = (y + 0.8 * torch.randn(ROWS)).argsort()
+        batches = by_hand(x[near], y[near], lambda: np.arange(ROWS))
+    assert "sorted-training-data" not in names(batches)
+
+
+def test_a_series_whose_inputs_rise_with_it_is_read_in_its_order():
+    series = torch.arange(ROWS + FEATURES + 1) / 40 + 0.05 * torch.sin(torch.arange(ROWS + FEATURES + 1.0))
+    windows = series.unfold(0, FEATURES + 1, 1)[:ROWS]
+    assert "sorted-training-data" not in names(by_hand(windows[:, :-1], windows[:, -1], lambda: np.arange(ROWS)))
+
+
+def test_so_is_a_curve_over_its_time():
+    time = torch.linspace(0, 3, ROWS)
+    x = torch.cat([time[:, None], torch.randn(ROWS, FEATURES - 1)], 1)
+    assert "sorted-training-data" not in names(by_hand(x, time.exp(), lambda: np.arange(ROWS)))
