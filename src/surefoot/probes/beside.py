@@ -19,6 +19,8 @@ _MORE_THAN_NOISE = 0.7
 _FEW_VALUES = 16
 """Maps of classes hold no more."""
 _MOST_STREAMED = 16 * MOST_SAMPLES
+_FEWEST_WORDS, _MOST_HIDDEN = 8, 0.5
+"""What is drawn for the most part is drawn as the task has it."""
 _READ_AGAIN = 8
 """So many samples are read three times each, to see whether they are random."""
 
@@ -59,11 +61,25 @@ def _is_augmented(reader: Any, *, alike: bool) -> bool:
         return turned[0]
     if (drawn[-1] and not turned[-1]) or not any(drawn) or _is_of_task(columns, drawn, turned):
         return False
-    if alike or any(turned):
+    if alike or any(turned) or _hides_words(columns, drawn):
         return True
+    if reads[0][0][0].ndim == 1 and reads[0][0][0].dtype.kind in "iu":
+        return False  # numbers of words or of things: those of which most are drawn anew are drawn for the task
     again = max(_way(of_one[0], other) for of_one in reads for other in of_one[1:])
     between = np.mean([_way(one[0], other[0]) for one, other in itertools.combinations(reads, 2)])
     return columns[-1][0][0].size == 1 and bool(again > _MORE_THAN_NOISE * between)
+
+
+def _hides_words(columns: list[list[list[np.ndarray]]], drawn: list[bool]) -> bool:
+    """Are a few of the words of each text, or of any whole numbers in a row, others whenever it is read?"""
+    for column, is_drawn in zip(columns[:-1], drawn[:-1], strict=True):
+        first = column[0][0]
+        if is_drawn and first.dtype.kind in "iu" and first.size >= _FEWEST_WORDS and first.ndim == 1:
+            alike = [each[0].shape == other.shape for each in column for other in each[1:]]
+            if all(alike):
+                changed = np.mean([(each[0] != other).mean() for each in column for other in each[1:]])
+                return bool(changed < _MOST_HIDDEN)
+    return False
 
 
 def _is_of_task(columns: list[list[list[np.ndarray]]], drawn: list[bool], turned: list[bool]) -> bool:
