@@ -180,3 +180,15 @@ def test_the_live_view_is_a_bar_on_a_terminal():
     rows(LiveView(20, console=Console(file=out, width=100, force_terminal=True)), 20)
     for part in ("20/20", "loss 4.8000", "16,384 tokens/s", "left"):
         assert part in out.getvalue()
+
+
+def test_costs_that_were_told_before_are_counted_beside_what_checks_found():
+    found = Findings("script.py", ("missing-update",))
+    assert as_text(findings_text(found)).strip() == "script.py: nothing found by 1 check."
+    assert as_text(findings_text(found, costs=2)).strip() == "script.py: 2 costs named above; nothing found by 1 check."
+
+
+def test_what_failed_stands_in_place_of_findings():
+    told = as_text(findings_text(Findings("script.py", (), failure="KeyError: 'x' (witness/losses.py, line 3)")))
+    assert told.startswith("script.py: the checks say nothing, for surefoot failed: KeyError: 'x'")
+    assert "nothing found" not in told

@@ -63,6 +63,7 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "sync-in-every-micro-batch": (),
     "diverging-replicas": ("clipping-by-local-norm",),
     "repeated-batch": ("same-order-every-epoch",),
+    "data-position-lost-on-resume": ("same-order-every-epoch",),
     "scheduler-at-wrong-rate": ("scheduler-out-of-order",),
     "update-inside-autocast": ("update-without-effect",),
     "zero-learning-rate": ("update-without-effect",),

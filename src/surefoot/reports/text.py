@@ -83,17 +83,18 @@ def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
     return Group(*parts)
 
 
-def findings_text(findings: Findings) -> RenderableType:
-    """Every finding with its remedy; one line if there is none."""
+def findings_text(findings: Findings, *, costs: int = 0) -> RenderableType:
+    """Every finding with its remedy; one line if there is none. So many `costs` have been told before them."""
     if findings.failure:
         told = f"{findings.recipe}: the checks say nothing, for surefoot failed: {findings.failure}."
         return Text(f"{told} SUREFOOT_RAISE=1 raises it with its traceback; please report it.", style="red")
     looked = [name for name in findings.checks if name not in findings.allowed]
     allowed = f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
+    name = f"{findings.recipe}: " + (f"{counted(costs, 'cost')} named above; " if costs else "")
     if not findings.findings:
-        return Text(f"{findings.recipe}: nothing found by {counted(len(looked), 'check')}.{allowed}", style="green")
+        return Text(f"{name}nothing found by {counted(len(looked), 'check')}.{allowed}", style="green")
     found = counted(len(findings.findings), "finding")
-    count = f"{findings.recipe}: {found} by {counted(len(looked), 'check')}.{allowed}"
+    count = f"{name}{found} by {counted(len(looked), 'check')}.{allowed}"
     return Group(*(finding_text(finding) for finding in findings.findings), Text(count))
 
 
@@ -175,8 +176,9 @@ def watched_text(watched: Watched) -> RenderableType:
         parts.append(_usage_text(watched.first, watched.steady))
         parts += _pace(watched)
     signs = signs_of_watched(watched)
-    beside = replace(watched.findings, findings=said_once(watched.findings.findings, diagnose(signs)))
-    return Group(*parts, *changes_text(signs), findings_text(beside))
+    diagnosed = diagnose(signs)
+    beside = replace(watched.findings, findings=said_once(watched.findings.findings, diagnosed))
+    return Group(*parts, *changes_text(signs), findings_text(beside, costs=len(diagnosed)))
 
 
 def _pace(watched: Watched) -> list[RenderableType]:
