@@ -25,11 +25,11 @@ SMALL = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
-    parser.addoption("--sample", action="store_true", help="run a third of every sweep")
+    parser.addoption("--sample", action="store_true", help="run a quarter of every sweep")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--sample` runs a third of every sweep: of the cases of a test, or of a file's tests without cases."""
+    """With `--sample` runs a quarter of every sweep: of the cases of a test, or of a file's tests without cases."""
     if config.getoption("--sample"):
         sweeps: dict[str, list[pytest.Item]] = {}
         for item in items:
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = set()
         for sweep in sweeps.values():
             sweep.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-            left.update(sweep[-(-len(sweep) // 3) :])
+            left.update(sweep[-(-len(sweep) // 4) :])
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 

@@ -130,6 +130,7 @@ def finding_of(job: Job) -> dict:
     return finding
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", ["dp_replicate=2", "dp_shard=2"])
 def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
     whole = start(layout, folder="whole")
@@ -147,6 +148,7 @@ def test_a_rank_that_is_killed_costs_a_restart_and_not_a_bit(layout, start):
     assert found.weights.read_bytes() == expected.weights.read_bytes()
 
 
+@pytest.mark.sweep
 def test_a_rank_that_is_killed_before_it_has_written_its_share_leaves_no_checkpoint_of_two_steps(start):
     whole = start("dp_shard=2", "max_steps=24", folder="whole")
     job = start("dp_shard=2", "max_steps=24", "late=0.3", folder="killed")
@@ -159,6 +161,7 @@ def test_a_rank_that_is_killed_before_it_has_written_its_share_leaves_no_checkpo
     assert found.weights.read_bytes() == expected.weights.read_bytes()
 
 
+@pytest.mark.sweep
 def test_a_data_worker_that_is_killed_ends_its_rank_aloud_and_costs_no_bit(start):
     whole = start("dp_replicate=2", "max_steps=24", folder="whole")
     job = start("dp_replicate=2", "max_steps=24", "workers=1", folder="killed").after(5)
@@ -206,6 +209,7 @@ def test_a_flipped_bit_of_one_replica_is_named_with_step_rank_and_tensor(start):
     assert 10 <= step <= 12  # a save compares first
 
 
+@pytest.mark.sweep
 def test_a_run_that_fails_at_every_start_is_not_started_forever(start):
     job = start("fails=true", "dp_replicate=2", restarts=FAILURES + 1)
     assert job.end() != 0
