@@ -80,3 +80,20 @@ def test_so_is_a_curve_over_its_time():
     time = torch.linspace(0, 3, ROWS)
     x = torch.cat([time[:, None], torch.randn(ROWS, FEATURES - 1)], 1)
     assert "sorted-training-data" not in names(by_hand(x, time.exp(), lambda: np.arange(ROWS)))
+
+
+def test_values_that_are_learned_rise_with_what_is_learned():
+    """Targets that a loop computes from its own network, as those of a Q-network are, are no data."""
+    x, _ = table()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with surefoot.watch() as seen:
+        for step in range(40):
+            rows = torch.randint(ROWS, (16,))
+            with torch.no_grad():
+                wanted = 3.0 * step + 0.1 * model(x[rows]).squeeze(-1).sigmoid()
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x[rows]).squeeze(-1), wanted).backward()
+            optimizer.step()
+    assert "sorted-training-data" not in {each.check for each in seen.findings.findings}

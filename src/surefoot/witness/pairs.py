@@ -126,7 +126,8 @@ class Pairs(Part):
         if counts_places(target):
             self._judge(where, self._unlike(entered) if self._looks() else None)
             return
-        self.rising.see(where, entered, target)
+        handed_out = any(theirs in batch for batch in self._loaders.delivered)
+        self.rising.see(where, entered, target, of_data=handed_out)
         followed = self._followed.setdefault(way, _Followed(where))
         followed.ambiguous |= len(target) in self._guessed
         if sum(each[0].numel() for each in entered) >= _FEWEST_ELEMENTS:

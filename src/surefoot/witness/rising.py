@@ -18,6 +18,8 @@ class _Batch:
 
     lows: torch.Tensor
     highs: torch.Tensor
+    of_data: bool
+    """A loader has handed out these very targets."""
 
 
 class Rising:
@@ -26,32 +28,39 @@ class Rising:
     def __init__(self) -> None:
         self._batches: dict[str, list[_Batch]] = {}
 
-    def see(self, where: str, inputs: list[torch.Tensor], target: torch.Tensor) -> None:
+    def see(self, where: str, inputs: list[torch.Tensor], target: torch.Tensor, *, of_data: bool) -> None:
         """A batch of numbers, one for each sample, beside what entered the model."""
         if not target.is_floating_point() or target.numel() != len(target):
             return
         rows = [each.reshape(len(each), -1) for each in (target, *inputs)]
         columns = torch.cat([each.double() for each in rows if each.shape[1] <= _MOST_FEATURES], 1)
-        self._batches.setdefault(where, []).append(_Batch(columns.amin(0), columns.amax(0)))
+        self._batches.setdefault(where, []).append(_Batch(columns.amin(0), columns.amax(0), of_data))
 
     def lines(self) -> Iterator[tuple[str, int]]:
         """Lines whose targets rise or fall from batch to batch while no input does, and through how many batches."""
         for where, batches in self._batches.items():
             if len({each.lows.shape for each in batches}) == 1:
-                count = max(_longest(batches), _longest(batches[::-1]))
-                if count >= _FEWEST:
+                runs = [run for run in _runs(batches) if len(run) >= _FEWEST and _varies(run) and not _inputs_rise(run)]
+                count = max((len(run) for run in runs if _is_of_data(run, batches)), default=0)
+                if count:
                     yield where, count
 
 
-def _longest(batches: list[_Batch]) -> int:
-    """Through how many batches in a row targets rise; 0 where an input does, too, as a time does."""
-    longest, begin = 0, 0
-    for end in range(1, len(batches) + 1):
-        if end == len(batches) or batches[end].lows[0] < batches[end - 1].highs[0]:
-            run = batches[begin:end]
-            longest = max(longest, len(run) if _varies(run) and not _inputs_rise(run) else 0)
-            begin = end
-    return longest
+def _runs(batches: list[_Batch]) -> Iterator[list[_Batch]]:
+    """Batches in a row whose targets lie above those of the one before, and such whose targets lie below."""
+    for some in (batches, batches[::-1]):
+        begin = 0
+        for end in range(1, len(some) + 1):
+            if end == len(some) or some[end].lows[0] < some[end - 1].highs[0]:
+                yield some[begin:end]
+                begin = end
+
+
+def _is_of_data(run: list[_Batch], batches: list[_Batch]) -> bool:
+    """Did a loader hand out their targets, or do they come again? Those of a value that is learned rise as it does."""
+    first = run[0].lows[0], run[0].highs[0]
+    again = sum((each.lows[0], each.highs[0]) == first for each in batches) > 1
+    return again or all(each.of_data for each in run)
 
 
 def _varies(run: list[_Batch]) -> bool:
