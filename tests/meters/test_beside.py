@@ -58,6 +58,7 @@ AT_HAND: dict[str, Callable[[], object]] = {
     "a batch": lambda: [batch.sum().item() for batch in torch.utils.data.DataLoader(Cut(), batch_size=2)],
     "lengths": packed,
     "targets": lambda: (int((torch.arange(4) > 2).sum()), nn.Linear(4, 2)(torch.ones(1, 4))),
+    "arguments of a distribution": lambda: torch.distributions.Normal(nn.Linear(4, 2)(torch.ones(1, 4)), 1.0),
     "negatives": lambda: bool((torch.randint(0, 3, (5,)) == 1).any()),
 }
 COMPUTED: dict[str, Callable[[], object]] = {
@@ -65,6 +66,7 @@ COMPUTED: dict[str, Callable[[], object]] = {
     "a detached loss": lambda: float(nn.Linear(4, 2)(torch.ones(1, 4)).sum().detach()),
     "hits": lambda: (nn.Linear(4, 2)(torch.ones(3, 4)).argmax(1) == torch.ones(3)).sum().item(),
     "a sum": lambda: torch.zeros(()).add_(nn.Linear(4, 2)(torch.ones(3, 4)).detach().mean()).item(),
+    "a draw": lambda: torch.distributions.Normal(nn.Linear(4, 1)(torch.ones(4)), 1.0).sample().item(),
     "a list": lambda: torch.stack([nn.Linear(4, 2)(torch.ones(4)).detach() for _ in range(2)]).mean().item(),
     "without a graph": torch.no_grad()(lambda: nn.Linear(4, 2)(torch.ones(1, 4)).sum().item()),
 }

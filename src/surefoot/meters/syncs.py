@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from surefoot.callers import caller
+from surefoot.callers import asked_inside, caller
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
@@ -50,7 +50,9 @@ class SyncsMeter(Meter):
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if any(map(self._is_computed, _tensors((*args, *kwargs.values())))):
             self._computed.update((each, True) for each in _tensors((out,)))
-        if func.overloadpacket in ASKING and not self._in_optimizer and self._on_the_device(args[0]):
+        if func.overloadpacket not in ASKING or self._in_optimizer or not self._on_the_device(args[0]):
+            return
+        if not asked_inside("torch.distributions"):  # which tests what it is given, and keeps no sum of it
             self._counted[self.phases.now(), Path(caller()).name or OWN] += 1
 
     def accounts(self) -> list[Account]:
