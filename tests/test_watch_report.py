@@ -64,3 +64,12 @@ def test_the_report_names_what_to_change_first(trouble: str, tmp_path):
     else:  # on a busy machine, a step of a millisecond may wait for its data too
         assert [name for name in named if name != "waiting-for-data"] == ([trouble] if trouble else [])
     assert sheet.timeline_of == "measured"
+
+
+@pytest.mark.parametrize("each", ["losses.append(loss.detach())", "losses.append((loss.detach(), inputs))"])
+def test_what_is_kept_without_its_graph_is_no_trouble(each: str, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(**{**PLACES, "each": each}))
+    watch_script(str(script), keep=tmp_path / "seen")
+    named = {finding.check for finding in report_of(tmp_path / "seen").sheets[0].findings.findings}
+    assert named <= {"waiting-for-data"}

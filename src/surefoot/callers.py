@@ -73,6 +73,16 @@ def asked_by_user() -> bool:
     return is_user(next(outside))
 
 
+def asked_inside(package: str) -> bool:
+    """Does a package do what is done now for itself, inside of what user code has called?"""
+    for frame in frames():
+        if _module(frame).startswith(package):
+            return True
+        if is_user(frame):
+            return False
+    return False
+
+
 def site() -> int:
     """The very call in user code that is running, told apart from others on its line."""
     return next((hash((frame.f_code, frame.f_lasti)) for frame in frames() if not _is_known(frame)), 0)

@@ -110,6 +110,27 @@ def test_an_evaluation_that_keeps_its_graphs_is_told_from_one_that_builds_them(k
     assert (finding.check, finding.severity) == ("graph-built-in-evaluation", "warning" if kept else "info")
 
 
+@pytest.mark.parametrize("adapted", [True, False])
+def test_copies_that_are_adapted_to_a_task_of_the_evaluation_need_their_graphs(adapted):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for step in range(12):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+            if step % 6 == 5:
+                copy = {name: each.detach().requires_grad_() for name, each in model.named_parameters()}
+                for _ in range(5):
+                    loss = F.cross_entropy(torch.func.functional_call(model, copy, (X,)), Y)
+                    if adapted:
+                        slopes = torch.autograd.grad(loss, list(copy.values()))
+                        copy = {
+                            name: each - 0.1 * slope for (name, each), slope in zip(copy.items(), slopes, strict=True)
+                        }
+    assert named(seen.findings) == ([] if adapted else ["graph-built-in-evaluation"])
+
+
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_graph_that_grows_from_epoch_to_epoch_anew_is_named(cut):
     model = nn.Linear(4, 4)

@@ -1,6 +1,8 @@
 """Looking leaves no trace: not in what is computed, and not in torch."""
 
+import gc
 import random
+import weakref
 
 import numpy as np
 import torch
@@ -116,3 +118,22 @@ def test_a_watched_loop_computes_the_same_bits():
         return computed
 
     assert losses(True) == losses(False)
+
+
+def test_inputs_that_a_penalty_is_derived_by_are_kept_by_nobody():
+    torch.manual_seed(0)
+    critic = mlp(classes=1)
+    optimizer = sgd(critic)
+    points: list[weakref.ref[torch.Tensor]] = []
+    with surefoot.watch(critic, optimizer):
+        for _ in range(4):
+            point = torch.randn(8, X.shape[1]).requires_grad_()
+            points.append(weakref.ref(point))
+            (slope,) = torch.autograd.grad(critic(point).sum(), point, create_graph=True)
+            loss = critic(X[:8]).mean() + (slope.norm(dim=1) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            del point, slope, loss
+        gc.collect()
+        assert not any(point() is not None for point in points)

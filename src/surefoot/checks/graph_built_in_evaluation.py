@@ -22,8 +22,8 @@ with torch.no_grad():
 ```
 
 ## What looks like it and is fine
-Saliency maps and adversarial examples, whose inputs ask for a gradient; training in evaluation mode, which
-another check names.
+Saliency maps and adversarial examples, whose inputs ask for a gradient; copies of the weights that are adapted to a
+task by `torch.autograd.grad`; training in evaluation mode, which another check names.
 """
 
 from collections.abc import Iterator
@@ -68,4 +68,4 @@ def _runs(evidence: Evidence) -> Iterator[Forward]:
 
 
 def _is_unused(forward: Forward) -> bool:
-    return forward.builds_graph and not forward.backpropagated and not forward.input_graded
+    return forward.builds_graph and not forward.backpropagated and not (forward.input_graded or forward.derived)

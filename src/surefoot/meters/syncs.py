@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from surefoot.callers import caller
+from surefoot.callers import asked_inside, caller
 from surefoot.meters.meter import Meter
 from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
@@ -21,10 +23,15 @@ OWN = "surefoot"
 
 
 class SyncsMeter(Meter):
-    """Books `syncs/PHASE/FILE:LINE`, a count. On a CPU there is nothing to wait for, and the places are the same."""
+    """Books `syncs/PHASE/FILE:LINE`, a count.
+
+    On a CPU there is nothing to wait for. There, values are booked that were computed from what is trained: on an
+    accelerator, these are the ones that are waited for. Lengths and targets of a batch are at hand.
+    """
 
     def __init__(self, phases: Phases) -> None:
         self.phases = phases
+        self._computed = WeakTensorKeyDictionary()
         self._counted: Counter[tuple[Segment, str]] = Counter()
         self._in_optimizer = self._in_loader = False
 
@@ -41,7 +48,11 @@ class SyncsMeter(Meter):
         self._in_optimizer = False
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        if func.overloadpacket in ASKING and not self._in_optimizer and self._on_the_device(args[0]):
+        if any(map(self._is_computed, _tensors((*args, *kwargs.values())))):
+            self._computed.update((each, True) for each in _tensors((out,)))
+        if func.overloadpacket not in ASKING or self._in_optimizer or not self._on_the_device(args[0]):
+            return
+        if not asked_inside("torch.distributions"):  # which tests what it is given, and keeps no sum of it
             self._counted[self.phases.now(), Path(caller()).name or OWN] += 1
 
     def accounts(self) -> list[Account]:
@@ -51,7 +62,20 @@ class SyncsMeter(Meter):
         self._counted.clear()
         return booked
 
+    def _is_computed(self, tensor: torch.Tensor) -> bool:
+        return tensor.requires_grad or tensor in self._computed
+
     def _on_the_device(self, tensor: torch.Tensor) -> bool:
-        """Whether its value would have to be waited for: without an accelerator, if it comes from no data set."""
+        """Whether its value would have to be waited for."""
         device = torch.accelerator.current_accelerator()
-        return not self._in_loader if device is None else tensor.device.type == device.type
+        if device is None:
+            return not self._in_loader and self._is_computed(tensor)
+        return bool(tensor.device.type == device.type)
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for each in values:
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, (tuple, list)):
+            yield from _tensors(each)

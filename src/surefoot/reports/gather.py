@@ -114,13 +114,15 @@ def signs_of_watched(watched: Watched) -> Signs:
     """What watching a script has shown."""
     seconds = sum(watched.step_seconds) / len(watched.step_seconds) if watched.step_seconds else 0.0
     backwards = int(watched.counted.total("backwards/all"))
+    # without its graph a tensor may be kept: the losses and predictions of an epoch, for its mean
+    holds_graphs = any(each.check in ("kept-losses", "growing-graph") for each in watched.findings.findings)
     return Signs(
         where=watched.script,
         step_seconds=seconds,
         data_seconds=watched.data_seconds or 0.0,
         micro_batches=max(1, backwards),
         counted=watched.counted,
-        kept=watched.steady.tally if watched.steady is not None else Signs("").kept,
+        kept=watched.steady.tally if watched.steady is not None and holds_graphs else Signs("").kept,
     )
 
 

@@ -113,6 +113,11 @@ class Calls(Part):
         self._pending = [each for each in self._pending if id(each.forward) not in extra]
         self._unsettled = [each for each in self._unsettled if id(each.forward) not in extra]
 
+    def derive(self, numbers: set[int]) -> None:
+        """A gradient is asked for whose graph has these nodes."""
+        for pending in self._pending:
+            pending.forward.derived |= not numbers.isdisjoint(pending.numbers)
+
     def forget_backpropagated(self) -> None:
         """Forwards whose gradients are cleared lead to no update, as those of an attack or a measurement."""
         self._unsettled = [each for each in self._unsettled if not each.forward.backpropagated]

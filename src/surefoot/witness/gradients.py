@@ -19,6 +19,7 @@ from surefoot.checks.evidence import Backward, Discard, Leaf, Optimizing, Update
 from surefoot.phases import aside, is_profiling, number, writes
 from surefoot.witness.calls import Sentinel
 from surefoot.witness.graph import Graph, unscaled
+from surefoot.witness.leaves import Leaves
 from surefoot.witness.marks import Marks
 from surefoot.witness.rounding import HALVES, lost, lost_share, standing_still
 from surefoot.witness.scene import Part, Scene, fingerprint, held, readable, tensors
@@ -73,7 +74,8 @@ class Gradients(Part):
         """Gradients that hold what an earlier update had used, and what was computed from them since the backward."""
         self._given: list[torch.Tensor] = []
         """Parameters that had a gradient after the last backward."""
-        self._reached_by: list[frozenset[torch.Tensor]] = []
+        self._reached_by: list[tuple[Leaves, bool]] = []
+        """Of each backward: its leaves, and whether it had any."""
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
         self._roots: set[int] = set()
         """The numbers of what was back-propagated since the last update and is still in the gradients."""
@@ -87,7 +89,7 @@ class Gradients(Part):
         self.followers: set[torch.Tensor] = set()
         """Parameters that were written to between two updates of an optimizer that holds them beside others."""
         self._writes: dict[torch.Tensor, int] = {}
-        self._taught: set[torch.Tensor] = set()
+        self._taught = Leaves()
         """Leaves that more than a penalty has reached."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._settled = 0
@@ -116,7 +118,7 @@ class Gradients(Part):
         self.scene.penalized = (self.scene.penalized - graph.leaves) | (graph.penalized - self._taught)
         self._taught |= graph.leaves - graph.penalized
         self.scene.reached |= graph.leaves
-        self._reached_by.append(frozenset(graph.leaves))
+        self._reached_by.append((Leaves(graph.leaves), bool(graph.leaves)))
         for leaf in graph.leaves:
             _, count = self._leaves.get(id(leaf), (None, 0))
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
@@ -156,7 +158,7 @@ class Gradients(Part):
                 mark.gradient, mark.writes = weakref.ref(parameter.grad), writes(parameter.grad)
                 self.carried[parameter.grad] = None
         self._given = [parameter for parameter in self.scene.names() if parameter.grad is not None]
-        self.scene.reached.update(self._given)
+        self.scene.reached |= set(self._given)
 
     def _see_emptied(self) -> None:
         """Gradients that the loop itself has set to None before an update are measured, and lead to none."""
@@ -303,8 +305,8 @@ class Gradients(Part):
         holding = [set(held(each)) for each in self.scene.optimizers]
         updated = self._updated()
         sharded = any(hasattr(each, "placements") for each in optimized)  # their wholes, in a graph, are other tensors
-        for leaves, backward in zip(self._reached_by, self.backwards, strict=False):
-            backward.reaches_optimized = not leaves.isdisjoint(optimized) or (sharded and bool(leaves))
+        for (leaves, any_at_all), backward in zip(self._reached_by, self.backwards, strict=False):
+            backward.reaches_optimized = not leaves.isdisjoint(optimized) or (sharded and any_at_all)
             backward.optimizers = frozenset(n for n, each in enumerate(holding) if not leaves.isdisjoint(each))
             backward.idle = frozenset(n for n in backward.optimizers if not leaves.isdisjoint(holding[n] - updated))
 

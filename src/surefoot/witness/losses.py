@@ -28,6 +28,7 @@ from surefoot.witness.graph import (
     undropped,
     walk,
 )
+from surefoot.witness.leaves import Leaves
 from surefoot.witness.noise import Noise
 from surefoot.witness.pairs import Pairs
 from surefoot.witness.picks import Picks
@@ -77,7 +78,7 @@ class Losses(Part):
         self._alone: dict[str, bool] = {}
         """By line: whether its softmax only ever ran over one number."""
         self.targets = Targets(scene)
-        self.unused: list[tuple[Loss, set[torch.Tensor]]] = []
+        self.unused: list[tuple[Loss, Leaves]] = []
         self.outputs: set[int] = set()
         """The graph numbers of what the last model returned, views left out."""
 
@@ -137,7 +138,7 @@ class Losses(Part):
             with aside():
                 loss.value = float(out)
             if self.scene.updates < 3:
-                self.unused.append((loss, walk([out]).leaves))
+                self.unused.append((loss, Leaves(walk([out]).leaves)))
         if readable(out):
             out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), loss))
         self.losses.append(loss)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableSet, Set
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from surefoot.phases import Listener, Phases, aside
 from surefoot.witness.graph import Graph
+from surefoot.witness.leaves import Leaves
 from surefoot.witness.spared import Spared
 
 LOOKED_AT = 12
@@ -37,8 +38,8 @@ class Scene:
         """How many updates of an optimizer a scaler has left out."""
         self.updates = self.backwards = 0
         self.updating: Optimizer | None = None
-        self.reached: set[torch.Tensor] = set()
-        self.penalized: set[torch.Tensor] = set()
+        self.reached: MutableSet[torch.Tensor] = Leaves()
+        self.penalized: Set[torch.Tensor] = Leaves()
         """Of those, parameters that nothing but a penalty on their own values reaches."""
         self.trained: set[torch.Tensor] = set()
         """Parameters that had requires_grad in an update of an optimizer that holds them."""

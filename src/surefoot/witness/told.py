@@ -103,7 +103,7 @@ def _idle_accelerator(witness: Witness) -> str:
 
 def _find_optimizers(witness: Witness) -> None:
     """Optimizers that exist and hold something of what ran, whether or not they have made an update."""
-    known = witness.scene.reached.union(witness.scene.names())
+    known = {*witness.scene.reached, *witness.scene.names()}
     for each in gc.get_objects():
         if (
             issubclass(type(each), Optimizer)

@@ -21,6 +21,7 @@ from surefoot.randomness import kept
 from surefoot.trees import map_tensors
 from surefoot.witness.calls import Calls
 from surefoot.witness.gradients import Gradients
+from surefoot.witness.graph import walk
 from surefoot.witness.losses import Losses
 from surefoot.witness.scene import Part, Scene, held, tensors
 
@@ -78,6 +79,7 @@ class Transforms(Part):
         """`torch.autograd.grad`; with a graph it is a part of a loss, as a penalty on a gradient is."""
         if self.scene.phases.is_deaf:
             return
+        self._calls.derive(walk(list(tensors(outputs))).numbers)
         if create_graph:
             self.derivatives = True
             self._gradients.note_inputs(tensors(inputs))

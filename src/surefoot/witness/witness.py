@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -140,6 +141,9 @@ class Witness(Listener):
         return self
 
     def _look(self) -> None:
+        # compiled code runs as it is written: nothing could be heard in it, and hooks would break a full graph
+        self._looking.enter_context(torch.compiler.set_stance("force_eager"))
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         for part in self.parts:
             if part not in self._staying:
                 self._looking.enter_context(part)

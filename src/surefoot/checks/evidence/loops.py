@@ -19,6 +19,8 @@ class Forward:
     builds_graph: bool = False
     input_graded: bool = False
     """An input asks for a gradient itself, as for a saliency map."""
+    derived: bool = False
+    """`torch.autograd.grad` was asked for a gradient of what came of it."""
     graph_kept: bool = False
     """Its graph was never back-propagated and still existed two updates or two evaluated batches later."""
     shapes: tuple[tuple[int, ...], ...] = ()
