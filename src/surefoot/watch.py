@@ -152,9 +152,10 @@ def watch_call(
         step_seconds=tuple(pace.step_seconds),
         data_seconds=pace.mean_data_seconds(),
         clock=pace.mean(),
+        device=", ".join(sorted({str(each.device) for model in models for each in model.parameters()})),
     )
     if kept is not None:
-        kept.end(seen, device=", ".join(sorted({str(each.device) for model in models for each in model.parameters()})))
+        kept.end(seen)
     return seen
 
 

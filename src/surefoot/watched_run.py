@@ -63,9 +63,9 @@ class WatchedRun:
             self.run = replace(self.run, status="failed", reason=f"{type(error).__name__}: {error}".strip(": "))
             self.scribe.write(self.run)
 
-    def end(self, seen: Watched, device: str) -> None:
+    def end(self, seen: Watched) -> None:
         """Keeps what was seen of the whole script."""
-        self.run = replace(self.run, status="finished", parameters=seen.parameters, device=device)
+        self.run = replace(self.run, status="finished", parameters=seen.parameters, device=seen.device)
         self.scribe.write(self.run)
         self.scribe.find(self.run, *seen.findings.findings, checks=seen.findings.checks)
         if self.scribe.writes:

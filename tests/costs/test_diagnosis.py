@@ -26,6 +26,13 @@ def test_each_trouble_is_named_first(check: str):
     assert [finding.check for finding in diagnose(Signs("train.py", **TROUBLES[check]))] == [check]
 
 
+@pytest.mark.parametrize("check", ["waiting-for-data", "value-asked-in-every-micro-batch"])
+@pytest.mark.parametrize(("device", "severity"), [("cpu", "info"), ("cuda:0", "warning"), ("", "warning")])
+def test_what_an_accelerator_waits_for_is_information_on_a_cpu(check: str, device: str, severity: str):
+    (found,) = diagnose(Signs("train.py", device=device, **TROUBLES[check]))
+    assert found.severity == severity
+
+
 @pytest.mark.parametrize(
     "signs",
     [

@@ -49,8 +49,10 @@ def asked(run: Callable[[], object]) -> float:
 
 def packed() -> object:
     lengths = torch.tensor([2, 3])
-    inputs = nn.utils.rnn.pack_padded_sequence(torch.ones(2, 3, 4), lengths, batch_first=True, enforce_sorted=False)
-    return nn.GRU(4, 5, batch_first=True)(inputs)
+    words = nn.Embedding(9, 4)(torch.ones(2, 3, dtype=torch.long))
+    inputs = nn.utils.rnn.pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+    outputs, _ = nn.GRU(4, 5, batch_first=True)(inputs)
+    return nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
 
 
 AT_HAND: dict[str, Callable[[], object]] = {

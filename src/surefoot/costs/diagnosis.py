@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from surefoot.records.finding import Finding
+from surefoot.records.finding import Finding, Severity
 from surefoot.records.log import LogRow
 from surefoot.records.tally import Tally
 from surefoot.records.units import bytes_text, counted, seconds_text
@@ -34,6 +34,12 @@ class Signs:
     rows: tuple[LogRow, ...] = ()
     graph_breaks: tuple[str, ...] = ()
     recompilations: int = 0
+    device: str = ""
+
+    @property
+    def severity(self) -> Severity:
+        """Of what costs an accelerator time. On a CPU it tells what would cost one, and what a small step costs."""
+        return "info" if self.device == "cpu" else "warning"
 
 
 def diagnose(signs: Signs) -> tuple[Finding, ...]:
@@ -97,10 +103,10 @@ def _waiting(signs: Signs) -> Weighed:
             share,
             Finding(
                 "waiting-for-data",
-                "warning",
+                signs.severity,
                 f"{share:.0%} of a step is spent waiting for data: {seconds_text(waited)} of {seconds_text(seconds)}",
                 signs.where,
-                f"the device idles; without the wait a step would take {seconds_text(seconds - waited)}",
+                f"nothing is trained meanwhile; without the wait a step would take {seconds_text(seconds - waited)}",
                 "raise workers (num_workers of a DataLoader), or do the work once before training",
             ),
         )
@@ -133,10 +139,10 @@ def _asking(signs: Signs) -> Weighed:
         if often >= max(2, signs.micro_batches):
             finding = Finding(
                 "value-asked-in-every-micro-batch",
-                "warning",
+                signs.severity,
                 f"a tensor is asked for its value {counted(int(often), 'time')} in a step",
                 where,
-                "each .item() waits until the device has done all that was queued; it then idles",
+                "on an accelerator each .item() waits until all that was queued is done; it then idles",
                 "keep a running sum as a tensor, and ask for its value once in a while",
             )
             yield 0.05 + often * 1e-6, finding

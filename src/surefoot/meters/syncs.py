@@ -22,6 +22,9 @@ OWN = "surefoot"
 """The place of what the trainer itself asks: whether the loss is finite."""
 
 
+_PACKING = torch.ops.aten._pack_padded_sequence
+
+
 class SyncsMeter(Meter):
     """Books `syncs/PHASE/FILE:LINE`, a count.
 
@@ -49,7 +52,8 @@ class SyncsMeter(Meter):
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if any(map(self._is_computed, _tensors((*args, *kwargs.values())))):
-            self._computed.update((each, True) for each in _tensors((out,)))
+            made = out[:1] if func.overloadpacket is _PACKING else (out,)  # of a packed sequence, not its sizes
+            self._computed.update((each, True) for each in _tensors(made))
         if func.overloadpacket not in ASKING or self._in_optimizer or not self._on_the_device(args[0]):
             return
         if not asked_inside("torch.distributions"):  # which tests what it is given, and keeps no sum of it

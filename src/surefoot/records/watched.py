@@ -33,6 +33,8 @@ class Watched:
     data_seconds: float | None = None
     """What a step waited for its loaders; None where no `DataLoader` was seen."""
     clock: Tally = Tally()
+    device: str = ""
+    """Where the parameters lie."""
 
     @property
     def tally(self) -> Tally:

@@ -92,7 +92,7 @@ def _signs(
     if watched is not None:
         found.append(signs_of_watched(watched))
     if run is not None and rows:
-        found.append(Signs(where=run.recipe, rows=rows))
+        found.append(Signs(where=run.recipe, rows=rows, device=run.device))
     return found
 
 
@@ -107,6 +107,7 @@ def signs_of(profile: Profile) -> Signs:
         kept=profile.counted,
         graph_breaks=profile.graph_breaks,
         recompilations=profile.recompilations,
+        device=profile.device,
     )
 
 
@@ -123,6 +124,7 @@ def signs_of_watched(watched: Watched) -> Signs:
         micro_batches=max(1, backwards),
         counted=watched.counted,
         kept=watched.steady.tally if watched.steady is not None and holds_graphs else Signs("").kept,
+        device=watched.device,
     )
 
 
