@@ -2,7 +2,8 @@
 
 ## What it does
 Reports inputs that enter the first layer as bytes from 0 to 255, scaled down or normalised twice, or in units in
-which they are tens, hundreds or thousands.
+which they are tens, hundreds or thousands; in training, or in evaluation alone. Reports pictures that are normalised
+for training, and not for evaluation.
 
 ## Why it hurts
 Layers are initialised for inputs near one. Inputs a hundred times as large saturate them, and one step moves
@@ -19,10 +20,11 @@ x = image.float() / 255
 ```
 
 ## What looks like it and is fine
-A model that scales or normalises its inputs itself: what counts is what enters its first layer.
+A model that scales or normalises its inputs itself: what counts is what enters its first layer. Noise that is added
+to pictures in training alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from surefoot.checks.evidence import Evidence, Inputs
 from surefoot.records.finding import Finding
@@ -34,18 +36,24 @@ _BRIGHT, _SMALL = 10.0, 1e-3
 
 _TWICE, _FLAT = 3.5, 0.02
 """Pictures that are normalised have a root mean square near 1, and differ from pixel to pixel."""
+_FEWEST, _BELOW = 8, -0.3
+"""So many pictures without anything below nought differ from those that all have something well below it."""
+_SPREAD, _MOVED = 1.7, 0.2
+"""How much larger the deviation is of what is normalised, and by how many deviations of the rest its mean has moved."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     for inputs in evidence.inputs:
-        fault = _fault(inputs)
+        fault = _fault(inputs) or _left_as_it_is(inputs, evidence.inputs)
         if fault:
+            lowest, highest = inputs.lowest, inputs.highest
+            when = " in evaluation" if inputs.evaluated else ""
             yield Finding(
                 check="unscaled-inputs",
                 severity="warning",
-                seen=f"what enters {inputs.layer} lies between {inputs.lowest:.3g} and {inputs.highest:.3g}" + fault,
+                seen=f"what enters {inputs.layer}{when} lies between {lowest:.3g} and {highest:.3g}" + fault,
                 where=inputs.layer,
-                why="layers are initialised for inputs near one",
+                why="the model has learned from other inputs" if when else "layers are initialised for inputs near one",
                 remedy="divide bytes by 255, once; take off the mean of other features and divide by their deviation",
             )
             return
@@ -71,6 +79,20 @@ def _fault(inputs: Inputs) -> str:
         return ", in whole numbers"
     twice = len(inputs.shape) == 4 and 0 < inputs.highest <= 1 / 128
     return ", as if divided by 255 twice" if twice else ""
+
+
+def _left_as_it_is(inputs: Inputs, all_inputs: Sequence[Inputs]) -> str:
+    """Do pictures fill 0 to 1 in evaluation, which are spread about another mean in training? Noise keeps the mean."""
+    if not inputs.evaluated or not inputs.image or len(inputs.shape) != 4 or inputs.shape[0] < _FEWEST:
+        return ""
+    same = [each for each in all_inputs if (each.model, each.layer) == (inputs.model, inputs.layer)]
+    trained = [each for each in same if not each.evaluated]
+    raw = all(each.lowest >= 0 and each.highest <= 1 for each in same if each.evaluated)
+    if not raw or not trained or inputs.deviation == 0 or any(each.lowest >= _BELOW for each in trained):
+        return ""
+    spread = min(each.deviation for each in trained) / inputs.deviation
+    moved = min(abs(each.mean - inputs.mean) for each in trained) / inputs.deviation
+    return ", and was normalised in training" if spread > _SPREAD and moved > _MOVED else ""
 
 
 def _lies_below(inputs: Inputs) -> bool:

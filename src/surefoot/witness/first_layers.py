@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
 
 
+_EVALUATIONS = 8
+"""So many forwards without gradients are read, whenever they come."""
 _ROWS = 64
 """So many rows tell whether zeros stand between tokens."""
 
@@ -27,22 +30,30 @@ class FirstLayers(Part):
         self.inputs: list[Inputs] = []
         self._seen: set[bool] = set()
         """Whether tokens have entered a first layer in this forward, and whether numbers have."""
+        self._trained: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """First layers that numbers have entered with gradients."""
+        self._evaluations = 0
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         of_tokens = isinstance(module, nn.Embedding)
         if not isinstance(module, _FIRST_LAYERS) or of_tokens in self._seen or not args:
             return
-        if not self.scene.close or self.scene.phases.recomputing():
+        evaluated = not torch.is_grad_enabled() and module in self._trained
+        read = self.scene.close or (evaluated and self._evaluations < _EVALUATIONS)
+        if not read or self.scene.phases.recomputing():
             return
         given = readable(args[0]) and not isinstance(args[0], nn.Parameter)
         if given and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
             self._seen.add(of_tokens)
-            self._note(module, args[0])
+            self._note(module, args[0], evaluated=evaluated)
+            self._evaluations += evaluated
+            if torch.is_grad_enabled() and not of_tokens:
+                self._trained.add(module)
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self._seen.clear()
 
-    def _note(self, layer: nn.Module, entered: torch.Tensor) -> None:
+    def _note(self, layer: nn.Module, entered: torch.Tensor, *, evaluated: bool) -> None:
         model = self.scene.name(next(iter(self.scene.phases.models)))
         name = self.scene.phases.names.get(layer, type(layer).__name__)
         with aside():
@@ -59,7 +70,11 @@ class FirstLayers(Part):
                 lowest, highest = float(values.min()), float(values.max())
                 dim = 1 if isinstance(layer, _CONVOLUTIONS) else -1
                 seen = Inputs(model, name, tuple(values.shape), lowest, highest, whole, image)
-                seen.size = _largest_size(values, dim)
+                seen.size, seen.mean, seen.evaluated = (
+                    _largest_size(values, dim),
+                    float(values.double().mean()),
+                    evaluated,
+                )
                 seen.deviation = _largest_size(values - values.mean(_others(values, dim), keepdim=True), dim)
                 self.inputs.append(seen)
 

@@ -117,6 +117,9 @@ class Inputs:
     """The root mean square of the feature that has the largest."""
     deviation: float = 0.0
     """The same of what is left when each feature's mean is taken off."""
+    mean: float = 0.0
+    evaluated: bool = False
+    """They entered without gradients, after others had entered the same layer with them."""
 
 
 @dataclass(slots=True)
