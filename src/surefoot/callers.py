@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
+_NEAR = 32
 
 
 def frames() -> Iterator[FrameType]:
@@ -18,6 +19,11 @@ def frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def near_frames() -> Iterator[FrameType]:
+    """Those of them that are not far out, where what a loop has in sight is looked for."""
+    return islice(frames(), _NEAR)
 
 
 def variables(frame: FrameType) -> dict[str, Any]:

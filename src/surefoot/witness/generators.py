@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from surefoot.callers import asked_by_user, caller, frames, is_user, user_files, user_lines, variables
+from surefoot.callers import asked_by_user, caller, is_user, near_frames, user_files, user_lines, variables
 from surefoot.checks.evidence import LostState
 from surefoot.probes.saved_states import Lines, unread_states
 from surefoot.witness.contents import items_of
@@ -20,7 +19,6 @@ from surefoot.witness.draws import GENERATORS
 from surefoot.witness.scene import Part, Scene, digest
 
 _DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
-_FRAMES = 32
 _WORDS = 625
 """So many numbers has the state of Python's own generator."""
 
@@ -153,7 +151,7 @@ def _generator(path: str) -> torch.Generator | None:
     if path == "torch":
         return torch.default_generator
     first, *names = path.split(".")
-    for frame in islice(frames(), _FRAMES):
+    for frame in near_frames():
         if is_user(frame):
             known = variables(frame)
             found = known.get(first)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from surefoot.callers import caller, frames, is_user, variables
+from surefoot.callers import caller, is_user, near_frames, variables
 from surefoot.checks.evidence import HeldCounter
 from surefoot.probes.restored_counters import counters_restored
 from surefoot.witness.contents import Counts, counts_in
 from surefoot.witness.scene import Part, Scene
 
-_FRAMES = 32
 _FEWEST = 2
 """So many updates must have shown how a counter grows."""
 
@@ -103,7 +101,7 @@ class HeldCounters(Part):
 def _in_sight() -> list[_Counter]:
     """The counters of objects whose methods are running."""
     found = {}
-    for frame in islice(frames(), _FRAMES):
+    for frame in near_frames():
         if is_user(frame) and (names := counters_restored(frame.f_code.co_filename)):
             holder = variables(frame).get("self")
             for attribute, key in names.items():

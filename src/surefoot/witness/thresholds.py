@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from itertools import islice
 from types import CodeType
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from surefoot.callers import caller, frames, user_lines, variables
+from surefoot.callers import caller, near_frames, user_lines, variables
 from surefoot.checks.evidence import Threshold
 from surefoot.phases import aside, number
 from surefoot.probes.cutoffs import cut_at_half, predictions_cut_at_half
@@ -23,7 +22,6 @@ _LEAVING = {"numpy", "__array__", "tolist", "item"}
 _SQUASHING = {"sigmoid", "softmax", "log_softmax"}
 _LARGEST = {"argmax", "max"}
 _MOST = 8
-_FRAMES = 32
 _MOST_CLASSES = 3
 """More numbers of classes than this are lengths of texts."""
 
@@ -185,7 +183,7 @@ class Thresholds(Part):
 
 def _cut_in_metrics() -> str:
     """The line that compares all predictions with one half, in `compute_metrics` of a trainer that is running."""
-    for frame in islice(frames(), _FRAMES):
+    for frame in near_frames():
         trainer = variables(frame).get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
         code = getattr(getattr(trainer, "compute_metrics", None), "__code__", None)
         if isinstance(code, CodeType) and getattr(trainer, "preprocess_logits_for_metrics", None) is None:
