@@ -29,13 +29,13 @@ def test_bases_lie_on_the_side_that_their_names_give():
 def test_counts_hold_and_held_out_bugs_are_spread_evenly():
     buggy = [program for program in programs() if program.bug]
     clean = [program for program in programs() if not program.bug]
-    assert len(buggy) >= 4150
-    assert len(clean) >= 1640
+    assert len(buggy) >= 4400
+    assert len(clean) >= 1740
     held = Counter(program.bug for program in buggy if program.held_out)
-    assert held.total() >= 440
+    assert held.total() >= 250
     assert len(held) >= 100
     assert max(held.values()) <= 20
-    assert sum(program.held_out for program in clean) >= 230
+    assert sum(program.held_out for program in clean) >= 110
 
 
 def test_a_quick_sample_is_of_both_sides_alike():
