@@ -103,12 +103,12 @@ def programs_of(base: str) -> Iterator[Program]:
 
 
 def _general(base: str, source: str, own: str) -> Iterator[Program]:
-    """The general edits that find their places; `## skip AUTO-06` and `## skip all` in a base's own file leave out."""
+    """General edits that find their places; `## skip` with a bug, a title or `all` in a base's own file leaves out."""
     if "## skip all\n" in own:
         return
     words = vocabulary(source)
     for edit in read_edits(HERE / "any_loop.edits"):
-        if not edit.suits(source) or f"## skip {edit.bug or edit.title}\n" in own:
+        if not edit.suits(source) or any(f"## skip {each}\n" in own for each in (edit.bug, edit.title)):
             continue
         if edit.bug is None and digest(base + edit.title) % 2:
             continue  # half of the clean ones are enough

@@ -94,3 +94,33 @@ def test_a_file_from_the_middle_of_an_epoch_has_the_number_of_that_epoch(tmp_pat
         second.epoch()
 
     assert told(begin, go_on) == []
+
+
+def trained_until(file, epoch_updates: int, until: int, ahead: int) -> None:
+    """A job that goes on from a file if there is one, and counts its epochs in a variable."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    start = 0
+    if file.exists():
+        state = torch.load(file)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        start = state["epoch"] + ahead
+    for epoch in range(start, until):
+        for _ in range(epoch_updates):
+            x = torch.randn(8, 4)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), x[:, :1]).backward()
+            optimizer.step()
+        torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+
+
+@pytest.mark.parametrize("epoch_updates", [4, 6, 7])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_an_epoch_in_a_variable_is_done_once_however_many_updates_it_has(tmp_path, epoch_updates, ahead):
+    with surefoot.watch() as seen:
+        trained_until(tmp_path / "run.pt", epoch_updates, 3, ahead)
+        trained_until(tmp_path / "run.pt", epoch_updates, 6, ahead)
+    found = [each.check for each in seen.findings.findings]
+    assert ("counter-off-after-resume" in found) == (ahead != 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -79,14 +80,14 @@ class Resumes(Part):
                 found = Resumption(loaded.where, name, was, skipped=loaded.skipped or 0)
                 rate = self._rate(name)
                 if rate is not None:
-                    found.in_epoch = self._place_in_epoch(was) if rate == 1.0 else 0
+                    found.in_epoch = self._place_in_epoch(was) if rate == 1 else 0
                     found.saved, found.expected = _next(loaded, name, rate)
                 yield found
 
-    def _rate(self, name: str) -> float | None:
+    def _rate(self, name: str) -> Fraction | None:
         """By how much a counter grows with each update, as far as all files that were saved agree."""
         rates = {
-            round((later[name] - earlier[name]) / (there - here), 9)
+            Fraction(later[name] - earlier[name], there - here)
             for series in (self._saved, *(each.saved for each in self._loaded))
             for (here, earlier), (there, later) in pairwise(series)
             if there > here and name in earlier and name in later
@@ -98,10 +99,10 @@ class Resumes(Part):
         return updates % epoch if epoch else 0
 
 
-def _next(loaded: _Loaded, name: str, rate: float) -> tuple[int | None, int | None]:
+def _next(loaded: _Loaded, name: str, rate: Fraction) -> tuple[int | None, int | None]:
     """What the first file after a resumption says, and what it should say; nothing if no whole count went by."""
     for update, counts in loaded.saved:
         grown = rate * (update - loaded.update)
         if grown > 0 and name in counts:
-            return (counts[name], loaded.counts[name] + round(grown)) if grown.is_integer() else (None, None)
+            return (counts[name], loaded.counts[name] + int(grown)) if grown.denominator == 1 else (None, None)
     return None, None
