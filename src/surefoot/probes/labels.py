@@ -239,6 +239,8 @@ def independent_beside(training: Any, evaluation: Any) -> bool:
     ours, theirs = arrays(training), arrays(evaluation)
     if min(len(ours[0]), len(theirs[0])) < 32 or len(ours[0]) < len(theirs[0]):
         return False
+    if any(a.shape[1:] != b.shape[1:] or a.dtype.kind != b.dtype.kind for a, b in zip(ours, theirs, strict=True)):
+        return False  # what stands last is something else
     if not dependence(*theirs) > _STRONG or not dependence(*ours) or not _is_unrelated(*ours):
         return False
     return np.array_equal(ours[0], arrays(training)[0])  # what is drawn anew may hide what it depends on
