@@ -37,7 +37,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "DATA-04": ("same-order-every-epoch",),
     "DATA-05": ("sorted-training-data",),
     "DATA-06": ("repeated-batch",),
-    "DATA-07": ("unsharded-stream",),
+    "DATA-07": ("unsharded-stream", "unsharded-data"),
     "DATA-08": ("changing-samples",),
     "DATA-09": ("unscaled-inputs",),
     "DATA-10": ("augmented-evaluation-data",),
