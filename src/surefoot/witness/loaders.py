@@ -29,6 +29,7 @@ from surefoot.phases import aside
 from surefoot.witness.calls import random_state
 from surefoot.witness.draws import GENERATORS
 from surefoot.witness.gradients import Gradients
+from surefoot.witness.same_data import are_same
 from surefoot.witness.scene import Part, Scene, digest, readable, tensors
 from surefoot.witness.seen import Seen
 from surefoot.witness.sources import names_in_sight, row_prints
@@ -213,7 +214,7 @@ class Loaders(Part):
         """Does the last batch come from a data set that a training before this one was given?"""
         data = None if self.latest is None else self.latest.loader.dataset
         before = (each for each in self.seen.values() if each.updates and min(each.trainings) < training)
-        return data is not None and any(each.loader.dataset is data for each in before)
+        return data is not None and any(are_same(each.loader.dataset, data) for each in before)
 
     def trained_batches(self) -> int:
         """The batches that training loaders have handed out."""
