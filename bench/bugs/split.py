@@ -1,9 +1,10 @@
 """The split: which base programs are held out, settled by their names before any of them was written.
 
 Checks are tuned on the programs in `tuning/` and on nothing else. A base is held out with all that is made of it.
-No check is changed for what is seen of held-out programs; those that were looked into move to the other side. So did
-the first seven rounds, each after it was run; what is held out is the eighth, named here before its first line was
-written, by people who had read no check and no earlier edit but a few that show the format.
+No check is changed for what is seen of held-out programs before they were run, once: the figure of a round is that of
+this run. What was mended since is said beside it, and a round moves to the other side when the next is named. So did
+the first seven; what is held out is the eighth, named here before its first line was written, by people who had read no
+check and no earlier edit but a few that show the format.
 """
 
 import hashlib

@@ -63,7 +63,7 @@ def _is_augmented(reader: Any, *, alike: bool) -> bool:
         return False
     if alike or any(turned) or _hides_words(columns, drawn):
         return True
-    if reads[0][0][0].ndim == 1 and reads[0][0][0].dtype.kind in "iu":
+    if _are_words(reads[0][0][0]):
         return False  # numbers of words or of things: those of which most are drawn anew are drawn for the task
     again = max(_way(of_one[0], other) for of_one in reads for other in of_one[1:])
     between = np.mean([_way(one[0], other[0]) for one, other in itertools.combinations(reads, 2)])
@@ -74,12 +74,16 @@ def _hides_words(columns: list[list[list[np.ndarray]]], drawn: list[bool]) -> bo
     """Are a few of the words of each text, or of any whole numbers in a row, others whenever it is read?"""
     for column, is_drawn in zip(columns[:-1], drawn[:-1], strict=True):
         first = column[0][0]
-        if is_drawn and first.dtype.kind in "iu" and first.size >= _FEWEST_WORDS and first.ndim == 1:
+        if is_drawn and _are_words(first) and first.size >= _FEWEST_WORDS:
             alike = [each[0].shape == other.shape for each in column for other in each[1:]]
             if all(alike):
                 changed = np.mean([(each[0] != other).mean() for each in column for other in each[1:]])
                 return bool(changed < _MOST_HIDDEN)
     return False
+
+
+def _are_words(values: np.ndarray) -> bool:
+    return values.ndim == 1 and values.dtype.kind in "iu"
 
 
 def _is_of_task(columns: list[list[list[np.ndarray]]], drawn: list[bool], turned: list[bool]) -> bool:

@@ -70,11 +70,8 @@ class FirstLayers(Part):
                 lowest, highest = float(values.min()), float(values.max())
                 dim = 1 if isinstance(layer, _CONVOLUTIONS) else -1
                 seen = Inputs(model, name, tuple(values.shape), lowest, highest, whole, image)
-                seen.size, seen.mean, seen.evaluated = (
-                    _largest_size(values, dim),
-                    float(values.double().mean()),
-                    evaluated,
-                )
+                seen.size, seen.mean = _largest_size(values, dim), float(values.double().mean())
+                seen.evaluated = evaluated
                 seen.deviation = _largest_size(values - values.mean(_others(values, dim), keepdim=True), dim)
                 self.inputs.append(seen)
 
