@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from surefoot.build import build_model
 from surefoot.recipe import Recipe
 from surefoot.records.timed import Timed
 from surefoot.rehearse import rehearse
@@ -56,7 +57,7 @@ class _Block(nn.Module):
 
 def _taken(recipe: Recipe, clock: Callable[[], float]) -> dict[str, float]:
     """Seconds of real steps by phase, at the median."""
-    model = recipe.model()
+    model = build_model(recipe)
     parameters = list(model.parameters())
     optimizer, batch = recipe.optimizer(parameters), (torch.rand(4, WIDTH),)
     found: dict[str, list[float]] = {"forward": [], "backward": [], "update": []}

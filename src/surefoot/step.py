@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from surefoot.build import build_model
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
 from surefoot.recipe import Recipe
@@ -49,9 +50,8 @@ class Outcome:
 
 def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch.nn.Module:
     """The recipe's model in training mode, before ranks share it: what is to be sharded stays in the host's memory."""
-    seed_all(recipe.seed)
     with torch.device("cpu") if layout.shards else device, precision.parameters_in(recipe.precision):
-        model = recipe.model()
+        model = build_model(recipe)
     model.train()
     return model
 

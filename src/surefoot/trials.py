@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
+from surefoot.build import build_data, build_model
 from surefoot.costs.budget import limits_of
 from surefoot.data.batches import batches_of
 from surefoot.errors import BudgetError, RecipeError
@@ -70,7 +71,7 @@ class Trials:
         recipe = turned(self.recipe, knobs)
         ranks = layout_of(recipe, ranks=targets(on or CPU)[0]).data_ranks
         if recipe.global_batch_tokens is None:
-            data = recipe.data()
+            data = build_data(recipe)
             samples = len(data) if hasattr(data, "__len__") else MOST_SAMPLES
             return range(1, max(1, samples // ranks) + 1)
         samples = dataclasses.replace(recipe, micro_batch_size=1).micro_batches(ranks)
@@ -86,9 +87,9 @@ class Trials:
         """The names of the blocks that can be recomputed."""
         shape = tuple(item for item in knobs.items() if item[0] not in SETTINGS)
         if shape not in self._blocks:
-            model = turned(self.recipe, dict(shape)).model
+            recipe = turned(self.recipe, dict(shape))
             with kept(), FakeWorld():
-                self._blocks[shape] = [name for name, _ in blocks_of(model())]
+                self._blocks[shape] = [name for name, _ in blocks_of(build_model(recipe))]
         return self._blocks[shape]
 
     def recomputations(self, on: str | None, knobs: Knobs) -> list[int]:

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, Self, TypeVar
 
 import torch
@@ -31,6 +31,11 @@ from surefoot.trees import map_tensors
 Made = TypeVar("Made")
 SIMPLE = (DataError, RecipeError, RunError, WorldError)
 """Errors that are their message; others may not survive the way to another process."""
+
+
+def unseen() -> AbstractContextManager[Any]:
+    """No mode sees what happens inside: neither meters nor fakes."""
+    return _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
 
 
 class World:
@@ -71,7 +76,7 @@ class World:
 
     def most(self, numbers: Sequence[int]) -> list[int]:
         """Of each number the largest that any rank gives; no mode sees them."""
-        with _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext():
+        with unseen():
             mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
             if self.ranks > 1:
                 dist.all_reduce(mine, dist.ReduceOp.MAX)
@@ -106,7 +111,7 @@ class World:
 
     def take(self, batches: Iterator[Any]) -> Any:
         """The next batch, as it exists here. Loading it is no part of the step: no mode sees it."""
-        with _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext():
+        with unseen():
             return map_tensors(self._place, next(batches))
 
     def finite(self, number: torch.Tensor) -> bool:

@@ -19,6 +19,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+from surefoot.build import build_data
 from surefoot.data.ahead import Ahead
 from surefoot.data.order import sample_ids
 from surefoot.errors import RecipeError
@@ -62,7 +63,7 @@ def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank
     thread where the data set says that it draws no random numbers.
     """
     return micro_batches(
-        recipe.data(),
+        build_data(recipe),
         size=recipe.micro_batch_size,
         seed=recipe.seed,
         first=first_step * recipe.micro_batches(ranks),
@@ -89,23 +90,24 @@ def micro_batches(
     """Micro-batches of `size` samples without end, from the rank's `first` one on.
 
     Every sample comes once per epoch. Neither the order nor what a sample's own random numbers are depends on
-    the ranks, the micro-batch size, the workers or where it starts. Nothing is drawn from the global generators.
+    the ranks, the micro-batch size, the workers or where it starts. What `collate` draws depends on the seed and the
+    batch's first sample. Nothing is drawn from the global generators.
     """
-    collate = collate or default_collate
     if isinstance(dataset, IterableDataset):
-        stream = _streamed(dataset, size=size, seed=seed, collate=collate, workers=workers)
+        stream = _streamed(dataset, size=size, seed=seed, collate=collate or default_collate, workers=workers)
         return Batches(_every(stream, first * ranks + rank, ranks), dataset)
     samples = len(cast(Sized, dataset))
     if samples == 0:
         raise RecipeError("the data set is empty")
-    places = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks)
+    places, join = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks), _Join(collate, seed)
     if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
-        gathered = _gathered(dataset, iter(places), collate, look=LOOK_AHEAD if ahead else 0)
+        ahead = ahead and collate is None  # generators belong to the process: no other thread may draw from them
+        gathered = _gathered(dataset, iter(places), join, look=LOOK_AHEAD if ahead else 0)
         return Batches(Ahead(gathered) if ahead else gathered, dataset)
     loader = DataLoader(
         cast(Any, _Seeded(dataset, seed)),
         batch_sampler=cast(Any, places),
-        collate_fn=partial(_collate, collate),
+        collate_fn=join,
         num_workers=workers,
         persistent_workers=workers > 0,
         generator=_own_generator(seed),
@@ -113,9 +115,7 @@ def micro_batches(
     return Batches(iter(loader), dataset)
 
 
-def _gathered(
-    dataset: Any, places: Iterator[np.ndarray], collate: Collate, *, look: int
-) -> Iterator[tuple[list[int], Any]]:
+def _gathered(dataset: Any, places: Iterator[np.ndarray], join: _Join, *, look: int) -> Iterator[tuple[list[int], Any]]:
     """Whole micro-batches at once. A data set that takes advice hears of the samples `look` micro-batches ahead.
 
     By torch's custom, `__getitems__` returns a list of samples; what is no list is a batch already.
@@ -124,12 +124,14 @@ def _gathered(
     coming: deque[np.ndarray] = deque()
     while True:
         while len(coming) <= (look if advise else 0):
-            coming.append(next(places)[:, 1])
+            coming.append(next(places))
             if advise:
-                advise(coming[-1])
-        numbers = coming.popleft()
-        made = dataset.__getitems__(numbers)
-        yield numbers.tolist(), collate(made) if isinstance(made, list) else made
+                advise(coming[-1][:, 1])
+        rows = coming.popleft()
+        made = dataset.__getitems__(rows[:, 1])
+        yield (
+            join(list(zip(rows.tolist(), made, strict=True))) if isinstance(made, list) else (rows[:, 1].tolist(), made)
+        )
 
 
 def order_seed(seed: int) -> int:
@@ -160,15 +162,30 @@ class _Seeded(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         self.dataset, self.seed, self.draws = dataset, seed, _draws(dataset)
 
-    def __getitems__(self, places: np.ndarray) -> list[tuple[int, Any]]:
+    def __getitems__(self, places: np.ndarray) -> list[tuple[list[int], Any]]:
         if not self.draws:
-            return [(number, self.dataset[number]) for _, number in places.tolist()]
+            return [(place, self.dataset[place[1]]) for place in places.tolist()]
         with kept(devices=()):
-            return [self._sample(epoch, number) for epoch, number in places.tolist()]
+            return [(place, self._sample(*place)) for place in places.tolist()]
 
-    def _sample(self, epoch: int, number: int) -> tuple[int, Any]:
+    def _sample(self, epoch: int, number: int) -> Any:
         seed_all(derive(self.seed, "sample", epoch, number))
-        return number, self.dataset[number]
+        return self.dataset[number]
+
+
+class _Join:
+    """Joins samples into a batch. What a user's own `collate` draws depends on the seed and the first sample."""
+
+    def __init__(self, collate: Collate | None, seed: int) -> None:
+        self.collate, self.seed = collate, seed
+
+    def __call__(self, placed: list[tuple[list[int], Any]]) -> tuple[list[int], Any]:
+        numbers, samples = [number for (_, number), _ in placed], [sample for _, sample in placed]
+        if self.collate is None:
+            return numbers, default_collate(samples)
+        with kept(devices=()):
+            seed_all(derive(self.seed, "batch", *placed[0][0]))
+            return numbers, self.collate(samples)
 
 
 class _Numbered(IterableDataset[Any]):

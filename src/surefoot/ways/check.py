@@ -5,6 +5,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from surefoot.build import build_data, build_evaluation
 from surefoot.checks import run_checks
 from surefoot.checks.evidence import Samples
 from surefoot.data.batches import batches_of
@@ -42,7 +43,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
             except RuntimeError:
                 if all(backward.differentiable for backward in witness.evidence().backwards):
                     raise  # not the error that torch raises for a loss without a graph
-        data = recipe.data()
+        data = build_data(recipe)
         witness.narrow.look_at(data)
         evidence = witness.evidence()
         evidence.samples += (_samples(recipe, data, phases),)
@@ -59,5 +60,5 @@ def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:
         workers, collate = recipe.workers, recipe.collate
         return Seen(DataLoader(data, recipe.micro_batch_size, shuffle, num_workers=workers, collate_fn=collate))
 
-    evaluation = [] if recipe.evaluation is None else [loader(recipe.evaluation())]
+    evaluation = [] if recipe.evaluation is None else [loader(build_evaluation(recipe))]
     return read_again(loader(data), evaluation, phases)

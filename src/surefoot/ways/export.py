@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_model, save_model
 
+from surefoot.build import build_model
 from surefoot.checkpoint.consolidate import INDEX, names_of, write_weights
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import batches_of
@@ -96,7 +97,7 @@ def _recipe_of(run: Run) -> Recipe:
 
 def _built(recipe: Recipe, world: World, weights: Path) -> torch.nn.Module:
     with world.device, parameters_in(recipe.precision):
-        model = recipe.model().eval()
+        model = build_model(recipe).eval()
     load_model(model, str(weights), device=str(world.device))
     return model
 

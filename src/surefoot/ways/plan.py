@@ -7,6 +7,7 @@ from functools import partial
 
 from torch.nn import Embedding
 
+from surefoot.build import build_data
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.costs.rehearsed import rehearsed_time
 from surefoot.costs.roofline import ceilings_of, step_time
@@ -51,7 +52,7 @@ def plan(
         raise WorldError("--measure times this machine, --on plans for another: one of them")
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
-    data = recipe.data()
+    data = build_data(recipe)
     tracing = partial(Tracing, dataclasses.replace(recipe, data=lambda: data), target, ranks=ranks)
     traced = _traced(partial(tracing, work=bool(target or sheet), script=measure), reuse=reuse and not measure)
     tokens = recipe.tokens_per_step

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
+from surefoot.build import build_evaluation
 from surefoot.checkpoint.interval import Interval, Progress
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
@@ -314,8 +315,7 @@ class _Training:
 
     @cached_property
     def held_out(self) -> Dataset[Any]:
-        assert self.recipe.evaluation is not None
-        return self.recipe.evaluation()
+        return build_evaluation(self.recipe)
 
     def _agree(self, row: LogRow) -> None:
         """A step that was taken before a crash and is taken again must come out the same, bit for bit."""

@@ -1,0 +1,45 @@
+"""Builds what a recipe makes, each part from a seed of its own, so that a resumed run begins with the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from surefoot.errors import RecipeError
+from surefoot.randomness import derive, kept, seed_all
+from surefoot.world import unseen
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.utils.data import Dataset
+
+    from surefoot.recipe import Recipe
+
+
+def build_model(recipe: Recipe) -> nn.Module:
+    """The recipe's model. The generators stay where the model leaves them."""
+    seed_all(recipe.seed)
+    return recipe.model()
+
+
+def build_data(recipe: Recipe) -> Dataset[Any]:
+    """The recipe's training data."""
+    with _seeded(recipe, "data"):
+        return recipe.data()
+
+
+def build_evaluation(recipe: Recipe) -> Dataset[Any]:
+    """The recipe's held-out data."""
+    if recipe.evaluation is None:
+        raise RecipeError(f"{recipe.name} has no evaluation data")
+    with _seeded(recipe, "evaluation"):
+        return recipe.evaluation()
+
+
+@contextmanager
+def _seeded(recipe: Recipe, part: str) -> Iterator[None]:
+    """Data is real in every world, and building it leaves the generators as they were."""
+    with unseen(), kept():
+        seed_all(derive(recipe.seed, part))
+        yield
