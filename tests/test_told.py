@@ -28,6 +28,7 @@ def told_by(ranks, tp, turns, size, samples, *, asked=()):
                     "data_seconds": 0.5,
                     "own_seconds": 0.25,
                     "taken": taken,
+                    "hashes": [],
                     "asked": rank in asked,
                 }
                 said.append(tell_all(world, step, **more))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -17,7 +15,10 @@ import torch
 
 from surefoot.errors import RunError
 from surefoot.load import source_of
+from surefoot.own_code import code_digest, module_digests
 from surefoot.recipe import Knob, Recipe
+from surefoot.records.data_identity import DataIdentity
+from surefoot.records.log import LogRow
 from surefoot.records.run import Run, read_run, write_run
 
 FREE = {
@@ -65,6 +66,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
         threads=torch.get_num_threads(),
         settings=settings_of(recipe),
         source_digest=source_digest(source),
+        module_digests=module_digests(source) if source else {},
         layout=layout,
         environment=environment(),
     )
@@ -80,10 +82,11 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
     With other ranks, or the model held otherwise, it is a new attempt: steps taken again may differ by rounding.
     """
     run, source = read_run(folder), source_of(recipe)
-    digest = source_digest(source)
+    digest, modules = source_digest(source), module_digests(source) if source else {}
     changes = list(changes_since(run, recipe))
     if run.source_digest != digest:
         changes.append(f"the code in {source} has changed (its copy: {run.source})")
+    changes += [f"the code in {name}, which the recipe imports, {how}" for name, how in _changed(run, modules)]
     if changes and not accept_change:
         raise RunError(
             f"{folder} holds a run of another recipe: {'; '.join(changes)}\n"
@@ -104,11 +107,52 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
         reason="",
         attempt=run.attempt + (accept_change or run.layout != layout),
         layout=layout,
-        data_identity="" if accept_change else run.data_identity,
+        data_identity=None if accept_change else run.data_identity,
+        evaluation_identity=None if accept_change else run.evaluation_identity,
         knobs=dict(recipe.knobs),
         settings=settings_of(recipe),
         source_digest=digest,
+        module_digests=modules,
     )
+
+
+def _changed(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for name in sorted({*run.module_digests, *modules}):
+        before, now = run.module_digests.get(name), modules.get(name)
+        if before != now:
+            yield name, "is new" if before is None else "is gone" if now is None else "has changed"
+
+
+def refuse_other_data(before: DataIdentity | None, now: DataIdentity, what: str) -> None:
+    """Refuses data that is not what the run began with."""
+    if before is not None and before != now:
+        raise RunError(
+            f"the {what} is not what the run began with: it was {before}, and is {now}\n"
+            "put it back, name another directory, or accept the change (--accept-change)"
+        )
+
+
+def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
+    """Refuses to begin from step 0 where checkpoints were saved and are gone."""
+    if run.saved_step and not left:
+        raise RunError(
+            f"{run.checkpoints} holds no checkpoint, and the run had saved step {run.saved_step}: they were deleted\n"
+            "put them back, name another directory to begin anew, or begin again from step 0 in this one "
+            "(--accept-change)"
+        )
+
+
+def refuse_lost_rows(run: Run, rows: Sequence[LogRow], *, upto: int) -> None:
+    """Refuses a log that lacks a step: of those up to a checkpoint every one was on the disk before it was saved."""
+    steps = {row.step for row in rows}
+    missing = sorted(set(range(1, max(upto, *steps, 0) + 1)) - steps)
+    if missing:
+        named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        state = "is gone" if not run.log.exists() else f"has no row for {len(missing)} of its steps: {named}"
+        raise RunError(
+            f"{run.log} {state}; without it the run cannot say what it was trained on\n"
+            "put it back, name another directory, or go on without those rows (--accept-change)"
+        )
 
 
 def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
@@ -129,9 +173,7 @@ def settings_of(recipe: Recipe) -> dict[str, Knob]:
 
 def source_digest(source: Path | None) -> str:
     """A digest of the code in a file; comments and layout do not count."""
-    if source is None:
-        return ""
-    return hashlib.sha256(ast.dump(ast.parse(source.read_text(encoding="utf-8"))).encode()).hexdigest()
+    return "" if source is None else code_digest(source)
 
 
 def environment() -> dict[str, str]:

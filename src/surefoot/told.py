@@ -19,6 +19,7 @@ class Told:
     own_seconds: list[float]
     samples: tuple[int, ...] | None
     digest: int
+    batch_digest: int
     asked_to_stop: list[int]
 
 
@@ -30,6 +31,7 @@ def tell_all(
     data_seconds: float,
     own_seconds: float,
     taken: list[int],
+    hashes: list[int],
     asked: bool,
 ) -> Told:
     """One message of a few numbers from every rank to every rank.
@@ -41,20 +43,28 @@ def tell_all(
     few = count * layout.data_ranks <= MOST_SAMPLES
     if layout.ranks == 1:
         samples = tuple(taken) if few else None
-        return Told(seconds, data_seconds, [own_seconds], samples, digest_of(taken), [0] * asked)
+        batch = digest_of(list(map(_signed, hashes)))
+        return Told(seconds, data_seconds, [own_seconds], samples, digest_of(taken), batch, [0] * asked)
     digest = digest_of(taken, _places(layout, len(taken), size)) if layout.speaks else 0
+    batch = digest_of(list(map(_signed, hashes)), _places(layout, len(hashes), 1)) if layout.speaks else 0
     times = [round(each * 1e9) for each in (seconds, data_seconds, own_seconds)]
     named = [*taken, *[-1] * (count - len(taken))] if few else []
-    told = world.gather([asked, *times, digest - (digest >> 63 << 64), *named])
-    stops, lasted, waited, own, digests, *_ = zip(*told, strict=True)
+    told = world.gather([asked, *times, _signed(digest), _signed(batch), *named])
+    stops, lasted, waited, own, digests, batches, *_ = zip(*told, strict=True)
     return Told(
         seconds=max(lasted) / 1e9,
         data_seconds=max(waited) / 1e9,
         own_seconds=[each / 1e9 for each in own],
-        samples=_in_order([row[5:] for row in told[:: layout.tp]], size) if few else None,
+        samples=_in_order([row[6:] for row in told[:: layout.tp]], size) if few else None,
         digest=sum(digests) % 2**64,
+        batch_digest=sum(batches) % 2**64,
         asked_to_stop=[rank for rank, stop in enumerate(stops) if stop],
     )
+
+
+def _signed(number: int) -> int:
+    """64 bits as torch's int64 holds them."""
+    return number - (number >> 63 << 64)
 
 
 def _places(layout: Layout, count: int, size: int) -> list[int]:

@@ -42,6 +42,8 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="surefoot-checkpoint")
         self._under_way: Future[None] | None = None
         self._claimed = False
+        self.published = 0
+        """The newest step that this object has saved; its checkpoint is whole and was read back."""
         self._verified: dict[Path, Any] = {}
 
     def __iter__(self) -> Iterator[Checkpoint]:
@@ -132,6 +134,7 @@ class Checkpoints:
                 raise
             raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
         self._retain(step)
+        self.published = max(self.published, step)
 
     def _complete(self, draft: Path, step: int, text: str, files: dict[str, Fingerprint]) -> None:
         state = write_new(draft / STATE, text.encode())

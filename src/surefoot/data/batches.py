@@ -21,6 +21,7 @@ from torch.utils.data import (
 
 from surefoot.build import build_data
 from surefoot.data.ahead import Ahead
+from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
 from surefoot.errors import RecipeError
 from surefoot.randomness import Stream, derive, kept, seed_all
@@ -34,12 +35,17 @@ LOOK_AHEAD = 8
 class Batches(Iterator[Any]):
     """Micro-batches without end.
 
-    `taken` holds the numbers of the samples handed out since it was last emptied. `identity` names the data.
+    `taken` holds the numbers of the samples handed out since `begin_step`; `hashes`, where the batches are `hashed`,
+    the hash of each micro-batch.
     """
 
     def __init__(self, numbered: Iterator[tuple[list[int], Any]], dataset: Dataset[Any] | None = None) -> None:
-        self._numbered, self.dataset, self.taken = numbered, dataset, list[int]()
-        self.identity = "" if dataset is None else _identity(dataset)
+        self._numbered, self.dataset, self.hashed = numbered, dataset, False
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """From here on, what is handed out belongs to another step."""
+        self.taken, self.hashes = list[int](), list[int]()
 
     def __iter__(self) -> Self:
         return self
@@ -47,6 +53,8 @@ class Batches(Iterator[Any]):
     def __next__(self) -> Any:
         numbers, batch = next(self._numbered)
         self.taken += numbers
+        if self.hashed:
+            self.hashes.append(content_hash(batch))
         return batch
 
     def close(self) -> None:
@@ -236,13 +244,6 @@ def _every(stream: Iterator[Any], first: int, stride: int) -> Iterator[Any]:
 
 def _collate(collate: Collate, numbered: list[tuple[int, Any]]) -> tuple[list[int], Any]:
     return [number for number, _ in numbered], collate([sample for _, sample in numbered])
-
-
-def _identity(dataset: Dataset[Any]) -> str:
-    """What a data set says it is; else its length."""
-    if hasattr(dataset, "identity"):
-        return str(dataset.identity())
-    return "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset))} samples"
 
 
 def _draws(dataset: Dataset[Any]) -> bool:

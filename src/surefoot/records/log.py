@@ -41,17 +41,33 @@ class LogRow:
     evaluation_loss: float | None = None
     memory_bytes: int | None = None
     """What the process holds after the step: on a GPU in tensors, elsewhere in all."""
+    batch_digest: str = ""
+    """Of the values in the step's batch, as `samples_digest` is of the numbers of its samples."""
 
     def differs_from(self, first: "LogRow") -> list[str]:
         """What came out differently when the step was taken again: name, first value, second value."""
         return [
             f"{name} {getattr(first, name)!r}, then {getattr(self, name)!r}"
             for name in _REPLAYED
-            if repr(getattr(first, name)) != repr(getattr(self, name))
+            if repr(getattr(first, name)) != repr(getattr(self, name)) and getattr(first, name) != ""
         ]
 
+    def why_it_differs(self, first: "LogRow") -> str:
+        """Whether the data or the arithmetic made the difference."""
+        if self.samples_digest != first.samples_digest:
+            return "the batch was different: it was made of other samples"
+        if self.batch_digest != first.batch_digest:
+            return (
+                "the batch was different: the same samples had other values; make them from the recipe's seed, "
+                "or from random numbers drawn inside `__getitem__` or `collate`"
+            )
+        return (
+            "the batch was the same, so the arithmetic differed: another version or number of threads, another "
+            "machine, nondeterministic code, state that the model's state_dict does not hold, or a faulty device"
+        )
 
-_REPLAYED = ("loss", "grad_norm", "clipped_norm", "lr", "tokens", "samples_digest", "updated")
+
+_REPLAYED = ("loss", "grad_norm", "clipped_norm", "lr", "tokens", "samples_digest", "batch_digest", "updated")
 
 
 def digest_of(samples: Sequence[int], places: Sequence[int] | None = None) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json, to_json
+from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
 from surefoot.records.log import LogRow, read_rows, standing
@@ -22,14 +23,14 @@ class Run:
     """What `run.json` holds, written whenever the run starts, saves or ends.
 
     `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
-    tell whether the recipe is still the one that began. `choices` says what was settled for the model, such as which
-    parameters decay and which blocks are recomputed. `memory_bytes` is what stays between steps, by account,
-    and `traffic` the collectives of one step: of the first rank, as it holds the model now.
-    `layout` is how its ranks hold the model; a run may go on in another.
+    tell whether the recipe is still the one that began, `module_digests` whether the modules it imports are.
+    `choices` says what was settled for the model: which parameters decay, which blocks are recomputed.
+    `memory_bytes` is what stays between steps, by account, and `traffic` the collectives of one step: of the first
+    rank, as it holds the model now. `layout` is how its ranks hold the model; a run may go on in another.
     `passed_over` numbers the steps' worth of data left out by rewinds.
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
-    `save_seconds` is what training stood still for its `saves`; they are written behind its back. `environment` is
-    what the run began in.
+    `save_seconds` is what training stood still for its `saves`; they are written behind its back. `saved_step` is the
+    newest step of which a whole checkpoint was seen on the disk. `environment` is what the run began in.
     """
 
     path: str
@@ -43,7 +44,9 @@ class Run:
     torch_version: str
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     source_digest: str = ""
-    data_identity: str = ""
+    module_digests: dict[str, str] = field(default_factory=dict)
+    data_identity: DataIdentity | None = None
+    evaluation_identity: DataIdentity | None = None
     threads: int = 0
     steps: int = 0
     tokens: int = 0
@@ -66,6 +69,7 @@ class Run:
     peak_flops: float | None = None
     token_ledger: TokenLedger | None = None
     saves: int = 0
+    saved_step: int = 0
     save_seconds: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
 

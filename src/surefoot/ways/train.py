@@ -20,6 +20,7 @@ from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.checks import CHECKS
 from surefoot.data.batches import Batches, batches_of, micro_batches
+from surefoot.data.identity import identity_of
 from surefoot.data.ledger import ledger_of_run
 from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
 from surefoot.guards.drift import Drift
@@ -31,12 +32,20 @@ from surefoot.meters.held import held_bytes
 from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
+from surefoot.records.data_identity import DataIdentity
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, Status
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
-from surefoot.resume import folder_for, new_run, old_run
+from surefoot.resume import (
+    folder_for,
+    new_run,
+    old_run,
+    refuse_lost_checkpoints,
+    refuse_lost_rows,
+    refuse_other_data,
+)
 from surefoot.scribe import Scribe
 from surefoot.step import Step
 from surefoot.techniques import clip
@@ -89,7 +98,9 @@ def train(
         run = world.from_first(opened)
         if plan is not None and world.rank == 0:
             write_plan(Path(run.path), plan)
-        return run if run.status == "finished" else _Training(recipe, run, world, every, stop, tell).whole()
+        return (
+            run if run.status == "finished" else _Training(recipe, run, world, every, stop, tell, accept_change).whole()
+        )
 
 
 class _Training:
@@ -107,7 +118,9 @@ class _Training:
         every: Interval | None,
         stop: StopRequests,
         tell: Tell | None,
+        accepted: bool,
     ) -> None:
+        self.accepted = accepted
         self.recipe, self.run, self.world, self.every, self.stop, self.tell = recipe, run, world, every, stop, tell
         self.scribe = Scribe(run, rank=world.rank)
         self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last)
@@ -144,16 +157,17 @@ class _Training:
         checkpoint = self.checkpoints.newest()
         for path, reason in self.checkpoints.rejected:
             self._tell_of("checkpoint-rejected", f"{path.name}: {reason}")
+        rows = self.world.from_first(self.run.rows)
+        if not self.accepted:
+            refuse_lost_checkpoints(self.run, left=0 if checkpoint is None else checkpoint.step)
+            refuse_lost_rows(self.run, rows, upto=0 if checkpoint is None else checkpoint.step)
         if checkpoint is not None:
             set_generators(restore(self.step, checkpoint)["generators"])
         self._open_data()
-        if self.run.data_identity not in ("", self.batches.identity):
-            raise RunError(
-                f"the data is not what the run began with: it was {self.run.data_identity}, "
-                f"and is {self.batches.identity}\n"
-                "put it back, name another directory, or accept the change (--accept-change)"
-            )
-        rows = self.world.from_first(self.run.rows)
+        data, evaluation = self.world.from_first(self._identities)
+        refuse_other_data(self.run.data_identity, data, "data")
+        if evaluation is not None:
+            refuse_other_data(self.run.evaluation_identity, evaluation, "evaluation data")
         taken = [row for row in rows if row.step <= self.step.number]
         self.replayed = {
             row.step: row for row in rows if row.step > self.step.number and row.attempt == self.run.attempt
@@ -164,7 +178,9 @@ class _Training:
             self.run.before_its_steps().after(taken),
             parameters=self.step.parameter_count,
             device=str(self.step.device),
-            data_identity=self.batches.identity,
+            data_identity=data,
+            evaluation_identity=evaluation or self.run.evaluation_identity,
+            saved_step=0 if checkpoint is None else checkpoint.step,
             choices=self.step.choices(),
             memory_bytes={},
             traffic=Tally(),
@@ -176,6 +192,17 @@ class _Training:
         if self.run.starts > 1:
             place = checkpoint.path.name if checkpoint else "step 0"
             self._tell_of("resumed", f"start {self.run.starts}, from {place}")
+
+    def _identities(self) -> tuple[DataIdentity, DataIdentity | None]:
+        """Of the data, and of the evaluation data where there is an evaluation. Takes about a second."""
+        assert self.batches.dataset is not None
+        data = self._identity(self.batches.dataset, self.run.data_identity)
+        evaluates = self.recipe.evaluate_every is not None
+        return data, self._identity(self.held_out, self.run.evaluation_identity) if evaluates else None
+
+    def _identity(self, dataset: Dataset[Any], before: DataIdentity | None) -> DataIdentity:
+        items = before.items if before is not None and before.items else None
+        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.workers, items=items)
 
     def _peak_flops(self) -> float | None:
         """Of all ranks."""
@@ -190,6 +217,7 @@ class _Training:
         self.batches.close()
         self.batch = self.run.batch_of(self.step.number)
         self.batches = self._batches(ahead=True)
+        self.batches.hashed = True
 
     def _batches(self, *, ahead: bool = False) -> Batches:
         layout = self.step.layout
@@ -229,7 +257,7 @@ class _Training:
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
         self.data_seconds = 0.0
-        self.batches.taken.clear()
+        self.batches.begin_step()
         try:
             with self.glances.at(self.step.number + 1), self.traffic.around_step():
                 outcome = self.step(self._loaded())
@@ -266,6 +294,7 @@ class _Training:
             tokens=self.recipe.tokens_per_step,
             samples=told.samples,
             samples_digest=f"{told.digest:016x}",
+            batch_digest=f"{told.batch_digest:016x}",
             updated=updated,
             seconds=told.seconds,
             data_seconds=told.data_seconds,
@@ -282,6 +311,7 @@ class _Training:
             data_seconds=self.data_seconds,
             own_seconds=self.lookout.own_seconds(seconds),
             taken=self.batches.taken,
+            hashes=self.batches.hashes,
             asked=self.stop.received is not None,
         )
         if told.asked_to_stop:
@@ -321,12 +351,12 @@ class _Training:
         """A step that was taken before a crash and is taken again must come out the same, bit for bit."""
         first = self.replayed.pop(row.step, None)
         differences = row.differs_from(first) if first else []
-        if differences:
+        if first and differences:
             raise ReplayError(
                 f"step {row.step} was taken before and came out differently: {'; '.join(differences)}\n"
-                f"the run began with torch {self.run.torch_version} and {self.run.threads} threads, now "
-                f"{torch.__version__} and {torch.get_num_threads()}; another machine, nondeterministic code or a "
-                "faulty device can do this too; to go on regardless, start it with --accept-change"
+                f"{row.why_it_differs(first)}; the run began with torch {self.run.torch_version} and "
+                f"{self.run.threads} threads, now {torch.__version__} and {torch.get_num_threads()}\n"
+                "to go on regardless, start it with --accept-change"
             )
 
     def _explained(self, error: NonFinite) -> NonFinite:
@@ -341,7 +371,7 @@ class _Training:
 
     def _numbered(self, batches: Batches) -> Iterator[tuple[list[int], Any]]:
         for _ in range(self.step.micro_batches):
-            batches.taken.clear()
+            batches.begin_step()
             batch = self.world.take(batches)
             yield list(batches.taken), batch
 
@@ -372,8 +402,14 @@ class _Training:
         except CheckpointError as error:
             self._tell_of("save-failed", str(error))
         stood_still = self.run.save_seconds + time.perf_counter() - began
-        self.run = replace(self.run, failures=0, saves=self.run.saves + 1, save_seconds=stood_still)
+        self.run = replace(self.run, saves=self.run.saves + 1, save_seconds=stood_still)
+        self._note_saved()
         self.scribe.write(self.run)
+
+    def _note_saved(self) -> None:
+        """A checkpoint that is on the disk takes the run further: failures before it no longer count."""
+        if self.checkpoints.published > self.run.saved_step:
+            self.run = replace(self.run, failures=0, saved_step=self.checkpoints.published)
 
     def _give_up(self, error: BaseException) -> None:
         failed = not isinstance(error, KeyboardInterrupt)
@@ -391,6 +427,7 @@ class _Training:
             self.checkpoints.wait()
         except CheckpointError as error:
             self._tell_of("save-failed", str(error))
+        self._note_saved()
 
     def _end(self) -> None:
         if (self.stopped or self.every is not None) and self.saved.steps != self.step.number:

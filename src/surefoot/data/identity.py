@@ -1,0 +1,77 @@
+"""The identity of a data set: what it says it is, or else the hash of a few of its items, always the same ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sized
+from typing import Any, cast
+
+import xxhash
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from surefoot.data.content import content_hash
+from surefoot.data.order import sample_ids
+from surefoot.randomness import derive, kept, seed_all
+from surefoot.records.data_identity import DataIdentity
+
+ITEMS = 64
+"""So many items are read, each of them twice, or as many as can be read in `SECONDS`."""
+SECONDS = 0.5
+_DRAW = 0
+"""The seed of the draw of items: the same for every run, so that runs can be compared."""
+
+
+def identity_of(
+    dataset: Dataset[Any],
+    *,
+    seed: int = 0,
+    workers: int = 0,
+    items: int | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> DataIdentity:
+    """Reads `items` of the data set's items; without a number, as many as half a second allows.
+
+    Random numbers that an item draws follow from `seed`. An item that changes when it is read again has no hash.
+    A data set that `workers` would read is read by one, so that it opens no file in this process.
+    """
+    if hasattr(dataset, "identity"):
+        return DataIdentity(str(dataset.identity()))
+    name = "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
+    hasher, began, read = xxhash.xxh3_64(), clock(), 0
+    reader = iter(DataLoader(_Hashes(dataset, seed, items or ITEMS), batch_size=None, num_workers=min(workers, 1)))
+    for first, second in reader:
+        read += 1
+        hasher.update(str(first).encode() if first == second else b"changes")
+        if items is None and clock() - began > SECONDS:
+            break
+    return DataIdentity(name, read, hasher.hexdigest()) if read else DataIdentity(name)
+
+
+class _Hashes(IterableDataset[tuple[int, int]]):
+    """The hash of an item, twice, for each item of the draw; of a stream, for its first items."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int, items: int) -> None:
+        self.dataset, self.seed, self.items = dataset, seed, items
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        with kept(devices=()):
+            yield from self._of_stream() if isinstance(self.dataset, IterableDataset) else self._of_items()
+
+    def _of_items(self) -> Iterator[tuple[int, int]]:
+        length = len(cast(Sized, self.dataset))
+        for number in sample_ids(length, _DRAW, 0, min(self.items, length)).tolist():
+            yield self._hash(number), self._hash(number)
+
+    def _hash(self, number: int) -> int:
+        seed_all(derive(self.seed, "identity", number))
+        return content_hash(self.dataset[number])
+
+    def _of_stream(self) -> Iterator[tuple[int, int]]:
+        """A stream is opened twice. One that can be read only once is left alone: training needs its items."""
+        stream = cast(Any, self.dataset)
+        if iter(stream) is not iter(stream):
+            yield from zip(self._first(stream), self._first(stream), strict=False)
+
+    def _first(self, stream: Any) -> list[int]:
+        seed_all(derive(self.seed, "identity"))
+        return [content_hash(item) for item, _ in zip(stream, range(self.items), strict=False)]

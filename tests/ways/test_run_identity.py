@@ -1,0 +1,373 @@
+"""What a run is identified by: its data, its code, its checkpoints and its log. What was changed is refused by name."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import surefoot
+from surefoot import Recipe
+from surefoot.checkpoint.store import Checkpoints
+from surefoot.data.content import MOST_BYTES, content_hash
+from surefoot.data.identity import ITEMS, SECONDS, identity_of
+from surefoot.errors import CheckpointError, ReplayError, RunError
+from surefoot.own_code import module_digests
+from surefoot.records.run import read_run
+
+VALUES = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+
+
+def recipe(values: torch.Tensor = VALUES, **changes) -> Recipe:
+    made = Recipe(
+        model=lambda: nn.Linear(4, 1),
+        data=lambda: TensorDataset(values),
+        loss=lambda model, batch: model(batch[0]).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+        micro_batch_size=8,
+        max_steps=8,
+        save_every=2,
+        name="identified",
+    )
+    return dataclasses.replace(made, **changes)
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped(made: Recipe, path: Path, step: int = 5) -> Path:
+    def tell(run, row):
+        if row.step == step:
+            raise Stop
+
+    with pytest.raises(Stop):
+        surefoot.train(made, path=str(path), tell=tell)
+    return path
+
+
+# ------------------------------------------------------------------------------------------- data
+
+
+def test_other_values_of_the_same_length_are_refused(tmp_path):
+    stopped(recipe(), tmp_path / "run")
+    with pytest.raises(
+        RunError, match="the data is not what the run began with: it was 200 samples, of which 64 hash to"
+    ):
+        surefoot.train(recipe(VALUES * 100), path=str(tmp_path / "run"))
+    assert surefoot.train(recipe(VALUES * 100), path=str(tmp_path / "run"), accept_change=True).status == "finished"
+
+
+def test_other_evaluation_data_are_refused(tmp_path):
+    evaluated = {"evaluate_every": 2, "evaluation_batches": 1}
+    stopped(recipe(evaluation=lambda: TensorDataset(VALUES), **evaluated), tmp_path / "run")
+    with pytest.raises(RunError, match="the evaluation data is not what"):
+        surefoot.train(recipe(evaluation=lambda: TensorDataset(VALUES + 1), **evaluated), path=str(tmp_path / "run"))
+
+
+class Lazy(Dataset):
+    """Opens its file on the first read, as data sets for workers do, and notes in which processes that was."""
+
+    def __init__(self, note: Path) -> None:
+        self.note, self.opened = note, False
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number: int):
+        import os
+
+        if not self.opened:
+            self.opened = True
+            with self.note.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        return (torch.full((4,), float(number)),)
+
+
+def test_data_that_workers_read_is_not_opened_in_the_trainer(tmp_path):
+    import os
+
+    surefoot.train(recipe(data=lambda: Lazy(tmp_path / "opened"), workers=1), path=str(tmp_path / "run"))
+    assert str(os.getpid()) not in (tmp_path / "opened").read_text().split()
+
+
+class Augmented(Dataset):
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, number: int):
+        return number + torch.randn(3)
+
+
+class Unstable(Augmented):
+    def __getitem__(self, number: int):
+        return number, time.perf_counter_ns()
+
+
+class Stream(IterableDataset):
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __iter__(self):
+        return iter(range(self.first, 10**9))
+
+
+class ReadOnce(IterableDataset):
+    def __init__(self) -> None:
+        self.items = iter(range(100))
+
+    def __iter__(self):
+        return self.items
+
+
+def test_items_that_draw_have_one_identity_and_those_that_change_have_none_of_their_own():
+    assert identity_of(Augmented()) == identity_of(Augmented())
+    assert identity_of(Augmented(), seed=1) != identity_of(Augmented())
+    assert identity_of(Unstable()) == identity_of(Unstable())
+
+
+def test_a_stream_is_known_by_its_first_items():
+    assert identity_of(Stream(0)) == identity_of(Stream(0)) != identity_of(Stream(1))
+    once = ReadOnce()
+    assert identity_of(once).items == 0
+    assert next(iter(once)) == 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_slow_data_set_is_read_for_about_half_a_second_and_then_as_far_again(workers: int):
+    class Slow(Augmented):
+        def __getitem__(self, number: int):
+            time.sleep(0.06)
+            return number
+
+    began = time.perf_counter()
+    identity = identity_of(Slow(), workers=workers)
+    assert time.perf_counter() - began < SECONDS + 0.5
+    assert 1 <= identity.items < ITEMS
+    assert identity_of(Slow(), workers=workers, items=identity.items) == identity
+
+
+def test_a_data_set_with_a_name_is_not_read():
+    class Named(Augmented):
+        def identity(self) -> str:
+            return "corpus 12ab"
+
+        def __getitem__(self, number: int):
+            raise AssertionError
+
+    assert str(identity_of(Named())) == "corpus 12ab"
+
+
+WORDS = st.text("ab", max_size=5)
+CONTENTS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(CONTENTS, CONTENTS)
+def test_contents_hash_alike_only_where_they_are_alike(one, other):
+    assert (content_hash(one) == content_hash(other)) == (repr(one) == repr(other))
+
+
+def test_a_value_a_shape_and_a_dtype_change_the_hash():
+    base = torch.arange(12.0)
+    others = [base.view(3, 4), base.double(), base.int(), base + 1, base.flip(0), base.to(torch.bfloat16), base.numpy()]
+    hashes = [content_hash(each) for each in [base, *others, [base], {"a": base}, {"b": base}]]
+    assert len(set(hashes)) == len(hashes)
+    assert content_hash(base.view(3, 4).T) == content_hash(base.view(3, 4).T.contiguous())
+
+
+def test_large_tensors_are_hashed_in_pages_over_all_of_them():
+    large = torch.zeros(3 * MOST_BYTES // 4)
+    changed = large.clone()
+    changed[-1024:] = 1
+    assert content_hash(large) != content_hash(changed)
+
+
+# ------------------------------------------------------------------------------------------- a step that differs
+
+
+def test_a_replayed_step_says_that_its_batch_was_different(tmp_path):
+    class Fickle(Augmented):
+        """Its values depend on how often it was made: the sample that is read for its identity does not tell."""
+
+        made = 0
+
+        def __init__(self) -> None:
+            Fickle.made += 1
+            self.which, self.reads = Fickle.made, 0
+
+        def __getitem__(self, number: int):
+            self.reads += 1
+            return (torch.full((4,), float(self.which if self.reads > 2 * ITEMS else 0)),)
+
+    stopped(recipe(data=Fickle), tmp_path / "run")
+    with pytest.raises(ReplayError, match="the batch was different: the same samples had other values"):
+        surefoot.train(recipe(data=Fickle), path=str(tmp_path / "run"))
+
+
+def test_a_replayed_step_says_that_only_the_arithmetic_differed(tmp_path):
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            Counting.calls += 1
+            return super().forward(x) * Counting.calls
+
+    counting = recipe(model=lambda: Counting(4, 1))
+    stopped(counting, tmp_path / "run")
+    with pytest.raises(ReplayError, match="the batch was the same, so the arithmetic differed"):
+        surefoot.train(counting, path=str(tmp_path / "run"))
+
+
+# ------------------------------------------------------------------------------------------- code
+
+RECIPE = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from surefoot import Recipe
+import helpers
+
+def mine() -> Recipe:
+    from parts.inner import width
+    return Recipe(
+        model=lambda: nn.Linear(4, width),
+        data=lambda: TensorDataset(torch.randn(64, 4)),
+        loss=lambda model, batch: model(batch[0]).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=helpers.LR),
+        micro_batch_size=8, max_steps=6, save_every=2,
+    )
+"""
+FILES = {"recipe.py": RECIPE, "helpers.py": "LR = 0.01\n", "parts/__init__.py": "", "parts/inner.py": "width = 1\n"}
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def command(project: Path, *words: str, kill_at: int | None = None) -> subprocess.CompletedProcess:
+    """`surefoot train` in a process of its own; `kill_at` kills it after a step."""
+    program = "import sys; from surefoot.cli import main; main()"
+    if kill_at is not None:
+        program = (
+            "import os, sys; from surefoot.scribe import Scribe; append = Scribe.append\n"
+            "def killed(self, row):\n"
+            f"    append(self, row)\n    if row.step == {kill_at}: os.kill(os.getpid(), 9)\n"
+            "Scribe.append = killed\nfrom surefoot.cli import main; main()"
+        )
+    line = [sys.executable, "-c", program, "train", "recipe.py", "--run", "run", "--no-plan", *words]
+    return subprocess.run(line, cwd=project, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refused"),
+    [
+        ("helpers.py", "LR = 0.02\n", True),
+        ("parts/inner.py", "width = 2\n", True),
+        ("helpers.py", "LR = 0.01  # a comment\n", False),
+        ("unrelated.py", "LR = 1\n", False),
+    ],
+)
+def test_a_changed_module_of_the_recipe_is_refused(project, name: str, text: str, refused: bool):
+    assert command(project, kill_at=5).returncode == -9
+    (project / name).write_text(text)
+    done = command(project)
+    said = " ".join(done.stderr.split())
+    assert (f"the code in {name}, which the recipe imports, has changed" in said) == refused, said
+    assert done.returncode == (2 if refused else 0), said
+
+
+def test_the_recipe_of_a_package_and_installed_modules(tmp_path, monkeypatch):
+    for name, text in {
+        "here/project/__init__.py": "",
+        "here/project/recipes/__init__.py": "",
+        "here/project/recipes/one.py": "from ..model import Net\nfrom project import data\nimport torch, surefoot\n",
+        "here/project/model.py": "class Net: ...\n",
+        "here/project/data.py": "import project.deep.inner\n",
+        "here/project/deep/inner.py": "x = 1\n",
+        "elsewhere/outside.py": "y = 1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    source = tmp_path / "here/project/recipes/one.py"
+    inside = {"__init__.py", "model.py", "data.py", "deep/inner.py"}
+    assert set(module_digests(source)) == {f"project/{name}" for name in inside}
+    source.write_text("import outside\n")
+    assert set(module_digests(source)) == {"../elsewhere/outside.py"}
+
+
+# ------------------------------------------------------------------------------------------- checkpoints and log
+
+
+def test_deleted_checkpoints_are_refused(tmp_path):
+    folder = stopped(recipe(), tmp_path / "run")
+    for path in (folder / "checkpoints").glob("step-*"):
+        shutil.rmtree(path)
+    with pytest.raises(RunError, match="holds no checkpoint, and the run had saved step 4: they were deleted"):
+        surefoot.train(recipe(), path=str(folder))
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(RunError, match="they were deleted"):
+        surefoot.train(recipe(), path=str(folder))
+    assert surefoot.train(recipe(), path=str(folder), accept_change=True).status == "finished"
+
+
+def test_a_run_that_was_killed_before_its_first_save_begins_again(tmp_path):
+    folder = stopped(recipe(), tmp_path / "run", step=1)
+    assert surefoot.train(recipe(), path=str(folder)).status == "finished"
+
+
+def test_a_deleted_log_is_refused(tmp_path):
+    folder = stopped(recipe(), tmp_path / "run")
+    (folder / "log.jsonl").unlink()
+    with pytest.raises(RunError, match=r"log\.jsonl is gone"):
+        surefoot.train(recipe(), path=str(folder))
+
+
+@pytest.mark.parametrize("row", [0, 2, 3])
+def test_a_log_with_a_row_missing_is_refused(row: int, tmp_path):
+    folder = stopped(recipe(), tmp_path / "run")
+    rows = (folder / "log.jsonl").read_text().splitlines(keepends=True)
+    (folder / "log.jsonl").write_text("".join(rows[:row] + rows[row + 1 :]))
+    with pytest.raises(RunError, match=rf"has no row for 1 of its steps: {row + 1};"):
+        surefoot.train(recipe(), path=str(folder))
+    assert surefoot.train(recipe(), path=str(folder), accept_change=True).status == "finished"
+
+
+def test_the_last_row_may_be_missing_as_after_a_power_cut(tmp_path):
+    folder = stopped(recipe(), tmp_path / "run")
+    rows = (folder / "log.jsonl").read_text().splitlines(keepends=True)
+    (folder / "log.jsonl").write_text("".join(rows[:-1]))
+    assert surefoot.train(recipe(), path=str(folder)).status == "finished"
+
+
+def test_saves_that_fail_do_not_reset_the_count_of_failed_starts(tmp_path, monkeypatch):
+    def refuse(self, *_):
+        raise CheckpointError("no space left on device")
+
+    monkeypatch.setattr(Checkpoints, "_publish", refuse)
+    for start in (1, 2, 3):
+        stopped(recipe(), tmp_path / "run")
+        assert read_run(tmp_path / "run").failures == start
+    with pytest.raises(RunError, match="failed 3 times in a row without getting further"):
+        surefoot.train(recipe(), path=str(tmp_path / "run"))
