@@ -1,6 +1,6 @@
 """kills: `kill -9` at random moments, again and again, also inside a save; the run must come out as if undisturbed.
 
-    python bench/kills.py [--ranks [--minutes N]] [--quick | --kills N] [--seed N] [--out FILE]
+    python bench/kills.py [--ranks [--minutes N] | --recipes] [--quick | --kills N] [--seed N] [--out FILE]
 
 A run of a small recipe is started, killed, and started again, until it has taken its last step. Half of the kills come
 at a random time after the start; half while a checkpoint is being written. Then another run begins, saving in
@@ -14,6 +14,7 @@ another way. Held against an undisturbed run of the same recipe, this is wrong:
 Every start is a child of one process that has loaded torch and surefoot and has computed nothing: what takes a second
 elsewhere takes a few milliseconds here.
 
+With `--recipes`, every built-in recipe and example is killed three times: see `recipe_kills.py`.
 With `--ranks`, single ranks of torchrun's are killed instead, 100 by default: see `rank_kills.py`.
 """
 
@@ -318,9 +319,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="with --ranks, begin no run after so many")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the clock has its say too")
     parser.add_argument("--out", type=Path, help="write the record to this file")
+    parser.add_argument("--recipes", action="store_true", help="kill every built-in recipe and example three times")
     arguments = parser.parse_args()
     if arguments.ranks:
         kill_ranks(arguments)
+        return
+    if arguments.recipes:
+        kill_recipes(arguments)
         return
     most = 30 if arguments.quick else arguments.kills or 1000
     draw, toll, began = random.Random(arguments.seed), Toll(), time.time()
@@ -349,6 +354,18 @@ def main() -> None:
             arguments.out, {**asdict(toll), "seconds": seconds, "steps": STEPS, "kinds": [k.name for k in KINDS]}
         )
     print(f"RESULT kills={toll.kills} wrong={len(toll.wrong)}")
+
+
+def kill_recipes(arguments: argparse.Namespace) -> None:
+    import recipe_kills
+
+    began = time.time()
+    killed, wrong = recipe_kills.main(1 if arguments.quick else recipe_kills.EACH, arguments.seed)
+    for what in wrong:
+        print(f"WRONG {what}")
+    if arguments.out:
+        write_record(arguments.out, {"kills": killed, "wrong": wrong, "seconds": time.time() - began})
+    print(f"RESULT kills={killed} wrong={len(wrong)}")
 
 
 def kill_ranks(arguments: argparse.Namespace) -> None:

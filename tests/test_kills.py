@@ -37,3 +37,10 @@ def test_the_bench_notices_what_is_broken():
     wrong = [int(found[2]) for found in re.finditer(RESULT, said)]
     assert len(wrong) == len(BROKEN), said
     assert all(wrong), said
+
+
+def test_every_recipe_killed_at_three_random_moments_ends_in_the_same_bits():
+    said = run("import sys, kills; sys.argv[1:] = ['--recipes']; kills.main()")
+    found = re.search(RESULT, said.splitlines()[-1])
+    assert found, said
+    assert (int(found[1]) >= 3 * 8, int(found[2])) == (True, 0), said

@@ -197,7 +197,7 @@ def test_other_data_is_refused(small_recipe, tmp_path):
     train_to(recipe, tmp_path / "run", 2)
     other = dataclasses.replace(recipe, data=small_recipe("sentiment").data, name=recipe.name)
     shorter = dataclasses.replace(other, data=NoisyReviews)
-    with pytest.raises(RunError, match="it was 256 samples, of which .*, and is 90 samples, of which"):
+    with pytest.raises(RunError, match=r"it was 256 samples, of which .*, and is 90 samples, of which"):
         surefoot.train(shorter, path=str(tmp_path / "run"))
 
 
