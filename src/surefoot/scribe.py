@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 
 import torch
 from safetensors.torch import save_file, save_model
 from torch.distributed.tensor import DTensor
 
-from surefoot.checkpoint.consolidate import whole_tensors
+from surefoot.checkpoint.consolidate import TensorsOf, whole_tensors
 from surefoot.records.codec import to_json
 from surefoot.records.event import Event, append_event
 from surefoot.records.files import write_whole
@@ -75,5 +75,5 @@ class Scribe:
         if sharded:
             save_file(tensors, draft, metadata={"format": "pt"})
         else:
-            save_model(model, str(draft))
+            save_model(cast(Any, TensorsOf(model)), str(draft))
         os.replace(draft, run.weights)

@@ -29,6 +29,16 @@ def names_of(model: torch.nn.Module) -> list[str]:
     return list(first.values())
 
 
+class TensorsOf:
+    """What a file of tensors can hold of a model: not the extra state of modules, which checkpoints hold."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {name: value for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
 def whole_tensors(model: torch.nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
     """Every tensor of the model's state, whole and on the processor, on the ranks that `keep` them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ def _feed(hasher: Any, value: Any, depth: int) -> None:
         hasher.update(type(value).__qualname__.encode())
     elif isinstance(value, Mapping):
         _feed_many(hasher, "mapping", [part for item in value.items() for part in item], depth)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         _feed_many(hasher, "sequence", value, depth)
     elif isinstance(value, set | frozenset):
         _feed_many(hasher, "set", sorted(map(content_hash, value)), depth)

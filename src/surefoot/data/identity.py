@@ -37,14 +37,14 @@ def identity_of(
     if hasattr(dataset, "identity"):
         return DataIdentity(str(dataset.identity()))
     name = "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
-    hasher, began, read = xxhash.xxh3_64(), clock(), 0
+    hasher, began, read, unstable = xxhash.xxh3_64(), clock(), 0, 0
     reader = iter(DataLoader(_Hashes(dataset, seed, items or ITEMS), batch_size=None, num_workers=min(workers, 1)))
     for first, second in reader:
-        read += 1
+        read, unstable = read + 1, unstable + (first != second)
         hasher.update(str(first).encode() if first == second else b"changes")
         if items is None and clock() - began > SECONDS:
             break
-    return DataIdentity(name, read, hasher.hexdigest()) if read else DataIdentity(name)
+    return DataIdentity(name, read, hasher.hexdigest(), unstable) if read else DataIdentity(name)
 
 
 class _Hashes(IterableDataset[tuple[int, int]]):

@@ -16,12 +16,12 @@ Numbers = dict[tuple[str, str], float]
 
 
 def numbers_of(model: nn.Module) -> Numbers:
-    """The plain numbers among the attributes of a model's modules."""
+    """The plain numbers among the attributes of a model's modules, but for modules that save an extra state."""
     return {
         (name, attribute): value
         for name, module in model.named_modules()
         for attribute, value in vars(module).items()
-        if type(value) in (int, float)
+        if type(value) in (int, float) and type(module).get_extra_state is nn.Module.get_extra_state
     }
 
 

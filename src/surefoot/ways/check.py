@@ -1,6 +1,7 @@
 """check: a few tiny real steps of a recipe, watched for silent bugs."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -9,8 +10,10 @@ from surefoot.build import build_data, build_evaluation
 from surefoot.checks import run_checks
 from surefoot.checks.evidence import Samples
 from surefoot.data.batches import batches_of
+from surefoot.data.identity import identity_of
 from surefoot.load import split_target
 from surefoot.phases import Phases
+from surefoot.plain_state import PlainState, loss_of
 from surefoot.probes.data import read_again
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
@@ -35,6 +38,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         witness.scene.tiny, witness.scene.cut_from = True, recipe.micro_batch_size / small.micro_batch_size
         with phases, witness:
             step = Step(small, world)
+            plain = PlainState(step.model)
             phases.find(step.model)
             witness.scene.optimizers.append(step.optimizer)
             try:
@@ -46,6 +50,9 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         data = build_data(recipe)
         witness.narrow.look_at(data)
         evidence = witness.evidence()
+        evidence.lost_attributes = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
+        identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
+        evidence.unstable_samples = identity.unstable, identity.items
         evidence.samples += (_samples(recipe, data, phases),)
         return run_checks(evidence, recipe=recipe.name, allow=allow)
 

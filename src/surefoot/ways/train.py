@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,8 @@ from surefoot.checkpoint.interval import Interval, Progress
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.checks import CHECKS
+from surefoot.checks import CHECKS, state_lost_on_reload
+from surefoot.checks.evidence import Evidence
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.identity import identity_of
 from surefoot.data.ledger import ledger_of_run
@@ -30,9 +31,11 @@ from surefoot.guards.spike import Spikes
 from surefoot.lookout import Lookout
 from surefoot.meters.held import held_bytes
 from surefoot.meters.steady_traffic import SteadyTraffic
+from surefoot.plain_state import PlainState, loss_of
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
 from surefoot.recipe import Recipe
 from surefoot.records.data_identity import DataIdentity
+from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, Status
@@ -53,7 +56,7 @@ from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.told import Told, tell_all
 from surefoot.utilisation import peak_flops, step_flops
-from surefoot.witness.glances import Glances
+from surefoot.witness.glances import FIRST, Glances
 from surefoot.world import RealWorld
 
 Tell = Callable[[Run, LogRow], None]
@@ -126,6 +129,8 @@ class _Training:
         self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last)
         self.batches = Batches(iter(()))
         self.stopped = ""
+        self.found: list[Finding] = []
+        self.last_batch: Any = None
         self.data_seconds = 0.0
 
     def whole(self) -> Run:
@@ -138,6 +143,8 @@ class _Training:
                 )
                 many = self.world.ranks > 1 and not self.step.compiled
                 self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
+                alone = self.world.ranks == 1 and not self.step.compiled
+                self.plain = PlainState(self.step.model) if alone else None
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(lambda: self.batches.close())
@@ -188,6 +195,7 @@ class _Training:
             step_flops=None if peak is None else self.world.from_first(self._step_flops),
         )
         self.saved = self._progress()
+        self.looked_at = self.step.number + FIRST
         self.scribe.write(self.run)
         if self.run.starts > 1:
             place = checkpoint.path.name if checkpoint else "step 0"
@@ -248,11 +256,22 @@ class _Training:
 
     def _report(self) -> None:
         """What glances found for the first time is told once, and kept with the run."""
-        new = self.glances.new_findings()
+        new = [*self.glances.new_findings(), *(self._lost_state() if self.step.number == self.looked_at else ())]
+        self.found += new
         if new:
-            self.scribe.find(self.run, *self.glances.found.values(), checks=tuple(CHECKS))
+            self.scribe.find(self.run, *self.found, checks=tuple(CHECKS))
         for finding in new:
             self._tell_of("finding", f"{finding.check}: {finding.seen}; {finding.remedy}")
+
+    def _lost_state(self) -> Iterator[Finding]:
+        """State that no checkpoint holds, looked for once, after a few steps."""
+        identity, evidence = self.run.data_identity, Evidence()
+        if identity is not None:
+            evidence.unstable_samples = identity.unstable, identity.items
+        if self.plain is not None:
+            evidence.lost_attributes = tuple(self.plain.lost(partial(loss_of, self.step, self.last_batch)))
+        self.plain = self.last_batch = None
+        return state_lost_on_reload.check(evidence)
 
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
@@ -281,6 +300,8 @@ class _Training:
             began = time.perf_counter()
             batch = self.world.take(self.batches)
             self.data_seconds += time.perf_counter() - began
+            if self.plain is not None:
+                self.last_batch = batch
             yield batch
 
     def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:

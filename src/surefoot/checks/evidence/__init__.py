@@ -153,6 +153,10 @@ class Evidence:
     """cuDNN chooses kernels by their speed, in a run that asks for deterministic ones."""
     idle_accelerator: str = ""
     """A device that this machine has, while every parameter lies on the CPU."""
+    lost_attributes: tuple[str, ...] = ()
+    """Attributes of a model that changed, that its loss depends on, and that no checkpoint holds."""
+    unstable_samples: tuple[int, int] = (0, 0)
+    """So many samples changed when they were read again with the same random numbers, of so many."""
     resumptions: tuple[Resumption, ...] = ()
     held_counters: tuple[HeldCounter, ...] = ()
     lost_states: tuple[LostState, ...] = ()
