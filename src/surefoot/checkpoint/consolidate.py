@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
-from surefoot.checkpoint.checkpoint import Checkpoint
+from surefoot.checkpoint.checkpoint import Checkpoint, allocated
 from surefoot.checkpoint.outline import Saved
 from surefoot.errors import CheckpointError
 from surefoot.records.files import write_whole
@@ -76,7 +76,7 @@ def write_weights(
     parts = list(_parts({name: saved[name] for name in names}, file_bytes))
     files = {_file(number, len(parts)): part for number, part in enumerate(parts, start=1)}
     for file, part in files.items():
-        tensors = {name: saved[name].empty().contiguous() for name in part}
+        tensors = {name: allocated(saved[name]).contiguous() for name in part}
         checkpoint.read({saved[name].name: tensor for name, tensor in tensors.items()})
         save_file(tensors, create_new(folder / file), metadata={"format": "pt"})
         _compare(folder / file, tensors)

@@ -9,6 +9,8 @@ from typing import IO
 
 from surefoot.errors import RunError
 
+MOST_BYTES = 1 << 30
+"""Of a file that is read whole: manifests and outlines of states."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _OWN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -42,8 +44,11 @@ def open_plain(path: str | Path) -> int:
 
 
 def read_plain(path: str | Path) -> bytes:
-    """All bytes of a plain file."""
+    """All bytes of a plain file that is meant to be read whole."""
     with open(open_plain(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"holds {size:,} bytes, more than such a file ever has", str(path))
         return file.read()
 
 
