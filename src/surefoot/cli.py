@@ -48,6 +48,9 @@ AllowOption = Annotated[
 SarifOption = Annotated[
     Path | None, typer.Option("--sarif", metavar="FILE", help="keep the findings for editors and CI, as SARIF 2.1.0")
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-run", help="execute the recipe that the run itself holds or names: code by its maker")
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run directory, as `surefoot train` makes it")]
 
 
@@ -244,6 +247,7 @@ def profile(
         str | None,
         typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
     ] = None,
+    trust_run: TrustOption = False,
     run: Annotated[
         Path | None, typer.Option("--run", "--dir", metavar="DIR", help="keep the profile in this run directory")
     ] = None,
@@ -260,9 +264,10 @@ def profile(
     With `--against`, both sides are timed in turns, and the difference is given with its confidence interval. Examples:
     `surefoot profile gpt precision=bf16-mixed`, `surefoot profile gpt compile=whole --against compile=off`
     """
+    goes_with("--against", against is not None, {"--trust-run": trust_run or None})
     loaded = load(recipe, knobs)
     if against is not None:
-        _compare(loaded, recipe, knobs, against, steps, json=json)
+        _compare(loaded, recipe, knobs, against, steps, trust_run=trust_run, json=json)
         return
     from surefoot.costs.ledgers import ledger_of
     from surefoot.present import present
@@ -286,18 +291,29 @@ def profile(
     )
 
 
-def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str, rounds: int, *, json: bool) -> None:
+def _compare(
+    loaded: Recipe,
+    target: str,
+    knobs: list[str] | None,
+    against: str,
+    rounds: int,
+    *,
+    trust_run: bool,
+    json: bool,
+) -> None:
     """The recipe against a run's, or against itself with other knobs."""
     from surefoot.reports.profile import comparison_text
     from surefoot.ways.profile import compare as way
 
     if Path(against).is_dir():
-        from surefoot.load import make_recipe
+        from surefoot.load import builtin_recipes
         from surefoot.records.profile import read_profile
         from surefoot.records.run import read_run
+        from surefoot.trust import recipe_of
 
         kept = read_profile(Path(against)) or read_run(against)
-        other = make_recipe(kept.target, kept.knobs)
+        own = None if kept.target in builtin_recipes() else target
+        other = recipe_of(kept, against, own, trust_run=trust_run)
     else:
         other = load_other(target, knobs, against)
     show(way(other, loaded, rounds=max(rounds, 15)), comparison_text, json=json)
@@ -306,25 +322,32 @@ def _compare(loaded: Recipe, target: str, knobs: list[str] | None, against: str,
 @app.command()
 def export(
     run: RunArgument,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="the recipe that the run was made with, unless built in")
+    ] = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="default: RUN/export")] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="only the weights of the newest checkpoint, put together from its shards")
     ] = False,
+    trust_run: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """The weights (safetensors) and the program (torch.export) of a finished run, compared with the model.
 
     Fails if either file, read back from disk, computes other numbers than the trained model. With `--weights`, the
-    run need not be finished, and its model may be larger than this machine's memory.
+    run need not be finished, its model may be larger than this machine's memory, and no code is executed.
+    Example: `surefoot export runs/first my_recipe.py`
     """
     from surefoot.reports.text import export_text, weights_text
     from surefoot.ways.export import export as way
     from surefoot.ways.export import export_weights
 
     if weights:
+        if recipe or trust_run:
+            raise typer.BadParameter("--weights executes nothing: it needs neither a recipe nor --trust-run")
         show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
         return
-    show(way(str(run), to=str(to) if to else None), export_text, json=json)
+    show(way(str(run), recipe, to=str(to) if to else None, trust_run=trust_run), export_text, json=json)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})

@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 CorpusArgument = Annotated[
-    Path, typer.Argument(metavar="CORPUS", help="a folder with a manifest.json, or tokens that others have written")
+    Path, typer.Argument(metavar="CORPUS", help="a folder with a manifest.json, or one file of tokens")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 DtypeOption = Annotated[str, typer.Option(help="of the tokens in a file that does not say: uint16, uint32")]

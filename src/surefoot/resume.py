@@ -86,7 +86,7 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
     changes = list(changes_since(run, recipe))
     if run.source_digest != digest:
         changes.append(f"the code in {source} has changed (its copy: {run.source})")
-    changes += [f"the code in {name}, which the recipe imports, {how}" for name, how in _changed(run, modules)]
+    changes += [f"the code in {name}, which the recipe imports, {how}" for name, how in changed_modules(run, modules)]
     if changes and not accept_change:
         raise RunError(
             f"{folder} holds a run of another recipe: {'; '.join(changes)}\n"
@@ -116,7 +116,8 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
     )
 
 
-def _changed(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
+def changed_modules(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Which of the modules that a recipe imports are not as they were, and how."""
     for name in sorted({*run.module_digests, *modules}):
         before, now = run.module_digests.get(name), modules.get(name)
         if before != now:

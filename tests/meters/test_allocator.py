@@ -2,10 +2,14 @@
 
 import ctypes
 import gc
+import os
+import shutil
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -170,3 +174,72 @@ def test_the_counter_is_built_once_and_loaded_from_then_on(monkeypatch, tmp_path
     monkeypatch.setenv("PATH", "")
     assert allocator.available()
     assert [file.name for file in (tmp_path / "surefoot").iterdir()] == [allocator._library().name]
+
+
+EVIL = 'extern "C" __attribute__((constructor)) void run() { __builtin_trap(); }'
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the counter, a library that ends whoever loads it, and a compiler that only hands out the first."""
+    folder = tmp_path_factory.mktemp("libraries")
+    shutil.copyfile(allocator._counter()._name, folder / "good.so")
+    (folder / "evil.cpp").write_text(EVIL)
+    compiler = allocator._compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", folder / "evil.cpp", "-o", folder / "evil.so"], check=True)
+    (folder / "c++").write_text(
+        f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/good.so "$2"\necho built >> {folder}/built\n'
+    )
+    (folder / "c++").chmod(0o755)
+    return folder
+
+
+def installed(cache: Path, libraries: Path) -> str:
+    """What a new process says that counts with this cache folder: where its library lies."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), "CXX": str(libraries / "c++")}
+    program = "from surefoot.meters import allocator; allocator.install(); print(allocator._counter()._name)"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr or f"ended by signal {-done.returncode}"
+    return done.stdout.strip()
+
+
+@needs_compiler
+@pytest.mark.parametrize("opened", ["file", "folder", "link", "above"])
+def test_a_library_that_others_can_write_is_not_loaded(opened, libraries, tmp_path):
+    cache = tmp_path / "cache"
+    folder = cache / "surefoot"
+    folder.mkdir(parents=True, mode=0o755)
+    library = folder / allocator._library().name
+    shutil.copyfile(libraries / "evil.so", library)
+    library.chmod(0o755)
+    if opened == "link":
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        {"file": library, "folder": folder, "above": cache}[opened].chmod(0o777)
+    loaded = Path(installed(cache, libraries))
+    assert loaded.is_relative_to(cache) == (opened in ("file", "folder"))
+
+
+@needs_compiler
+def test_what_is_built_is_closed_to_others_and_used_again(libraries, tmp_path):
+    first = installed(tmp_path / "cache", libraries)
+    built = (libraries / "built").read_text()
+    assert installed(tmp_path / "cache", libraries) == first
+    assert (libraries / "built").read_text() == built
+    for path in (Path(first), Path(first).parent):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@needs_compiler
+def test_a_library_of_another_user_is_not_loaded(libraries, tmp_path):
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    library = tmp_path / "surefoot" / allocator._library().name
+    library.parent.mkdir(mode=0o755)
+    shutil.copyfile(libraries / "evil.so", library)
+    library.chmod(0o755)
+    os.chown(library, 65534, 65534)
+    installed(tmp_path, libraries)

@@ -11,8 +11,9 @@ import torch
 from surefoot.checkpoint.manifest import Manifest, damage, read_manifest
 from surefoot.checkpoint.outline import Place, Saved, from_json, leaves, map_leaves, where
 from surefoot.checkpoint.ranks import Ranks
-from surefoot.checkpoint.reader import read_tensors
+from surefoot.checkpoint.reader import METADATA, read_tensors
 from surefoot.errors import CheckpointError
+from surefoot.records.plain_files import read_plain
 
 STATE = "state.json"
 
@@ -37,7 +38,7 @@ class Checkpoint:
     def outline(self) -> Any:
         """The saved state with a `Saved` in place of every tensor: its name, dtype, shape and device."""
         try:
-            return from_json((self.path / STATE).read_bytes())
+            return from_json(read_plain(self.path / STATE))
         except Exception as error:  # made-up JSON can fail in any way
             raise CheckpointError(f"{STATE} cannot be read: {error}") from error
 
@@ -56,7 +57,7 @@ class Checkpoint:
         tensors = {saved[place].name: tensor.detach() for place, tensor in reversed(given.items())}
         for leaf in saved.values():
             if leaf.name not in tensors:
-                tensors[leaf.name] = _allocated(leaf)
+                tensors[leaf.name] = allocated(leaf)
         read_tensors(self.path, self._manifest().files, tensors)
         for place, tensor in given.items():  # a tensor saved under two names may be two tensors here
             if not _same(tensor, tensors[saved[place].name]):
@@ -71,8 +72,11 @@ class Checkpoint:
 
     def _damage(self) -> str | None:
         """What is wrong with this rank's share of the files."""
-        files = sorted(self._manifest().files.items())[self._ranks.rank :: self._ranks.size]
-        return next(filter(None, (damage(self.path, name, expected) for name, expected in files)), None)
+        files = self._manifest().files
+        if not {STATE, METADATA} <= files.keys():
+            return f"MANIFEST does not name {STATE} and {METADATA}"
+        mine = sorted(files.items())[self._ranks.rank :: self._ranks.size]
+        return next(filter(None, (damage(self.path, name, expected) for name, expected in mine)), None)
 
     def _manifest(self) -> Manifest:
         manifest = read_manifest(self.path)
@@ -109,7 +113,8 @@ def _refuse_mismatches(given: dict[Place, torch.Tensor], saved: dict[Place, Save
             raise CheckpointError(f"{where(place)} is {_form(*here)} here and {_form(*there)} in the checkpoint")
 
 
-def _allocated(leaf: Saved) -> torch.Tensor:
+def allocated(leaf: Saved) -> torch.Tensor:
+    """Memory for a saved tensor."""
     try:
         return leaf.empty()
     except Exception as error:

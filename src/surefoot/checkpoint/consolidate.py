@@ -12,9 +12,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
-from surefoot.checkpoint.checkpoint import Checkpoint
+from surefoot.checkpoint.checkpoint import Checkpoint, allocated
 from surefoot.checkpoint.outline import Saved
 from surefoot.errors import CheckpointError
+from surefoot.records.files import write_whole
+from surefoot.records.plain_files import create_new
 
 INDEX = "model.safetensors.index.json"
 """Which file of a set holds which tensor, in the form that Hugging Face's libraries read."""
@@ -37,6 +39,23 @@ class TensorsOf:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return {name: value for name, value in self.model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def state_names(checkpoint: Checkpoint) -> list[str]:
+    """The same names of the model that a checkpoint was saved from, by what it says itself.
+
+    A checkpoint that does not say which buffers a state dict leaves out has all of them.
+    """
+    first: dict[str, str] = {}
+    try:
+        outline = checkpoint.outline()
+        left_out = set(outline.get("transient", ()))
+        for name, tensor in sorted(outline["model"].items()):
+            if name not in left_out:
+                first.setdefault(tensor.name, name)
+    except (KeyError, TypeError, AttributeError) as error:  # the hashes are right: somebody made this file
+        raise CheckpointError(f"{checkpoint.path.name} does not say what its model holds: {error!r}") from error
+    return list(first.values())
 
 
 def whole_tensors(model: torch.nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
@@ -67,14 +86,14 @@ def write_weights(
     parts = list(_parts({name: saved[name] for name in names}, file_bytes))
     files = {_file(number, len(parts)): part for number, part in enumerate(parts, start=1)}
     for file, part in files.items():
-        tensors = {name: saved[name].empty().contiguous() for name in part}
+        tensors = {name: allocated(saved[name]).contiguous() for name in part}
         checkpoint.read({saved[name].name: tensor for name, tensor in tensors.items()})
-        save_file(tensors, folder / file, metadata={"format": "pt"})
+        save_file(tensors, create_new(folder / file), metadata={"format": "pt"})
         _compare(folder / file, tensors)
     if len(files) > 1:
         places = {name: file for file, part in files.items() for name in part}
         total = {"total_size": sum(_bytes(saved[name]) for name in places)}
-        (folder / INDEX).write_text(json.dumps({"metadata": total, "weight_map": places}, indent=2) + "\n")
+        write_whole(folder / INDEX, json.dumps({"metadata": total, "weight_map": places}, indent=2) + "\n")
     return files
 
 

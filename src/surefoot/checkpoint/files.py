@@ -10,6 +10,7 @@ from typing import IO, Any
 import xxhash
 
 from surefoot.errors import CheckpointError
+from surefoot.records.plain_files import open_plain
 
 CHUNK_BYTES = 4 * 2**20
 
@@ -92,7 +93,7 @@ def fingerprint(path: Path) -> Fingerprint:
     """Reads a file through and hashes it."""
     digest, size, buffer = xxhash.xxh3_128(), 0, bytearray(CHUNK_BYTES)
     view = memoryview(buffer)
-    with open(path, "rb", buffering=0) as file:
+    with open(open_plain(path), "rb", buffering=0) as file:
         while count := file.readinto(buffer):
             digest.update(view[:count])
             size += count

@@ -9,6 +9,7 @@ import xxhash
 
 from surefoot.checkpoint.files import Fingerprint, fingerprint, write_new
 from surefoot.errors import CheckpointError
+from surefoot.records.plain_files import inside, read_plain
 
 NAME = "MANIFEST"
 FORMAT = 1
@@ -33,7 +34,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a checkpoint, if it is whole."""
     try:
-        digest, _, body = (folder / NAME).read_bytes().partition(b"\n")
+        digest, _, body = read_plain(folder / NAME).partition(b"\n")
     except FileNotFoundError:
         raise CheckpointError(f"{NAME} is missing") from None
     except OSError as error:
@@ -57,10 +58,11 @@ def _parsed(body: bytes) -> Manifest:
 def damage(folder: Path, name: str, expected: Fingerprint) -> str | None:
     """What is wrong with a file, or None. Its size is looked at before its bytes are read."""
     try:
-        size = (folder / name).stat().st_size
-        if size != expected.bytes:
+        path = inside(folder, name)
+        size = path.lstat().st_size
+        if path.is_file() and size != expected.bytes:
             return f"{name} has {size} bytes instead of {expected.bytes}"
-        if fingerprint(folder / name) != expected:
+        if fingerprint(path) != expected:
             return f"{name} is damaged: its bytes do not match their hash"
     except FileNotFoundError:
         return f"{name} is missing"

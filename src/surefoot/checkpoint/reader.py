@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import ReadItem
 
 from surefoot.errors import CheckpointError
+from surefoot.records.plain_files import read_plain
 
 METADATA = ".metadata"
 
@@ -54,8 +55,7 @@ class _Planner(DefaultLoadPlanner):
 def read_metadata(folder: Path, files: Collection[str]) -> Metadata:
     """DCP's metadata, restricted to the classes in `ALLOWED` and to files of the checkpoint."""
     try:
-        with open(folder / METADATA, "rb") as file:
-            metadata = _MetadataUnpickler(file).load()
+        metadata = _MetadataUnpickler(io.BytesIO(read_plain(folder / METADATA))).load()
         for info in metadata.storage_data.values():
             if info.relative_path not in files or getattr(info, "transform_descriptors", None):
                 raise CheckpointError(

@@ -29,6 +29,7 @@ def state_of(step: Stepping) -> State:
     return {
         "number": getattr(step, "number", 0),
         "model": _live(step.model),
+        "transient": _transient(step.model),
         "extra": {_plain(name): value for name, value in _extra(step.model).items()},
         "optimizer": _optimizer_state(step.optimizer, _names(step.model)),
         "scheduler": step.scheduler.state_dict(),
@@ -79,6 +80,16 @@ def _live(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     named = {_plain(name): tensor for name, tensor in (*parameters, *buffers)}
     detached = {id(tensor): tensor.detach() for tensor in named.values()}
     return {name: detached[id(tensor)] for name, tensor in named.items()}
+
+
+def _transient(model: torch.nn.Module) -> list[str]:
+    """The buffers that a state dict leaves out, by name: a model is resumed with them and handed on without."""
+    modules = _bare(model).named_modules(remove_duplicate=False)
+    return sorted(
+        _plain(f"{prefix}.{name}" if prefix else name)
+        for prefix, module in modules
+        for name in module._non_persistent_buffers_set
+    )
 
 
 def _extra(model: torch.nn.Module) -> State:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 
-from surefoot.data.pages import MappedFile
+from surefoot.data.pages import MappedFile, check_all
 from surefoot.errors import DataError
 
 MEGATRON_MAGIC = b"MMIDIDX\0\0"
@@ -28,25 +29,35 @@ class IndexEnds:
         """The ends of documents `first` to `end - 1`, in tokens."""
         if self._file.digest and end > first:
             self._file.check([8 * first], 8 * (end - first))
+        self._file.whole()
         return self._ends[first:end].astype(np.int64)
 
 
 class MegatronEnds:
-    """`NAME.idx` of Megatron-LM: lengths and places of sequences, and which of them begin a document."""
+    """`NAME.idx` of Megatron-LM: lengths and places of sequences, and which of them begin a document.
 
-    def __init__(self, path: Path) -> None:
-        self.dtype, sequences, documents = read_megatron_header(path)
-        content = memoryview(MappedFile(path).map)
-        self._lengths = np.frombuffer(content, "<i4", sequences, MEGATRON_HEADER_BYTES)
+    With a digest, all of it is verified when it is opened.
+    """
+
+    def __init__(self, path: Path, digest: str = "") -> None:
+        self._file = MappedFile(path, digest)
+        for _ in check_all(self._file) if digest else ():
+            pass
+        self.dtype, sequences, documents = _megatron_header(path, bytes(self._file.bytes[:MEGATRON_HEADER_BYTES]))
         after_lengths = MEGATRON_HEADER_BYTES + 4 * sequences
-        self._places = np.frombuffer(content, "<i8", sequences, after_lengths)
-        self._begins = np.frombuffer(content, "<i8", documents, after_lengths + 8 * sequences)
+        needed = after_lengths + 8 * (sequences + documents)
+        if documents < 1 or self._file.size < needed:
+            raise DataError(f"{path} is cut: its header promises {needed:,} bytes, it holds {self._file.size:,}")
+        self._lengths = np.frombuffer(self._file.map, "<i4", sequences, MEGATRON_HEADER_BYTES)
+        self._places = np.frombuffer(self._file.map, "<i8", sequences, after_lengths)
+        self._begins = np.frombuffer(self._file.map, "<i8", documents, after_lengths + 8 * sequences)
 
     def __len__(self) -> int:
         return len(self._begins) - 1
 
     def between(self, first: int, end: int) -> np.ndarray:
         """The ends of documents `first` to `end - 1`, in tokens."""
+        self._file.whole()
         last = self._begins[first + 1 : end + 1] - 1
         ends: np.ndarray = self._places[last] // np.dtype(self.dtype).itemsize + self._lengths[last]
         return ends
@@ -57,12 +68,17 @@ def ends_beside(path: Path) -> Path:
     return path.with_name(path.name + ".index")
 
 
+def ends_file(path: Path) -> Path | None:
+    """The file that says where the documents of a file of tokens end; None if there is none."""
+    found = (each for each in (ends_beside(path), path.with_suffix(".idx")) if os.path.lexists(each))
+    return next(found, None)
+
+
 def open_ends(path: Path, digest: str) -> IndexEnds | MegatronEnds:
     """The ends of the documents in a file of tokens."""
-    if ends_beside(path).exists():
-        return IndexEnds(ends_beside(path), digest)
-    if path.with_suffix(".idx").exists():
-        return MegatronEnds(path.with_suffix(".idx"))
+    found = ends_file(path)
+    if found is not None:
+        return IndexEnds(found, digest) if found == ends_beside(path) else MegatronEnds(found, digest)
     raise DataError(
         f"{path} does not say where its documents end; windows do not need it, packing by document does: "
         "tokenise the text again with `surefoot data tokenize`"
@@ -71,8 +87,10 @@ def open_ends(path: Path, digest: str) -> IndexEnds | MegatronEnds:
 
 def read_megatron_header(path: Path) -> tuple[str, int, int]:
     """The dtype of the tokens, the number of sequences, and of marks between documents."""
-    with path.open("rb") as file:
-        header = file.read(MEGATRON_HEADER_BYTES)
+    return _megatron_header(path, bytes(MappedFile(path).read(0, MEGATRON_HEADER_BYTES)))
+
+
+def _megatron_header(path: Path, header: bytes) -> tuple[str, int, int]:
     code = header[17] if len(header) == MEGATRON_HEADER_BYTES else 0
     if header[:9] != MEGATRON_MAGIC or code not in MEGATRON_DTYPES:
         raise DataError(f"{path} is not an index of Megatron-LM: it begins with {header[:18].hex(' ')}")

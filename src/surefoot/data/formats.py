@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,39 +11,109 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_128
 
-from surefoot.data.ends import ends_beside, open_ends, read_megatron_header
-from surefoot.data.hash_tree import PAGE
+from surefoot.data.ends import ends_file, open_ends, read_megatron_header
+from surefoot.data.hash_tree import PAGE, SUFFIX
 from surefoot.data.pages import hash_pages
 from surefoot.data.shards import Corpus, read_manifest, write_manifest
 from surefoot.errors import DataError
 from surefoot.records.manifest import ITEM_BYTES, Manifest, Shard
+from surefoot.records.plain_files import open_plain
 
+MANIFEST = "manifest.json"
 TOKEN_FILES = (".ds", ".bin", ".npy")
 _LLM_C_MAGIC = {20240520: "uint16", 20240801: "uint32"}  # llm.c, dev/data/data_common.py
 _LLM_C_HEADER_BYTES = 1024
 
 
 def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocabulary: int = 0) -> Corpus:
-    """The corpus in a folder or a single file.
+    """The corpus in a folder, or a single file of tokens.
 
-    A folder with a manifest is surefoot's own. Otherwise every file of tokens in it is a shard: `.ds`, `.bin`
-    with or without Megatron's `.idx`, `.npy`. `dtype` says what a file without a header holds (default uint16).
+    A folder is a corpus by its manifest, which says what is held out and what every page must be. A file is read as it
+    is, with a warning, if no manifest beside it names it: `.ds`, `.bin` with or without Megatron's `.idx`, `.npy`.
+    `dtype` says what a file without a header holds (default uint16).
     """
     place = Path(path)
-    if (place / "manifest.json").is_file():
+    if os.path.lexists(place / MANIFEST):
         return Corpus(place, read_manifest(place), verify=verify)
-    files = [place] if place.is_file() else sorted(each for each in place.glob("*") if each.suffix in TOKEN_FILES)
-    if not files:
+    if not place.is_file():
+        raise DataError(_no_corpus(place))
+    place = place.resolve()
+    known = read_manifest(place.parent) if os.path.lexists(place.parent / MANIFEST) else None
+    shards = tuple(shard for shard in known.shards if shard.file == place.name) if known else ()
+    if known is not None and shards:
+        return Corpus(place.parent, replace(known, shards=shards), verify=verify)
+    if verify:
+        warnings.warn(
+            f"{place} is read without verification: nobody has hashed it; `surefoot data verify {place} --adopt` does",
+            stacklevel=2,
+        )
+    return Corpus(place.parent, _as_it_is([place], dtype, vocabulary), verify=False)
+
+
+def is_corpus(path: str | Path) -> bool:
+    """Whether there are tokens in a folder or file, and not text. A corpus that has lost its manifest is one, too."""
+    place = Path(path)
+    if place.is_file():
+        return place.suffix in TOKEN_FILES
+    return os.path.lexists(place / MANIFEST) or any(any(place.glob(f"*{each}")) for each in (".ds", ".idx", SUFFIX))
+
+
+def adopt(path: str | Path, *, dtype: str = "", vocabulary: int = 0) -> Manifest:
+    """Writes a manifest and page hashes beside tokens that others have written; their files stay as they are."""
+    place = Path(path).resolve()
+    folder = place.parent if place.is_file() else place
+    if os.path.lexists(folder / MANIFEST):
         raise DataError(
-            f"{place} holds no tokens: no manifest.json and no {', '.join(TOKEN_FILES)} file; "
+            f"{folder} has a manifest: `surefoot data verify {folder}` compares the files with it; remove {MANIFEST} "
+            "first if they are to be hashed as they are now"
+        )
+    if (folder / ".job").is_dir():
+        raise DataError(
+            f"{folder} was made by `surefoot data tokenize` and has lost its manifest, which says what is held out; "
+            "run the same command again: it writes the manifest and tokenises nothing twice"
+        )
+    files = [place] if place.is_file() else _token_files(place)
+    if not files:
+        raise DataError(_no_corpus(place))
+    manifest, hashed = _as_it_is(files, dtype, vocabulary), []
+    for shard in manifest.shards:
+        ends = ends_file(folder / shard.file) if shard.documents else None
+        ends_digest = hash_pages(ends) if ends is not None else ""
+        hashed.append(replace(shard, digest=hash_pages(folder / shard.file), ends_digest=ends_digest))
+    return write_manifest(folder, replace(manifest, shards=tuple(hashed)))
+
+
+def _token_files(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.glob("*") if each.suffix in TOKEN_FILES)
+
+
+def _no_corpus(place: Path) -> str:
+    """Why a place is no corpus, and what to do."""
+    if not place.is_dir() or not _token_files(place):
+        return (
+            f"{place} holds no tokens: no {MANIFEST} and no {', '.join(TOKEN_FILES)} file; "
             "`surefoot data tokenize TEXTS --to FOLDER` makes a corpus"
         )
-    folder = files[0].parent
+    if (place / ".job").is_dir():
+        return (
+            f"{place} has lost its {MANIFEST}, without which nothing can be verified and held-out text would be "
+            "trained on; restore it, or run the same `surefoot data tokenize` again: it tokenises nothing twice"
+        )
+    return (
+        f"{place} has no {MANIFEST}, so nothing says which of its files to train on and what they held when they were "
+        f"written; `surefoot data verify {place} --adopt` makes one of all of them, or name one file"
+    )
+
+
+def _as_it_is(files: list[Path], dtype: str, vocabulary: int) -> Manifest:
+    """What files of tokens say of themselves."""
+    for each in files:
+        _refuse_other_kinds(each)
     looked = [_look(each, dtype) for each in files]
     if len({kind for kind, _ in looked}) > 1:
         held = ", ".join(f"{shard.file}: {kind}" for kind, shard in looked)
-        raise DataError(f"{place} holds tokens of several types, which cannot be one corpus: {held}")
-    manifest = Manifest(
+        raise DataError(f"{files[0].parent} holds tokens of several types, which cannot be one corpus: {held}")
+    return Manifest(
         dtype=looked[0][0],
         vocabulary=vocabulary,
         tokenizer="",
@@ -49,26 +121,16 @@ def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocab
         shards=tuple(shard for _, shard in looked),
         digest=_fingerprint(files),
     )
-    return Corpus(folder, manifest, verify=verify)
 
 
-def is_corpus(path: str | Path) -> bool:
-    """Whether there are tokens in a folder or file, and not text."""
-    place = Path(path)
-    if place.is_file():
-        return place.suffix in TOKEN_FILES
-    return (place / "manifest.json").is_file() or any(place.glob("*.ds")) or any(place.glob("*.idx"))
-
-
-def adopt(path: str | Path, *, dtype: str = "", vocabulary: int = 0) -> Manifest:
-    """Writes a manifest and page hashes beside tokens that others have written; their files stay as they are."""
-    corpus = open_corpus(path, dtype=dtype, vocabulary=vocabulary)
-    hashed = []
-    for shard in corpus.manifest.shards:
-        ends = ends_beside(corpus.folder / shard.file)
-        ends_digest = hash_pages(ends) if ends.exists() else ""
-        hashed.append(replace(shard, digest=hash_pages(corpus.folder / shard.file), ends_digest=ends_digest))
-    return write_manifest(corpus.folder, replace(corpus.manifest, shards=tuple(hashed)))
+def _refuse_other_kinds(path: Path) -> None:
+    """Refuses a folder, a link or a pipe that is named like a file of tokens, or like what stands beside one."""
+    for each in (path, ends_file(path)):
+        try:
+            if each is not None:
+                os.close(open_plain(each))
+        except OSError as error:
+            raise DataError(f"{each} {error.strerror}") from error
 
 
 def _look(path: Path, dtype: str) -> tuple[Any, Shard]:
@@ -105,9 +167,12 @@ def _layout(path: Path, dtype: str) -> tuple[str, int, int]:
 
 def _npy_layout(path: Path) -> tuple[str, int, int]:
     with path.open("rb") as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+        except ValueError as error:
+            raise DataError(f"{path} has no header of an array: {error}") from error
         offset = file.tell()
     if len(shape) != 1 or dtype.byteorder == ">":
         raise DataError(f"{path} holds an array of shape {shape} and type {dtype.str}; tokens are flat, little-endian")
@@ -117,7 +182,7 @@ def _npy_layout(path: Path) -> tuple[str, int, int]:
 def _datatrove_dtype(path: Path) -> str:
     """datatrove notes `tokenizer|bytes per token` beside a shard; everything else is uint16 until told otherwise."""
     note = path.with_name(path.name + ".metadata")
-    wide = note.exists() and note.read_text(encoding="utf-8").split("\n")[0].endswith("|4")
+    wide = note.is_file() and note.read_text(encoding="utf-8").split("\n")[0].endswith("|4")
     return "uint32" if wide else "uint16"
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 
 from surefoot.errors import DataError
+from surefoot.records.plain_files import open_new
 
 PAGE = 4096
 SUFFIX = ".pages"
@@ -31,9 +32,12 @@ def pages_beside(path: Path) -> Path:
 
 
 class HashTree:
-    """The hashes of a file of `size` bytes; `known[0]` tells which pages of hashes were found to be sound."""
+    """The hashes of a file of `size` bytes; `known[0]` tells which pages of hashes were found to be sound.
 
-    def __init__(self, path: Path, size: int, digest: str, read: Read, hash_bytes: int) -> None:
+    With `keep`, those are kept in `hashes`: 1/512 of the file, of which only what is used takes memory.
+    """
+
+    def __init__(self, path: Path, size: int, digest: str, read: Read, hash_bytes: int, *, keep: bool = False) -> None:
         self._of, self._read = path, read
         levels = _levels(-(-size // PAGE))
         *self._starts, pages = accumulate(levels, initial=0)
@@ -43,12 +47,17 @@ class HashTree:
                 f"{pages_beside(path)} holds {hash_bytes:,} bytes; the {size:,} bytes of {path} need "
                 f"{needed:,}: one of the two files was cut or replaced"
             )
-        if xxh3_128_hexdigest(read(needed - PAGE, PAGE)) != digest:
+        top = read(needed - PAGE, PAGE)
+        if xxh3_128_hexdigest(top) != digest:
             raise DataError(
                 f"the end of {pages_beside(path)} is not what the manifest says: it is damaged, or was replaced; "
                 "restore it and the file beside it from their source, or tokenise the text again"
             )
         self.known = [bytearray(pages) for pages in levels]
+        self._kept = memoryview(bytearray(PAGE * levels[0] if keep else 0))
+        self.hashes = self._kept.cast("Q")
+        if len(levels) == 1:
+            self._keep(0, top)
         self.known[-1][0] = 1
 
     def check(self, first: int, end: int) -> None:
@@ -62,12 +71,19 @@ class HashTree:
             return
         self._check(level + 1, number // FANOUT)
         page, above = self._starts[level] + number, FANOUT * self._starts[level + 1] + number
-        if xxh3_64_intdigest(self._read(page * PAGE, PAGE)) != int.from_bytes(self._read(8 * above, 8), "little"):
+        content = self._read(page * PAGE, PAGE)
+        if xxh3_64_intdigest(content) != int.from_bytes(self._read(8 * above, 8), "little"):
             raise DataError(
                 f"{pages_beside(self._of)} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, "
                 "is not what was written; the tokens may be sound: restore this file from its source"
             )
+        if level == 0:
+            self._keep(number, content)
         self.known[level][number] = 1
+
+    def _keep(self, number: int, content: memoryview) -> None:
+        if len(self._kept):
+            self._kept[number * PAGE : (number + 1) * PAGE] = content
 
 
 def hashes_of(content: memoryview) -> list[int]:
@@ -78,7 +94,7 @@ def hashes_of(content: memoryview) -> list[int]:
 def write_hashes(path: Path, hashes: Sequence[int] | np.ndarray) -> str:
     """Writes the hashes of a file's pages, and theirs, and returns the digest."""
     draft = path.with_name(f".{path.name}.part")
-    with draft.open("wb") as file:
+    with open_new(draft) as file:
         for pages in _levels(len(hashes)):
             content = np.zeros(pages * FANOUT, "<u8")
             content[: len(hashes)] = hashes

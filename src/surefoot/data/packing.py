@@ -87,6 +87,7 @@ class PackedDocuments(Dataset[Packed]):
     def targets_by_shard(self) -> np.ndarray:
         """How many targets each shard gives."""
         counts = np.zeros(len(self.corpus.manifest.shards), np.int64)
+        self._pieces.whole()
         for first in range(0, len(self._piece), 2**20):
             some = self._piece[first : first + 2**20]
             counts += np.bincount(some["shard"], some["tokens"], len(counts)).astype(np.int64)

@@ -9,19 +9,23 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
-from surefoot.data.hash_tree import FANOUT, PAGE, SUFFIX, HashTree, hashes_of, keep, pages_beside, write_hashes
+from surefoot.data.hash_tree import FANOUT, PAGE, HashTree, hashes_of, keep, pages_beside, write_hashes
 from surefoot.errors import DataError
+from surefoot.records.plain_files import open_new, open_plain
 
 ADVISES = hasattr(os, "posix_fadvise")  # macOS takes advice for maps only
 
 
 class MappedFile:
-    """A file, read through a map of the kernel's page cache. Without a digest it is read as it is."""
+    """A file, read through a map of the kernel's page cache. Without a digest it is read as it is.
+
+    A process that touches a page behind the end of a mapped file is ended by the kernel (SIGBUS). So the size is asked
+    for before every read, and the hashes are not mapped: each page of them is copied when it is verified.
+    """
 
     def __init__(self, path: Path, digest: str = "") -> None:
         self.path, self.digest = path, digest
@@ -29,19 +33,26 @@ class MappedFile:
         self.bytes = memoryview(self.map)
         self.size = len(self.bytes)
         if digest:
-            self._hash_map = _mapped(pages_beside(path))
-            hashes = memoryview(self._hash_map)
-            self._hashes = hashes.cast("Q")
-            self._tree = HashTree(path, self.size, digest, partial(_part, hashes), len(hashes))
+            self._hash_file = _Descriptor(pages_beside(path))
+            self._tree = HashTree(path, self.size, digest, self._hash_file.read, self._hash_file.size, keep=True)
+            self._hashes = self._tree.hashes
+
+    def whole(self) -> None:
+        """Refuses a file that was cut since it was opened."""
+        if self.map.size() < self.size:
+            raise _cut(self.path, self.size)
 
     def read(self, first: int, length: int) -> memoryview:
         """Verified bytes: a view, not a copy."""
         if self.digest:
             self.check((first,), length)
+        else:
+            self.whole()
         return self.bytes[first : first + length]
 
     def check(self, firsts: Iterable[int], length: int) -> None:
         """Refuses a page that is not as it was written and holds any of the `length` bytes from each of `firsts`."""
+        self.whole()
         hashes, known, content, digest = self._hashes, self._tree.known[0], self.bytes, xxh3_64_intdigest
         for first in firsts:  # the hottest loop of the loader: shifts by 12 are pages, by 21 pages of hashes
             if length > PAGE * FANOUT or not (known[first >> 21] and known[(first + length - 1) >> 21]):
@@ -54,7 +65,7 @@ class MappedFile:
         """Tells the kernel that these bytes, and the hashes of their pages, are needed soon."""
         _will_need(self.map, first, first + length)
         if self.digest:
-            _will_need(self._hash_map, first // PAGE * 8, ((first + length - 1) // PAGE + 1) * 8)
+            self._hash_file.advise(first // PAGE * 8, length // PAGE * 8 + 16)
 
 
 class ReadFile:
@@ -62,10 +73,10 @@ class ReadFile:
 
     def __init__(self, path: Path, digest: str = "") -> None:
         self.path, self.digest = path, digest
-        self._file = _Descriptor(str(path))
+        self._file = _Descriptor(path)
         self.size = self._file.size
         if digest:
-            self._hashes = _Descriptor(f"{path}{SUFFIX}")
+            self._hashes = _Descriptor(pages_beside(path))
             self._tree = HashTree(path, self.size, digest, self._hashes.read, self._hashes.size)
 
     def read(self, first: int, length: int) -> memoryview:
@@ -106,7 +117,7 @@ class PagedWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._draft = path.with_name(f".{path.name}.part")
-        self._file = self._draft.open("wb")
+        self._file = open_new(self._draft)
         self._waiting = bytearray()
         self._hashes: list[int] = []
 
@@ -137,13 +148,16 @@ class PagedWriter:
 
 def hash_pages(path: Path) -> str:
     """Writes the page hashes of a file that somebody else has written, and returns its digest."""
-    return write_hashes(pages_beside(path), hashes_of(memoryview(_mapped(path))))
+    file, hashes = _Descriptor(path), list[int]()
+    for first in range(0, file.size, PAGE * FANOUT):
+        hashes += hashes_of(file.read(first, min(PAGE * FANOUT, file.size - first)))
+    return write_hashes(pages_beside(path), hashes)
 
 
 class _Descriptor:
     """An open file that is read at random places, by any thread."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._number = _opened(path)
         self.path, self.size = path, os.fstat(self._number).st_size
         # As for maps: left alone, the kernel reads far more than random windows need.
@@ -159,7 +173,7 @@ class _Descriptor:
     def read(self, first: int, length: int) -> memoryview:
         content = os.pread(self._number, length, first)
         if len(content) != length:
-            raise DataError(f"{self.path} is cut: it held {self.size:,} bytes when it was opened")
+            raise _cut(self.path, self.size)
         return memoryview(content)
 
     def advise(self, first: int, length: int) -> None:
@@ -167,32 +181,35 @@ class _Descriptor:
             os.posix_fadvise(self._number, first, length, os.POSIX_FADV_WILLNEED)
 
 
-def _opened(path: str) -> int:
+def _opened(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDONLY)
+        return open_plain(path)
     except FileNotFoundError:
         raise DataError(f"no file {path}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    if not path.is_file():
-        raise DataError(f"no file {path}")
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty")
-    with path.open("rb") as file:
+    with open(_opened(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise DataError(f"{path} is empty")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     # Left alone, the kernel reads 46 to 60 times the bytes that random windows need.
     mapped.madvise(mmap.MADV_RANDOM)
     return mapped
 
 
-def _part(content: memoryview, first: int, length: int) -> memoryview:
-    return content[first : first + length]
-
-
 def _will_need(mapped: mmap.mmap, first: int, end: int) -> None:
     start = first // mmap.PAGESIZE * mmap.PAGESIZE
     mapped.madvise(mmap.MADV_WILLNEED, start, min(end, len(mapped)) - start)
+
+
+def _cut(path: Path, size: int) -> DataError:
+    return DataError(
+        f"{path} is cut: it held {size:,} bytes when it was opened, and holds fewer now; somebody has written to it: "
+        "restore it from its source, or tokenise the text again"
+    )
 
 
 def _damaged(path: Path, page: int) -> DataError:

@@ -23,12 +23,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from xxhash import xxh3_128_hexdigest
 
-from surefoot.data.ends import IndexEnds, MegatronEnds, ends_beside, open_ends
+from surefoot.data.ends import IndexEnds, MegatronEnds, ends_beside, ends_file, open_ends
 from surefoot.data.pages import MappedFile, PagedFile, PagedWriter, ReadFile
 from surefoot.errors import DataError
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.manifest import ITEM_BYTES, TRAIN, Manifest, Shard
+from surefoot.records.plain_files import inside, read_plain
 
 MAPPED_BYTES = 64 << 30
 """A corpus up to this size is mapped: its page tables take up to 1/512 of it. A larger one is read."""
@@ -83,7 +84,8 @@ class Corpus:
             if shard.digest:
                 yield self._open(number)[0]
             if shard.ends_digest:
-                yield ReadFile(ends_beside(self.folder / shard.file), shard.ends_digest)
+                path = shard_file(self.folder, shard)
+                yield ReadFile(ends_file(path) or ends_beside(path), shard.ends_digest)
 
     def only(self, part: str = "", *sources: str) -> Corpus:
         """The same corpus, of which only the shards of a part and of some sources are seen."""
@@ -107,6 +109,7 @@ class Rows:
 
     def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
         """Some rows, verified."""
+        self._file.whole()
         if self._file.digest:
             firsts = numbers * self._tokens.strides[0] + self._offset
             self._file.check(firsts.tolist(), self._tokens.shape[1] * self._tokens.itemsize)
@@ -119,7 +122,7 @@ def _open_tokens(
 ) -> tuple[PagedFile, int]:
     """The file of a shard, and the byte of its first token."""
     shard, item_bytes = manifest.shards[number], ITEM_BYTES[manifest.dtype]
-    file = kind(folder / shard.file, shard.digest if verified else "")
+    file = kind(shard_file(folder, shard), shard.digest if verified else "")
     needed = shard.offset + shard.tokens * item_bytes
     if file.size < needed:
         raise DataError(
@@ -131,7 +134,15 @@ def _open_tokens(
 
 def _open_ends(folder: Path, manifest: Manifest, verified: bool, number: int) -> IndexEnds | MegatronEnds:
     shard = manifest.shards[number]
-    return open_ends(folder / shard.file, shard.ends_digest if verified else "")
+    return open_ends(shard_file(folder, shard), shard.ends_digest if verified else "")
+
+
+def shard_file(folder: Path, shard: Shard) -> Path:
+    """Where the tokens of a shard are: in the folder of their manifest, and nowhere else."""
+    try:
+        return inside(folder, shard.file)
+    except OSError as error:
+        raise DataError(f"{folder} names a file {shard.file!r}, which {error.strerror}") from error
 
 
 class ShardWriter:
@@ -198,12 +209,32 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a corpus, if it is as it was written."""
     path = folder / "manifest.json"
     try:
-        manifest = from_json(Manifest, path.read_text(encoding="utf-8"))
+        manifest = from_json(Manifest, read_plain(path).decode("utf-8"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
         raise DataError(f"{path} is not a manifest: {error}") from error
     if manifest.digest != manifest_digest(manifest):
         raise DataError(f"{path} was changed by hand or is damaged: it does not have the digest it names")
+    for shard in manifest.shards:
+        _refuse_unsound(path, shard)
     return manifest
+
+
+def _refuse_unsound(path: Path, shard: Shard) -> None:
+    """Refuses a shard that is elsewhere, that is not counted as it can be, or that cannot be verified."""
+    shard_file(path.parent, shard)
+    counts = (shard.tokens, shard.documents, shard.text_bytes, shard.offset)
+    if shard.tokens < 1 or min(counts) < 0 or max(counts) >= 2**63:
+        raise DataError(f"{path} says of {shard.file} what no file can hold: {shard}")
+    missing = [] if shard.digest else ["digest"]
+    if shard.documents and not shard.ends_digest:
+        missing.append("ends_digest")
+    if missing:
+        raise DataError(
+            f"{path} has no {' and no '.join(missing)} for {shard.file}, so it cannot be verified; restore the "
+            "manifest, or remove it and let `surefoot data verify FOLDER --adopt` hash the files as they are"
+        )
 
 
 def manifest_digest(manifest: Manifest) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from surefoot.errors import DataError
+from surefoot.records.plain_files import create_new
 
 BYTES = "bytes"
 ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
@@ -94,7 +95,7 @@ def train_byte_pairs(texts: Iterable[str], size: int, path: Path) -> None:
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([ENDS_OF_DOCUMENT[0]])
     path.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(path))
+    tokenizer.save(str(create_new(path)))
 
 
 def _end_of_document(special: dict[str, int], wanted: str, path: Path) -> int:

@@ -20,9 +20,11 @@ def here_file() -> Path:
 def keep_here(sheet: Datasheet) -> Path:
     """Keeps a measured datasheet; an older one is replaced."""
     path = here_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(sheet), indent=1) + "\n", encoding="utf-8")
+    draft.unlink(missing_ok=True)
+    with draft.open("x", encoding="utf-8") as file:  # "x" follows no link
+        file.write(json.dumps(asdict(sheet), indent=1) + "\n")
     draft.replace(path)
     return path
 

@@ -2,12 +2,13 @@
 
 `allocator.cpp` counts at torch's CPU allocator: every byte as requested, without rounding, also what
 kernels take and give back inside. It needs a C++ compiler once; what it builds is kept and loaded from
-then on.
+then on, if nobody but this user and root could have changed it.
 Memory that never passes torch's allocator (Python's heap, MKL's buffers, thread stacks) is not seen.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -16,19 +17,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch.utils import cpp_extension
 
 from surefoot.errors import WorldError
+from surefoot.records.plain_files import only_our_folder, only_ours
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 def available() -> bool:
     """Whether the allocator can be counted here: it was built before, or a compiler can build it."""
-    return sys.platform != "win32" and (_library().exists() or _compiler() is not None)
+    return sys.platform != "win32" and (only_ours(_library()) or _compiler() is not None)
 
 
 def install() -> None:
@@ -63,9 +66,12 @@ def reset_peak() -> None:
 @functools.cache
 def _counter() -> ctypes.CDLL:
     library = _library()
-    if not library.exists():
-        _build(library)
-    counter = ctypes.CDLL(str(library))
+    if not only_ours(library):
+        library = _build(library.name)
+    try:
+        counter = ctypes.CDLL(str(library))
+    except OSError as error:
+        raise WorldError(f"{library} cannot be loaded: {error}; remove it, and it is built again") from error
     for name in ("surefoot_live_bytes", "surefoot_peak_bytes"):
         getattr(counter, name).restype = ctypes.c_int64
     return counter
@@ -73,9 +79,26 @@ def _counter() -> ctypes.CDLL:
 
 def _library() -> Path:
     """Where the built counter is kept: one for each torch and each state of the source."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    return cache / "surefoot" / f"allocator-{torch.__version__}-{source}.so"
+    return _cache() / f"allocator-{torch.__version__}-{source}.so"
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "surefoot"
+
+
+def _own_folder() -> Path:
+    """The user's cache, closed to others; where that cannot be had, a private folder that goes with this process."""
+    cache = _cache()
+    with suppress(OSError):
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not cache.is_symlink():
+            cache.chmod(0o700)
+    if only_our_folder(cache):
+        return cache
+    private = Path(tempfile.mkdtemp(prefix="surefoot-"))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return private
 
 
 def _compiler() -> str | None:
@@ -83,17 +106,19 @@ def _compiler() -> str | None:
     return next((path for path in map(shutil.which, filter(None, wanted)) if path), None)
 
 
-def _build(library: Path) -> None:
+def _build(name: str) -> Path:
     compiler = _compiler()
     if compiler is None:
         raise WorldError("counting torch's allocator needs a C++ compiler once; install g++ or set CXX")
-    library.parent.mkdir(parents=True, exist_ok=True)
+    library = _own_folder() / name
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        built = Path(folder) / library.name
+        built = Path(folder) / name
         run = subprocess.run(_command(compiler, built), capture_output=True, text=True)
         if run.returncode:
             raise WorldError(f"{compiler} could not build {SOURCE.name} for torch {torch.__version__}:\n{run.stderr}")
+        built.chmod(0o700)
         built.replace(library)  # at once, so that a process that builds beside this one sees all or nothing
+    return library
 
 
 def _command(compiler: str, built: Path) -> list[str]:

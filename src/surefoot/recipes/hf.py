@@ -27,7 +27,10 @@ def read_config(folder: str) -> Any:
         raise RecipeError("the recipe hf needs transformers: pip install 'surefoot[hf]'") from error
     if not (Path(folder) / "config.json").is_file():
         raise RecipeError(f"no config.json in {folder}; config names the folder that holds it")
-    return AutoConfig.from_pretrained(folder, local_files_only=True)
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (ValueError, OSError) as error:
+        raise RecipeError(f"{folder}/config.json names no model of transformers: {error}") from error
 
 
 def build(config: Any) -> nn.Module:
@@ -37,7 +40,7 @@ def build(config: Any) -> nn.Module:
     kinds = (AutoModelForSeq2SeqLM,) if config.is_encoder_decoder else (AutoModelForCausalLM, AutoModelForMaskedLM)
     for kind in kinds:
         if type(config) in kind._model_mapping:
-            return kind.from_config(config)  # type: ignore[no-untyped-call]
+            return kind.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     raise RecipeError(f"{config.model_type} has no language-modelling head in transformers")
 
 

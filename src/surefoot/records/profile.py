@@ -47,6 +47,8 @@ class Profile:
     """The device's dense peak, where there is a datasheet."""
     target: str = ""
     about: str = ""
+    source_digest: str = ""
+    """Of the file that holds the recipe."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

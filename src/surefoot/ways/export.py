@@ -9,17 +9,18 @@ import torch
 from safetensors.torch import load_model, save_model
 
 from surefoot.build import build_model
-from surefoot.checkpoint.consolidate import INDEX, names_of, write_weights
+from surefoot.checkpoint.consolidate import INDEX, state_names, write_weights
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
-from surefoot.load import make_recipe, split_target
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.export import Export, Weights
-from surefoot.records.run import Run, read_run
+from surefoot.records.plain_files import create_new
+from surefoot.records.run import read_run
 from surefoot.techniques.precision import inputs_in, parameters_in
-from surefoot.world import FakeWorld, World
+from surefoot.trust import recipe_of
+from surefoot.world import World
 
 TOLERANCE = 1e-5
 """Largest allowed difference between two outputs, as a share of the larger output's largest value."""
@@ -28,21 +29,24 @@ FILE_BYTES = 5 * 10**9
 """Of one file of a set, as Hugging Face's libraries cut theirs."""
 
 
-def export(path: str, *, to: str | None = None) -> Export:
-    """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model."""
+def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = None, trust_run: bool = False) -> Export:
+    """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
+
+    `recipe` is the one that the run was made with; a run of a built-in recipe needs none. The code that the run
+    itself holds or names is executed with `trust_run` alone.
+    """
     run = read_run(path)
     if run.status != "finished":
         raise RunError(f"{path} is {run.status}, not finished; only a finished run holds weights to export")
-    folder = Path(to) if to else Path(path) / "export"
-    folder.mkdir(parents=True, exist_ok=True)
-    weights, program = folder / "model.safetensors", folder / "model.pt2"
     world = World()
     with kept(), world, torch.no_grad():
-        recipe = _recipe_of(run)
+        recipe = recipe_of(run, path, recipe, trust_run=trust_run)
+        folder = _folder(path, to)
+        weights, program = folder / "model.safetensors", folder / "model.pt2"
         model = _built(recipe, world, run.weights)
         inputs = _example_inputs(recipe, model, world)
-        save_model(model, str(weights))
-        dynamic = _save_program(model, inputs, program)
+        save_model(model, str(create_new(weights)))
+        dynamic = _save_program(model, inputs, create_new(program))
         expected = model(*inputs)
         weights_difference = _difference(expected, _built(recipe, world, weights)(*inputs))
         program_difference = _program_difference(model, inputs, program, dynamic)
@@ -70,16 +74,15 @@ def export(path: str, *, to: str | None = None) -> Export:
 def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_BYTES) -> Weights:
     """Writes the weights of a run's newest checkpoint as one set of safetensors, whichever ranks saved its shards.
 
-    It takes one process and the memory of one file. The run need not be finished.
+    It takes one process and the memory of one file. The run need not be finished, and no code of it is executed:
+    the checkpoint says how its tensors are named.
     """
     run = read_run(path)
     checkpoint = Checkpoints(run.checkpoints).newest()
     if checkpoint is None:
         raise RunError(f"{path} has no checkpoint to take the weights from")
-    folder = Path(to) if to else Path(path) / "export"
-    folder.mkdir(parents=True, exist_ok=True)
-    with kept(), FakeWorld():
-        names = names_of(_recipe_of(run).model())
+    names = state_names(checkpoint)
+    folder = _folder(path, to)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
         old.unlink(missing_ok=True)
     files = write_weights(checkpoint, names, folder, file_bytes=file_bytes)
@@ -87,12 +90,13 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
     return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names))
 
 
-def _recipe_of(run: Run) -> Recipe:
-    """The recipe as it was when the run was made: from the copy in the run, if it came from a file."""
-    if not run.target:
-        raise RunError(f"{run.path} was trained from a Recipe made in Python; train from a file to export by name")
-    place, _ = split_target(run.target)
-    return make_recipe(f"{run.source}:{run.recipe}" if place.endswith(".py") else run.target, run.knobs)
+def _folder(path: str, to: str | None) -> Path:
+    """Where to write: what the user names, or a folder of the run, which must not lead out of it."""
+    folder = Path(to) if to else Path(path) / "export"
+    if to is None and folder.is_symlink():
+        raise RunError(f"{folder} is a link to {os.readlink(folder)!r}; remove it, or name a folder with --to")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _built(recipe: Recipe, world: World, weights: Path) -> torch.nn.Module:

@@ -14,6 +14,7 @@ import torch
 from surefoot.costs.compare import compared
 from surefoot.costs.spent import OUTSIDE, spent
 from surefoot.data.batches import batches_of
+from surefoot.load import source_of
 from surefoot.meters import allocator
 from surefoot.meters.backwards import BackwardsMeter
 from surefoot.meters.books import Books
@@ -28,6 +29,7 @@ from surefoot.records.comparison import Comparison
 from surefoot.records.profile import Profile
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
+from surefoot.resume import source_digest
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
 from surefoot.techniques.recompute import blocks_of
@@ -85,6 +87,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
         micro_batches=recipe.micro_batches(),
         peak_flops=peak_flops(world.device, recipe.precision),
         target=recipe.target,
+        source_digest=source_digest(source_of(recipe)),
         about=recipe.about,
     )
 
