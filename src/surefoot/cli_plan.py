@@ -140,7 +140,7 @@ def _compare(before: Plan, after: Plan, *, json: bool) -> None:
 
 def _kept(against: str) -> Plan | None:
     """A plan that was kept in a file or in a run directory; None where neither has that name."""
-    from surefoot.records.codec import from_json
+    from surefoot.records.codec import from_json, read_plain_file
     from surefoot.records.plan import Plan, read_plan
 
     path = Path(against)
@@ -153,8 +153,8 @@ def _kept(against: str) -> Plan | None:
             raise RecipeError(f"{against} is no file, no run directory and no knob such as layers=12")
         return None
     try:
-        return from_json(Plan, path.read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return from_json(Plan, read_plain_file(path))
+    except ValueError as error:
         raise RecipeError(f"{against} is no plan as `surefoot plan --json` prints it: {error}") from error
 
 

@@ -11,7 +11,6 @@ Tokens and ends are laid out and named as datatrove does it, so each reads the o
 
 from __future__ import annotations
 
-import json
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +25,7 @@ from xxhash import xxh3_128_hexdigest
 from surefoot.data.ends import IndexEnds, MegatronEnds, ends_beside, open_ends
 from surefoot.data.pages import MappedFile, PagedFile, PagedWriter, ReadFile
 from surefoot.errors import DataError
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.manifest import ITEM_BYTES, TRAIN, Manifest, Shard
 
@@ -197,10 +196,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a corpus, if it is as it was written."""
     path = folder / "manifest.json"
-    try:
-        manifest = from_json(Manifest, path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is not a manifest: {error}") from error
+    manifest = read_record(Manifest, path, error=DataError)
     if manifest.digest != manifest_digest(manifest):
         raise DataError(f"{path} was changed by hand or is damaged: it does not have the digest it names")
     return manifest
