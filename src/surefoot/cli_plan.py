@@ -103,6 +103,7 @@ def _asked(
 
 def _budget(words: list[str]) -> Budget:
     from surefoot.knobs import convert, parse_words
+    from surefoot.ranges import Range
     from surefoot.recipe import UNITS, bytes_of
     from surefoot.records.budget import Budget
 
@@ -113,7 +114,8 @@ def _budget(words: list[str]) -> Budget:
     memory = None
     if "memory" in given and (memory := bytes_of(given.pop("memory"))) is None:
         raise BudgetError(f"memory is a number and a unit, such as memory=76GiB; units: {', '.join(UNITS)}")
-    return Budget(memory, **{name: convert(name, text, float) for name, text in given.items()})
+    more = Range(float, 0, 1e30, above=True)
+    return Budget(memory, **{name: more.check(name, convert(name, text, float)) for name, text in given.items()})
 
 
 def _show(record: Plan, budget: Budget, *, json: bool) -> None:

@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.errors import RecipeError
+from surefoot.ranges import Count, Rate
 from surefoot.records.codec import parse, read_plain_file
 
 
@@ -56,7 +57,9 @@ def _built(kind: Any, config: Any) -> nn.Module:
         raise RecipeError(f"{said}: {type(error).__name__}: {error}") from error
 
 
-def hf(config: str, context: int = 512, micro_batch_size: int = 1, lr: float = 1e-4, max_steps: int = 10) -> Recipe:
+def hf(
+    config: str, context: Count = 512, micro_batch_size: Count = 1, lr: Rate = 1e-4, max_steps: Count = 10
+) -> Recipe:
     read = read_config(config)
     read.use_cache = False
     vocabulary, samples = getattr(read, "vocab_size", None), 4 * micro_batch_size
