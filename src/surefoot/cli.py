@@ -12,7 +12,18 @@ from rich.console import Console
 
 from surefoot.cli_data import app as data_app
 from surefoot.cli_hardware import app as hardware_app
-from surefoot.cli_parts import RECIPE, JsonOption, KnobsArgument, goes_with, load, load_other, rank, rank_count, show
+from surefoot.cli_parts import (
+    RECIPE,
+    JsonOption,
+    KnobsArgument,
+    goes_with,
+    load,
+    load_other,
+    rank,
+    rank_count,
+    show,
+    within,
+)
 from surefoot.cli_plan import plan as plan_command
 from surefoot.errors import RecipeError, RunError, SurefootError
 from surefoot.records.codec import to_json
@@ -87,7 +98,10 @@ def check(
         int | None, typer.Option(min=1, help="with --overfit: at most so many at each rate; with --lr-range: in all")
     ] = None,
     target_loss: Annotated[
-        float | None, typer.Option(help="with --overfit: what counts as learned; default: 1% of the first loss")
+        float | None,
+        typer.Option(
+            callback=within(-1e30), help="with --overfit: what counts as learned; default: 1% of the first loss"
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="with --lr-range: the curve as .svg, .png or .pdf")

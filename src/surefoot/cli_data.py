@@ -140,7 +140,7 @@ def count(
     packed: Annotated[bool, typer.Option("--packed", help="pack whole documents instead of cutting windows")] = False,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="positions of the run; default: one epoch")] = None,
     parameters: Annotated[int | None, typer.Option(min=1, help="of the model to be trained")] = None,
-    seed: Annotated[int, typer.Option(help="of the run")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of the run")] = 0,
     json: JsonOption = False,
 ) -> None:
     """The tokens of a corpus by source; with a context, what a run makes of them.

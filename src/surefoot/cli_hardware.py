@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from surefoot.cli_parts import within
 from surefoot.records.codec import to_json
 
 app = typer.Typer(
@@ -16,6 +17,8 @@ app = typer.Typer(
 )
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
+
+_MORE = within(0, above=True)
 
 
 @app.command(name="list")
@@ -45,12 +48,18 @@ def show(
 @app.command()
 def napkin(
     on: Annotated[str, typer.Argument(metavar="CLUSTER", help="such as 1024xh100-sxm")],
-    parameters: Annotated[float | None, typer.Option(help="of the model, such as 70e9")] = None,
-    tokens: Annotated[float | None, typer.Option(help="to train on, such as 15e12")] = None,
-    days: Annotated[float | None, typer.Option(help="how long the cluster is there")] = None,
-    step_seconds: Annotated[float | None, typer.Option(help="of one step on one device, before it is shared")] = None,
-    mfu: Annotated[float, typer.Option(help="the share of the peak that is expected")] = 0.5,
-    price: Annotated[float | None, typer.Option(help="dollars per device-hour; default: the median list price")] = None,
+    parameters: Annotated[float | None, typer.Option(callback=_MORE, help="of the model, such as 70e9")] = None,
+    tokens: Annotated[float | None, typer.Option(callback=_MORE, help="to train on, such as 15e12")] = None,
+    days: Annotated[float | None, typer.Option(callback=_MORE, help="how long the cluster is there")] = None,
+    step_seconds: Annotated[
+        float | None, typer.Option(callback=_MORE, help="of one step on one device, before it is shared")
+    ] = None,
+    mfu: Annotated[
+        float, typer.Option(callback=within(0, 1, above=True), help="the share of the peak that is expected")
+    ] = 0.5,
+    price: Annotated[
+        float | None, typer.Option(callback=within(0), help="dollars per device-hour; default: the median list price")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Sums that fit on a napkin, before there is a recipe: days by 6ND, the largest model, one all-reduce.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from surefoot.errors import SurefootError
 from surefoot.records.codec import to_json
 
 if TYPE_CHECKING:
@@ -19,6 +21,21 @@ KnobsArgument = Annotated[
     typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
+
+
+def within(low: float, high: float = 1e30, *, above: bool = False) -> Callable[[Any], Any]:
+    """A callback that holds an option to a range, and refuses NaN and infinity."""
+    from surefoot.ranges import Range
+
+    wanted = Range(float, low, high, above=above)
+
+    def check(value: Any) -> Any:
+        try:
+            return None if value is None else wanted.check("", value)
+        except SurefootError as error:
+            raise typer.BadParameter(str(error).removeprefix("=")) from None
+
+    return check
 
 
 def load(target: str, knobs: list[str] | None) -> Recipe:

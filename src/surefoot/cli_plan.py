@@ -103,6 +103,7 @@ def _asked(
 
 def _budget(words: list[str]) -> Budget:
     from surefoot.knobs import convert, parse_words
+    from surefoot.ranges import Range
     from surefoot.recipe import UNITS, bytes_of
     from surefoot.records.budget import Budget
 
@@ -113,7 +114,8 @@ def _budget(words: list[str]) -> Budget:
     memory = None
     if "memory" in given and (memory := bytes_of(given.pop("memory"))) is None:
         raise BudgetError(f"memory is a number and a unit, such as memory=76GiB; units: {', '.join(UNITS)}")
-    return Budget(memory, **{name: convert(name, text, float) for name, text in given.items()})
+    more = Range(float, 0, 1e30, above=True)
+    return Budget(memory, **{name: more.check(name, convert(name, text, float)) for name, text in given.items()})
 
 
 def _show(record: Plan, budget: Budget, *, json: bool) -> None:
@@ -140,7 +142,7 @@ def _compare(before: Plan, after: Plan, *, json: bool) -> None:
 
 def _kept(against: str) -> Plan | None:
     """A plan that was kept in a file or in a run directory; None where neither has that name."""
-    from surefoot.records.codec import from_json
+    from surefoot.records.codec import from_json, read_plain_file
     from surefoot.records.plan import Plan, read_plan
 
     path = Path(against)
@@ -153,8 +155,8 @@ def _kept(against: str) -> Plan | None:
             raise RecipeError(f"{against} is no file, no run directory and no knob such as layers=12")
         return None
     try:
-        return from_json(Plan, path.read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return from_json(Plan, read_plain_file(path))
+    except ValueError as error:
         raise RecipeError(f"{against} is no plan as `surefoot plan --json` prints it: {error}") from error
 
 

@@ -20,6 +20,8 @@ _TRUTH = {
     "0": False,
 }
 
+_NO_TYPE = (None, inspect.Parameter.empty)
+
 
 def parse_words(words: Iterable[str]) -> dict[str, str]:
     """`["layers=24", "lr=3e-4"]` as a dict of strings."""
@@ -36,10 +38,15 @@ def parse_words(words: Iterable[str]) -> dict[str, str]:
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The knobs of a function: its parameters and their types; a missing hint is read from the default."""
-    hints = typing.get_type_hints(function)
+    try:
+        hints, parameters = typing.get_type_hints(function), inspect.signature(function).parameters
+    except (NameError, TypeError, ValueError, AttributeError) as error:  # Python looks up hints that are text here
+        raise RecipeError(
+            f"the parameters of {getattr(function, '__name__', function)} cannot be read: {error}"
+        ) from None
     return {
-        name: hints.get(name, type(parameter.default) if parameter.default not in (None, parameter.empty) else str)
-        for name, parameter in inspect.signature(function).parameters.items()
+        name: hints.get(name, str if any(parameter.default is each for each in _NO_TYPE) else type(parameter.default))
+        for name, parameter in parameters.items()
     }
 
 
@@ -54,7 +61,7 @@ def convert(name: str, text: str, hint: Any) -> Any:
     for kind in _kinds(hint):
         try:
             return _read(text, kind)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
     raise RecipeError(f"knob {name}={text!r} is not {_describe(hint)}")
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 from surefoot.errors import RecipeError
 from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
+from surefoot.ranges import check_knobs
 from surefoot.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
 
 SETTINGS = {
@@ -59,12 +61,23 @@ def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:
     """The recipe a target names, with its knobs set to values."""
     function = find_function(target)
     taken = hints_of(function)
-    recipe = function(**{name: value for name, value in values.items() if name in taken})
+    given = {name: value for name, value in values.items() if name in taken}
+    check_knobs(function, given)
+    _refuse_missing(function, given, target)
+    recipe = function(**given)
     if not isinstance(recipe, Recipe):
         raise RecipeError(f"{target} returned {type(recipe).__name__}, not a Recipe")
     outside: dict[str, Any] = {name: value for name, value in values.items() if name not in taken}
     plain = {name: value for name, value in defaults_of(function).items() if isinstance(value, Knob)}
     return replace(recipe, name=function.__name__, target=_lasting(target), knobs={**plain, **values}, **outside)
+
+
+def _refuse_missing(function: Callable[..., Any], given: Mapping[str, Knob], target: str) -> None:
+    """Python's own error would come with a traceback that has no line of the user's."""
+    try:
+        inspect.signature(function).bind(**given)
+    except TypeError as error:
+        raise RecipeError(f"{target}: {error}; give it as a knob, NAME=VALUE") from None
 
 
 def find_function(target: str) -> Callable[..., Any]:
@@ -82,6 +95,8 @@ def find_function(target: str) -> Callable[..., Any]:
             "or name a file.py, a file.py:function or a package.module:function"
         )
     found: Callable[..., Any] | None = getattr(module, wanted, None) if wanted else None
+    if found is not None and not callable(found):
+        raise RecipeError(f"{target} is {type(found).__name__}, not a function that returns a Recipe")
     return found if found is not None else _only_recipe(module, wanted, target)
 
 
@@ -114,6 +129,8 @@ def _lasting(target: str) -> str:
 
 
 def _module(name: str, target: str) -> Any:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise RecipeError(f"{target} names no module; write file.py:function or package.module:function")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -123,7 +140,7 @@ def _module(name: str, target: str) -> Any:
 
 
 def _module_from_file(path: Path) -> Any:
-    if not path.exists():
+    if not path.is_file():
         raise RecipeError(f"no file {path}; a recipe file holds a function that returns a Recipe")
     name = f"surefoot_recipe_{path.resolve().stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())

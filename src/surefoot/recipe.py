@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from surefoot.errors import RecipeError
+from surefoot.ranges import NUMBERS, check_numbers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,18 +33,9 @@ _ONE_OF = {
     "nonfinite": Nonfinite,
     "reshard_after_forward": Reshard | None,
 }
-_AT_LEAST_ONE = (
-    "micro_batch_size",
-    "tokens_per_sample",
-    "global_batch_tokens",
-    "max_steps",
-    "max_tokens",
-    "evaluate_every",
-    "evaluation_batches",
-    "keep_last",
-    "dp_replicate",
-    "tp",
-)
+_FUNCTIONS = ("model", "data", "loss", "optimizer")
+_FUNCTIONS_OR_NONE = ("schedule", "collate", "evaluation", "shard_blocks", "tensor_plan")
+_TEXTS = ("recompute", "about", "name", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,18 +114,28 @@ class Recipe:
         for name, kind in _ONE_OF.items():
             if getattr(self, name) not in _choices(kind):
                 raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
-        for name in _AT_LEAST_ONE:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise RecipeError(f"{name}={value} must be at least 1")
-        if self.dp_shard < 1 and self.dp_shard != -1:
-            raise RecipeError(f"dp_shard={self.dp_shard} must be at least 1, or -1 for what the other ranks leave")
+        check_numbers(self, NUMBERS)
+        self._check_kinds()
         if self.tp > 1 and self.tensor_plan is None:
             raise RecipeError(f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how layers are cut")
         if self.tp > 1 and self.precision == "16-mixed":
             raise RecipeError("precision='16-mixed' does not go with tp: ranks could scale differently; use bf16-mixed")
         budget_of(self.recompute)
         self.micro_batches()
+
+    def _check_kinds(self) -> None:
+        """Refuses what is no function, no text, no truth value."""
+        for name in (*_FUNCTIONS, *_FUNCTIONS_OR_NONE):
+            value = getattr(self, name)
+            if not (callable(value) or hasattr(value, "by_step") or (value is None and name in _FUNCTIONS_OR_NONE)):
+                also = ", or None" if name in _FUNCTIONS_OR_NONE else ""
+                raise RecipeError(f"{name} must be a function{also}, not {type(value).__name__}")
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), str):
+                raise RecipeError(f"{name}={getattr(self, name)!r} must be text")
+        for name, choices in (("rewind", (True, False)), ("compile_dynamic", (True, False, None))):
+            if not any(getattr(self, name) is each for each in choices):
+                raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
 
     @property
     def tokens_per_step(self) -> int:

@@ -174,7 +174,7 @@ def test_a_changed_manifest_is_refused(written, tmp_path):
     with pytest.raises(DataError, match="changed by hand"):
         open_corpus(folder)
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(DataError, match="not a manifest"):
+    with pytest.raises(DataError, match=r"manifest\.json is damaged: it is not JSON"):
         open_corpus(folder)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import datasheet, known_devices
+from surefoot.hardware.here import here
 
 
 @pytest.mark.parametrize("name", known_devices())
@@ -33,3 +34,20 @@ def test_what_cuda_reports_is_near_the_label(name: str):
 def test_an_unknown_device_lists_the_known_ones():
     with pytest.raises(UnknownDevice, match=r"no datasheet for 'h100x'; known: a10, a100-pcie-40gb.*, h100-sxm"):
         datasheet("h100x")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"name": "here"}', "it has no field"),
+        (b"\xff", "not UTF-8"),
+        (b'{"name": "here", "dense_flops": {"float32": "fast"}}', "dense_flops/float32 is 'fast', not a number"),
+    ],
+)
+def test_a_damaged_datasheet_of_this_machine_is_refused(tmp_path, monkeypatch, content, said):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "surefoot").mkdir()
+    (tmp_path / "surefoot" / "here.json").write_bytes(content)
+    with pytest.raises(UnknownDevice, match=rf"here\.json is damaged: .*{said}.*`surefoot hardware measure`"):
+        here()

@@ -241,6 +241,29 @@ def test_a_folder_without_a_config_is_said_to_be_one(tmp_path):
         surefoot.load_recipe("hf", [f"config={tmp_path}"])
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        b'{"model_type": "no such model"}',
+        b'{"model_type": ["llama"]}',
+        b'{"model_type": "llama", "hidden_size": "wide"}',
+        b'{"model_type": "llama", "hidden_size": 31, "num_attention_heads": 4, "num_hidden_layers": 1}',
+        b'{"model_type": "llama", "num_hidden_layers": -1, "vocab_size": -5}',
+    ],
+    ids=["cut", "not UTF-8", "deep", "a list", "empty", "unknown", "not a name", "wrong type", "odd", "negative"],
+)
+def test_a_config_that_makes_no_model_is_refused_by_name(tmp_path, content):
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(surefoot.SurefootError, match=r"config\.json"):
+        surefoot.plan(surefoot.load_recipe("hf", [f"config={tmp_path}", "context=16"]))
+
+
 def test_a_gpu_would_reserve_more_than_is_live_and_the_allocator_forgets_nothing(small_recipe):
     plan = surefoot.plan(small_recipe("gpt"))
     live = plan.steady.peak.peak_bytes - plan.steady.tally.total("memory/workspace")

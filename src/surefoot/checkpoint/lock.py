@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from surefoot.errors import RunError
+from surefoot.records.codec import from_json
 
 try:
     import fcntl
@@ -110,8 +111,8 @@ def _unlock(descriptor: int, pid: int) -> None:
 
 def _read_owner(descriptor: int) -> Owner | None:
     try:
-        return Owner(**json.loads(os.pread(descriptor, 4096, 0)))
-    except (ValueError, TypeError):
+        return from_json(Owner, os.pread(descriptor, 4096, 0))
+    except ValueError:
         return None
 
 

@@ -10,8 +10,8 @@ that are read page by page, like the tokens themselves:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from surefoot.data.first_fit import Piece, first_fit
 from surefoot.data.pages import MappedFile, PagedWriter
 from surefoot.data.shards import Corpus
 from surefoot.errors import DataError
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 
 IGNORED = -100
@@ -30,6 +31,15 @@ IGNORED = -100
 
 PIECE = np.dtype([("shard", "<u4"), ("tokens", "<u4"), ("first", "<u8")])
 Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class _PackedFiles:
+    """Which corpus rows were packed from, and the digests of the two files that hold them."""
+
+    corpus: str
+    pieces: str
+    rows: str
 
 
 class PackedDocuments(Dataset[Packed]):
@@ -46,9 +56,9 @@ class PackedDocuments(Dataset[Packed]):
         name = corpus.folder / f"packed-{context}.json"
         if not _belongs(name, corpus):
             _pack(corpus, context, name, tell)
-        digests = json.loads(name.read_text(encoding="utf-8"))
-        self._pieces = MappedFile(name.with_suffix(".pieces"), digests["pieces"])
-        self._rows = MappedFile(name.with_suffix(".rows"), digests["rows"])
+        packed = read_record(_PackedFiles, name, error=DataError)
+        self._pieces = MappedFile(name.with_suffix(".pieces"), packed.pieces)
+        self._rows = MappedFile(name.with_suffix(".rows"), packed.rows)
         self._piece = np.frombuffer(self._pieces.map, PIECE)
         self._end = np.frombuffer(self._rows.map, "<u8")
 
@@ -128,10 +138,9 @@ def _pack(corpus: Corpus, context: int, name: Path, tell: Callable[[int], None] 
         pieces.discard()
         rows.discard()
         raise DataError(f"{corpus.folder} holds no document of two tokens; there is nothing to pack")
-    digests = {"corpus": corpus.identity(), "pieces": pieces.close(), "rows": rows.close()}
-    write_whole(name, json.dumps(digests) + "\n")
+    write_whole(name, to_json(_PackedFiles(corpus.identity(), pieces.close(), rows.close()), indent=None) + "\n")
 
 
 def _belongs(name: Path, corpus: Corpus) -> bool:
     """Whether rows were packed before, from this very corpus."""
-    return name.exists() and json.loads(name.read_text(encoding="utf-8"))["corpus"] == corpus.identity()
+    return name.exists() and read_record(_PackedFiles, name, error=DataError).corpus == corpus.identity()

@@ -11,7 +11,6 @@ Tokens and ends are laid out and named as datatrove does it, so each reads the o
 
 from __future__ import annotations
 
-import json
 import resource
 from collections.abc import Iterator
 from dataclasses import replace
@@ -209,11 +208,11 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a corpus, if it is as it was written."""
     path = folder / "manifest.json"
     try:
-        manifest = from_json(Manifest, read_plain(path).decode("utf-8"))
+        manifest = from_json(Manifest, read_plain(path))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is not a manifest: {error}") from error
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error}") from error
     if manifest.digest != manifest_digest(manifest):
         raise DataError(f"{path} was changed by hand or is damaged: it does not have the digest it names")
     for shard in manifest.shards:

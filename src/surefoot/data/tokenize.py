@@ -20,7 +20,7 @@ from surefoot.data.shards import smallest_dtype, write_manifest
 from surefoot.data.task import Job, Source, record_of, sound, tokenizer_file, tokenizer_of
 from surefoot.data.tokenizer import BYTES, train_byte_pairs
 from surefoot.errors import DataError
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
 
@@ -117,7 +117,7 @@ def _begin(folder: Path, job: Job) -> None:
         if any(path.name != ".job" for path in folder.iterdir()):
             raise DataError(f"{folder} is not empty; name another folder for this corpus")
         write_whole(kept, to_json(job))
-    elif from_json(Job, kept.read_text(encoding="utf-8")) != job:
+    elif read_record(Job, kept, error=DataError) != job:
         raise DataError(
             f"{folder} was begun with other texts or another tokenizer, as {kept} says; name another folder"
         )
@@ -177,7 +177,7 @@ def _seal(folder: Path, job: Job) -> Manifest:
             for rank in range(source.tasks):
                 record = record_of(folder, source.name, part, rank)
                 if record.exists():
-                    shards.append(from_json(Shard, record.read_text(encoding="utf-8")))
+                    shards.append(read_record(Shard, record, error=DataError))
     return write_manifest(
         folder,
         Manifest(

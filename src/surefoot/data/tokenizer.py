@@ -6,7 +6,7 @@ Text that spells a special token stays text: special tokens are taken out of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from xxhash import xxh3_128_hexdigest
 
 from surefoot.errors import DataError
+from surefoot.records.codec import parse, read_plain_file
 from surefoot.records.plain_files import create_new
 
 BYTES = "bytes"
@@ -39,16 +40,15 @@ class BytePairTokenizer:
     """The tokenizer in a `tokenizer.json`, as Hugging Face's `tokenizers` writes it."""
 
     def __init__(self, path: Path, end_of_document: str = "") -> None:
-        self.content = path.read_text(encoding="utf-8")
         try:
-            settings = json.loads(self.content)
+            self.path, self.content = path, read_plain_file(path, error=DataError).decode("utf-8")
+            settings = parse(self.content)
             added = settings["added_tokens"]
-            vocabulary = settings["model"]["vocab"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            special = {str(each["content"]): int(each["id"]) for each in added if each["special"]}
+            self.size = 1 + max([*(int(each["id"]) for each in added), *map(int, _ids(settings["model"]["vocab"]))])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DataError(f"{path} is not a tokenizer.json: {error!r}") from error
-        special = {each["content"]: each["id"] for each in added if each["special"]}
         self.end_of_document = _end_of_document(special, end_of_document, path)
-        self.size = 1 + max(*(each["id"] for each in added), *_ids(vocabulary))
         settings["added_tokens"] = [each for each in added if not each["special"]]
         self._ordinary = json.dumps(settings)
 
@@ -71,11 +71,17 @@ class BytePairTokenizer:
 
     @cached_property
     def _engine(self) -> Any:
-        return _need("fastokens").Tokenizer.from_json_str(self._ordinary)
+        return self._made(_need("fastokens").Tokenizer.from_json_str)
 
     @cached_property
     def _reference(self) -> Any:
-        return _need("tokenizers").Tokenizer.from_str(self._ordinary)
+        return self._made(_need("tokenizers").Tokenizer.from_str)
+
+    def _made(self, make: Callable[[str], Any]) -> Any:
+        try:
+            return make(self._ordinary)
+        except Exception as error:  # each library raises what it likes
+            raise DataError(f"{self.path} is not a tokenizer.json: {error}") from error
 
 
 Tokenizer = ByteTokenizer | BytePairTokenizer

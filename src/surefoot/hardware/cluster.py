@@ -41,7 +41,7 @@ class Cluster:
 
 def counted(name: str) -> tuple[int, str]:
     """`8xh100-sxm` as 8 and `h100-sxm`; a name alone counts one."""
-    found = re.fullmatch(r"([1-9]\d*)x(.+)", name)
+    found = re.fullmatch(r"([1-9]\d{0,8})x(.+)", name)
     return (int(found[1]), found[2]) if found else (1, name)
 
 

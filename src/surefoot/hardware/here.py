@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from surefoot.errors import UnknownDevice
-from surefoot.hardware.datasheet import Datasheet, sheet_of
+from surefoot.hardware.datasheet import Datasheet
+from surefoot.records.codec import read_record
 
 HERE = "here"
 
@@ -34,4 +35,7 @@ def here() -> Datasheet:
     path = here_file()
     if not path.exists():
         raise UnknownDevice("this machine has not been measured: run `surefoot hardware measure`")
-    return sheet_of(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return read_record(Datasheet, path, error=UnknownDevice)
+    except UnknownDevice as error:
+        raise UnknownDevice(f"{error}; `surefoot hardware measure` writes it anew") from error

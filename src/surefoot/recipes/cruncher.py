@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
+from surefoot.ranges import Count, Layers, Rate
 
 
 class Cruncher(nn.Module):
@@ -31,7 +32,7 @@ def linear_targets(samples: int, width: int) -> TensorDataset:
     return TensorDataset(x, x @ torch.randn(width, 1, generator=generator) / width**0.5)
 
 
-def cruncher(width: int = 512, layers: int = 4, samples: int = 1024, lr: float = 1e-3) -> Recipe:
+def cruncher(width: Count = 512, layers: Layers = 4, samples: Count = 1024, lr: Rate = 1e-3) -> Recipe:
     return Recipe(
         model=lambda: Cruncher(width, layers),
         data=lambda: linear_targets(samples, width),

@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.data.idx import find_idx, read_idx
+from surefoot.ranges import Count, Rate, Share
 from surefoot.techniques.schedule import warmup_cosine
 
 DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"
@@ -65,11 +66,11 @@ def images_and_labels(folder: str, part: Literal["train", "t10k"] = "train") -> 
 
 def fashion(
     network: Literal["dense", "convolutional"] = "dense",
-    hidden: int = 256,
-    dropout: float = 0.2,
-    lr: float = 1e-3,
+    hidden: Count = 256,
+    dropout: Share = 0.2,
+    lr: Rate = 1e-3,
     folder: str = DEBIAN_FOLDER,
-    max_steps: int = 2000,
+    max_steps: Count = 2000,
 ) -> Recipe:
     build = {"dense": dense, "convolutional": convolutional}[network]
     return Recipe(

@@ -18,6 +18,7 @@ from surefoot.data.packing import IGNORED, PackedDocuments
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
+from surefoot.ranges import Count, Layers, Rate
 from surefoot.records.manifest import HELD_OUT
 from surefoot.techniques.schedule import warmup_cosine
 
@@ -109,14 +110,14 @@ def tensor_plan(model: nn.Module) -> dict[str, Any]:
 
 
 def gpt(
-    layers: int = 4,
-    width: int = 256,
-    heads: int = 4,
-    context: int = 256,
-    micro_batch_size: int = 8,
-    global_batch_tokens: int = 8192,
-    lr: float = 1e-3,
-    max_steps: int = 500,
+    layers: Layers = 4,
+    width: Count = 256,
+    heads: Count = 4,
+    context: Count = 256,
+    micro_batch_size: Count = 8,
+    global_batch_tokens: Count = 8192,
+    lr: Rate = 1e-3,
+    max_steps: Count = 500,
     corpus: str = "stdlib",
     packed: bool = False,
 ) -> Recipe:

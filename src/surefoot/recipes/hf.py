@@ -12,6 +12,8 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.errors import RecipeError
+from surefoot.ranges import Count, Rate
+from surefoot.records.codec import parse, read_plain_file
 
 
 def model_loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
@@ -28,9 +30,12 @@ def read_config(folder: str) -> Any:
     if not (Path(folder) / "config.json").is_file():
         raise RecipeError(f"no config.json in {folder}; config names the folder that holds it")
     try:
+        parse(read_plain_file(Path(folder) / "config.json", error=RecipeError))
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (ValueError, OSError) as error:
-        raise RecipeError(f"{folder}/config.json names no model of transformers: {error}") from error
+    except RecipeError:
+        raise
+    except Exception as error:  # transformers raises whatever the first wrong field leads to
+        raise RecipeError(f"{Path(folder) / 'config.json'} is no config that transformers can read: {error}") from error
 
 
 def build(config: Any) -> nn.Module:
@@ -40,17 +45,29 @@ def build(config: Any) -> nn.Module:
     kinds = (AutoModelForSeq2SeqLM,) if config.is_encoder_decoder else (AutoModelForCausalLM, AutoModelForMaskedLM)
     for kind in kinds:
         if type(config) in kind._model_mapping:
-            return kind.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+            return _built(kind, config)
     raise RecipeError(f"{config.model_type} has no language-modelling head in transformers")
 
 
-def hf(config: str, context: int = 512, micro_batch_size: int = 1, lr: float = 1e-4, max_steps: int = 10) -> Recipe:
+def _built(kind: Any, config: Any) -> nn.Module:
+    try:
+        return kind.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        said = f"transformers cannot build the {config.model_type} of {config.name_or_path}/config.json"
+        raise RecipeError(f"{said}: {type(error).__name__}: {error}") from error
+
+
+def hf(
+    config: str, context: Count = 512, micro_batch_size: Count = 1, lr: Rate = 1e-4, max_steps: Count = 10
+) -> Recipe:
     read = read_config(config)
     read.use_cache = False
-    samples = 4 * micro_batch_size
+    vocabulary, samples = getattr(read, "vocab_size", None), 4 * micro_batch_size
+    if type(vocabulary) is not int or vocabulary < 1:
+        raise RecipeError(f"{Path(config) / 'config.json'} gives vocab_size={vocabulary!r}; it must be at least 1")
     return Recipe(
         model=lambda: build(read),
-        data=lambda: TensorDataset(torch.randint(0, read.vocab_size, (samples, context))),
+        data=lambda: TensorDataset(torch.randint(0, vocabulary, (samples, context))),
         loss=model_loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr),
         micro_batch_size=micro_batch_size,

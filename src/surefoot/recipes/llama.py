@@ -18,6 +18,7 @@ from surefoot.data.formats import is_corpus, open_corpus
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
+from surefoot.ranges import Count, CountOrNone, LayersOrNone
 from surefoot.techniques.schedule import warmup_cosine
 
 
@@ -167,10 +168,10 @@ def tensor_plan(model: nn.Module) -> dict[str, Any]:
 
 def llama(
     size: Literal["tiny", "8b", "70b", "405b"] = "tiny",
-    context: int | None = None,
-    layers: int | None = None,
-    micro_batch_size: int | None = None,
-    max_steps: int = 500,
+    context: CountOrNone = None,
+    layers: LayersOrNone = None,
+    micro_batch_size: CountOrNone = None,
+    max_steps: Count = 500,
     corpus: str = "stdlib",
 ) -> Recipe:
     shape, small = SHAPES[size], size == "tiny"

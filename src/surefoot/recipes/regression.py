@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
+from surefoot.ranges import Count, Number, Rate
 
 
 def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
@@ -20,7 +21,7 @@ def noisy_line(samples: int, slope: float, offset: float) -> TensorDataset:
     return TensorDataset(x, slope * x + offset + noise)
 
 
-def regression(samples: int = 256, slope: float = 2.0, offset: float = 0.5, lr: float = 0.1) -> Recipe:
+def regression(samples: Count = 256, slope: Number = 2.0, offset: Number = 0.5, lr: Rate = 0.1) -> Recipe:
     return Recipe(
         model=lambda: nn.Linear(1, 1),
         data=lambda: noisy_line(samples, slope, offset),

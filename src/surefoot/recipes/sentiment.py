@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
+from surefoot.ranges import Count, Rate, Share
 
 
 class SentimentClassifier(nn.Module):
@@ -34,7 +35,7 @@ def reviews(samples: int) -> TensorDataset:
     return TensorDataset(centres[labels] + 0.3 * torch.randn(samples, 4, generator=generator), labels)
 
 
-def sentiment(hidden: int = 32, dropout: float = 0.3, samples: int = 1000, lr: float = 1e-3) -> Recipe:
+def sentiment(hidden: Count = 32, dropout: Share = 0.3, samples: Count = 1000, lr: Rate = 1e-3) -> Recipe:
     return Recipe(
         model=lambda: SentimentClassifier(hidden, dropout),
         data=lambda: reviews(samples),

@@ -1,15 +1,37 @@
-"""Turns records into JSON and back, by the type hints of their dataclasses."""
+"""Turns records into JSON and back. What is read is checked against the type hints of the dataclasses."""
 
 import dataclasses
 import json
 import math
+import stat
 import types
 import typing
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeVar
+
+from surefoot.errors import RunError, SurefootError
 
 Record = TypeVar("Record")
+Reader = Callable[[Any], Any]
+LARGEST = 2**128
+"""No count of bytes, tokens or FLOPs is larger; every float can hold it."""
+_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_SHOWN = 40
+
+
+class Malformed(ValueError):
+    """JSON that is not the record it should be: `where` is the path of the field, `said` what is wrong with it."""
+
+    def __init__(self, said: str, where: tuple[str | int, ...] = ()) -> None:
+        self.said, self.where = said, where
+        super().__init__(f"{'/'.join(map(str, where)) or 'it'} {said}")
+
+    def inside(self, part: str | int) -> "Malformed":
+        """The same fault, seen from the record around it."""
+        return Malformed(self.said, (part, *self.where))
 
 
 def to_json(record: Any, *, indent: int | None = 2) -> str:
@@ -17,10 +39,60 @@ def to_json(record: Any, *, indent: int | None = 2) -> str:
     return json.dumps(to_plain(record), indent=indent, allow_nan=False)
 
 
-def from_json(kind: type[Record], text: str) -> Record:
-    """The record that `to_json` wrote."""
-    record: Record = from_plain(kind, json.loads(text))
+def from_json(kind: type[Record], text: str | bytes) -> Record:
+    """The record that `to_json` wrote, or `Malformed`. Fields that have a default may be missing."""
+    record: Record = from_plain(kind, parse(text))
     return record
+
+
+def read_record(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Record:
+    """The record in a file. If it is not one, `error` names the file, the field and what is wrong."""
+    try:
+        return from_json(kind, read_plain_file(file, error=error))
+    except ValueError as problem:
+        raise error(f"{file} is damaged: {problem}") from problem
+
+
+def read_lines(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Iterator[Record]:
+    """The records in a file, one on each line. A crash can cut the last line: without its end, it is skipped."""
+    with _opened(file, error) as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.endswith(b"\n"):
+                try:
+                    yield from_json(kind, line)
+                except ValueError as problem:
+                    raise error(f"{file}, line {number}, is damaged: {problem}") from problem
+
+
+def read_plain_file(file: Path, *, error: type[SurefootError] = RunError) -> bytes:
+    """The bytes of an ordinary file. A pipe or a device would hold up whoever reads it, and is refused."""
+    with _opened(file, error) as opened:
+        return opened.read()
+
+
+@contextmanager
+def _opened(file: Path, error: type[SurefootError]) -> Iterator[BinaryIO]:
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise error(f"{file} is not an ordinary file")
+        with file.open("rb") as opened:
+            yield opened
+    except OSError as problem:
+        raise error(f"{file} cannot be read: {problem.strerror or problem}") from problem
+
+
+def parse(text: str | bytes) -> Any:
+    """JSON as its standard has it: no NaN, no key twice. Nesting deeper than Python can follow is refused too."""
+    try:
+        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8"))
+    except RecursionError:
+        raise Malformed("is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise Malformed(f"is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}") from None
+    except Malformed:
+        raise
+    except ValueError as error:  # a number of thousands of digits is none that Python reads
+        raise Malformed(f"is not JSON: {str(error).partition(';')[0]}") from None
 
 
 def to_plain(value: Any) -> Any:
@@ -37,23 +109,194 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any) -> Any:
-    """Rebuilds a value of type `kind` from what `to_plain` made."""
+    """Rebuilds a value of type `kind` from what `to_plain` made, or raises `Malformed`."""
+    try:
+        return _reader(kind)(value)
+    except RecursionError:
+        raise Malformed("is nested too deeply") from None
+
+
+# ------------------------------------------------------------------------------------- one reader for each type hint
+
+
+@cache
+def _reader(kind: Any) -> Reader:
+    """A function that checks a plain value and makes it one of type `kind`."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if isinstance(value, str) and float in (kind, *parts) and str not in parts:
-        return float(value)
     if dataclasses.is_dataclass(kind):
-        hints = _hints(typing.cast(Any, kind))
-        return kind(**{name: from_plain(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+        return _record_reader(kind)
     if origin in (types.UnionType, typing.Union):
-        present = [part for part in parts if part is not type(None)]
-        return value if value is None or len(present) > 1 else from_plain(present[0], value)
+        return _union_reader(parts)
+    if origin is Literal:
+        return _choice_reader(parts)
     if origin is tuple:
-        return tuple(from_plain(parts[0], item) for item in value)
+        return _tuple_reader(_reader(parts[0]), parts[0])
     if origin is dict:
-        return {key: from_plain(parts[1], item) for key, item in value.items()}
+        return _dict_reader(_reader(parts[1]))
+    return _PLAIN[kind]
+
+
+def _record_reader(kind: Any) -> Reader:
+    hints = typing.get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    needed = {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, "an object")
+        made, name = {}, ""
+        try:
+            for name, item in value.items():
+                made[name] = readers[name](item)
+        except Malformed as error:
+            raise error.inside(name) from None
+        except KeyError:
+            raise Malformed(f"has a field {_short(name)} that {kind.__name__} does not know") from None
+        if not needed <= made.keys():
+            raise Malformed(f"has no field {min(needed - made.keys())!r}")
+        return kind(**made)
+
+    return read
+
+
+def _union_reader(parts: tuple[Any, ...]) -> Reader:
+    """A value that one of the parts takes as it is, else one that one of them can read."""
+    plain = {part for part in parts if part in (str, bool, type(None))}
+    readers = [_reader(part) for part in sorted(parts, key=lambda part: part is float) if part not in plain]
+    expected = " or ".join(_NAMES.get(part, "an object") for part in parts)
+
+    def read(value: Any) -> Any:
+        if type(value) in plain:
+            return value
+        problem: Malformed | None = None
+        for reader in readers:
+            try:
+                return reader(value)
+            except Malformed as error:
+                problem = error
+        if problem is not None and problem.where:
+            raise problem
+        raise _wrong(value, expected)
+
+    return read
+
+
+def _choice_reader(choices: tuple[Any, ...]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not str or value not in choices:
+            raise _wrong(value, f"one of {', '.join(map(str, choices))}")
+        return value
+
+    return read
+
+
+def _tuple_reader(reader: Reader, of: Any) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise _wrong(value, "a list")
+        if (
+            of is int
+            and set(map(type, value)) <= {int}
+            and (not value or -LARGEST < min(value) <= max(value) < LARGEST)
+        ):
+            return tuple(value)  # thousands of samples in a row of a log
+        made: list[Any] = []
+        try:
+            for item in value:
+                made.append(reader(item))
+        except Malformed as error:
+            raise error.inside(len(made)) from None
+        return tuple(made)
+
+    return read
+
+
+def _dict_reader(reader: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, "an object")
+        made, key = {}, ""
+        try:
+            for key, item in value.items():
+                made[key] = reader(item)
+        except Malformed as error:
+            raise error.inside(key) from None
+        return made
+
+    return read
+
+
+def _float(value: Any) -> Any:
+    if type(value) is float:
+        if not math.isfinite(value):
+            raise Malformed("is a number too large for a float")
+        return value
+    if type(value) is int:
+        return _in_range(value)
+    if type(value) is str and value in _NUMBERS:
+        return _NUMBERS[value]
+    raise _wrong(value, "a number")
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return _in_range(value)
+    if type(value) is float and value.is_integer():
+        return _in_range(int(value))
+    raise _wrong(value, "a whole number")
+
+
+def _in_range(value: int) -> int:
+    if not -LARGEST < value < LARGEST:
+        raise Malformed(f"is a number of {value.bit_length()} bits; at most 128 are meant")
     return value
 
 
-@lru_cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _exactly(kind: type, name: str) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _wrong(value, name)
+        return value
+
+    return read
+
+
+_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+_PLAIN: dict[Any, Reader] = {
+    Any: lambda value: value,
+    int: _int,
+    float: _float,
+    **{kind: _exactly(kind, _NAMES[kind]) for kind in (str, bool, type(None))},
+}
+
+
+def _wrong(value: Any, expected: str) -> Malformed:
+    return Malformed(f"is {_short(value)}, not {expected}")
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it; what is inside of lists and objects may be endless."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise Malformed(f"has the field {_short(twice)} twice")
+    return made
+
+
+def _no_constant(word: str) -> Any:
+    raise Malformed(f"is not JSON: it holds {word}")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)

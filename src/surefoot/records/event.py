@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_lines, to_json
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,4 @@ def append_event(path: Path, event: Event) -> None:
 
 def read_events(path: Path) -> Iterator[Event]:
     """The events of a run, oldest first; a last line without its end was cut by a crash and is left out."""
-    if path.exists():
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):
-                    yield from_json(Event, line)
+    return read_lines(Event, path) if path.exists() else iter(())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
 
+from surefoot.records.markup import Markup, joined, markup
 from surefoot.records.units import amount_text, bytes_text, count_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
@@ -16,31 +16,32 @@ if TYPE_CHECKING:
     from surefoot.records.watched import Watched
 
 
-def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] | None = None) -> str:
+def html_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] | None = None
+) -> Markup:
     """A table; all columns but the first hold numbers, unless `numbers` says which."""
     right = range(1, len(columns)) if numbers is None else numbers
-    sides = ['class="number"' if index in right else "" for index in range(len(columns))]
-    head = "".join(f"<th {side}>{escape(name)}</th>" for side, name in zip(sides, columns, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td {side}>{escape(cell)}</td>" for side, cell in zip(sides, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    sides = [Markup('class="number"' if index in right else "") for index in range(len(columns))]
+    head = joined(markup("<th {}>{}</th>", side, name) for side, name in zip(sides, columns, strict=True))
+    cells = (joined(markup("<td {}>{}</td>", *each) for each in zip(sides, row, strict=True)) for row in rows)
+    return _table(head, joined(markup("<tr>{}</tr>", row) for row in cells))
 
 
-def ledger_table(ledger: Ledger) -> str:
+def _table(head: Markup, body: Markup) -> Markup:
+    page = '<div class="wide"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
+    return markup(page, head, body)
+
+
+def ledger_table(ledger: Ledger) -> Markup:
     """Account, predicted, measured, difference, and where a difference comes from."""
     if not ledger.entries:
-        return ""
+        return Markup()
     if all(entry.predicted is None for entry in ledger.entries):
         measured = [[entry.account, amount_text(entry.measured or 0, entry.unit)] for entry in ledger.entries]
         return html_table(["account", "measured"], measured)
-    rows = "".join(_ledger_row(entry) for entry in ledger.entries)
-    head = '<th>account</th><th class="number">predicted</th><th class="number">measured</th>'
-    return (
-        f'<div class="wide"><table><thead><tr>{head}<th class="number">difference</th><th>where from</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    sides = '<th>account</th><th class="number">predicted</th><th class="number">measured</th>'
+    head = Markup(f'{sides}<th class="number">difference</th><th>where from</th>')
+    return _table(head, joined(_ledger_row(entry) for entry in ledger.entries))
 
 
 def plan_table(plan: Plan) -> str:
@@ -105,13 +106,12 @@ def difference_text(entry: Entry) -> str:
     return f"{'+' if entry.difference > 0 else '-'}{amount_text(abs(entry.difference), entry.unit)}{share}"
 
 
-def _ledger_row(entry: Entry) -> str:
+def _ledger_row(entry: Entry) -> Markup:
     left, right = (
         "-" if amount is None else amount_text(amount, entry.unit) for amount in (entry.predicted, entry.measured)
     )
     kind = {True: "same", False: "off", None: "dim"}[entry.agrees]
     why = "; ".join(part for part in (entry.attribution, entry.cause) if part)
-    return (
-        f'<tr><td>{escape(entry.account)}</td><td class="number">{left}</td><td class="number">{right}</td>'
-        f'<td class="number {kind}">{escape(difference_text(entry))}</td><td>{escape(why)}</td></tr>'
-    )
+    numbers = '<td class="number">{}</td><td class="number">{}</td><td class="number {}">{}</td>'
+    row = f"<tr><td>{{}}</td>{numbers}<td>{{}}</td></tr>"
+    return markup(row, entry.account, left, right, kind, difference_text(entry), why)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from surefoot.errors import RunError
-from surefoot.records.codec import from_json
+from surefoot.records.codec import read_lines
 
 MOST_SAMPLES = 256
 """A row names its samples one by one up to this many; their digest is always there."""
@@ -102,10 +101,7 @@ def append_row(file: IO[str], row: LogRow) -> None:
 
 def read_rows(path: Path) -> Iterator[LogRow]:
     """Every row of a log, oldest first. A last line without its end was cut by a crash and is left out."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if line.endswith("\n"):
-                yield _row(path, number, line)
+    return read_lines(LogRow, path)
 
 
 def standing(rows: Iterable[LogRow]) -> list[LogRow]:
@@ -135,10 +131,3 @@ def mend(path: Path) -> None:
 
 def _word(number: float) -> float | str:
     return number if math.isfinite(number) else str(number)
-
-
-def _row(path: Path, number: int, line: str) -> LogRow:
-    try:
-        return from_json(LogRow, line)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}, line {number}, is damaged: {line[:80].strip()!r}") from error

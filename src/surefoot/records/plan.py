@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
@@ -110,4 +110,4 @@ def write_plan(folder: Path, plan: Plan) -> None:
 def read_plan(folder: Path) -> Plan | None:
     """The plan in a run directory, if there is one."""
     file = folder / FILE
-    return from_json(Plan, file.read_text(encoding="utf-8")) if file.exists() else None
+    return read_record(Plan, file) if file.exists() else None

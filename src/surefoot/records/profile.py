@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
@@ -93,4 +93,4 @@ def write_profile(folder: Path, profile: Profile) -> None:
 def read_profile(folder: Path) -> Profile | None:
     """The profile in a run directory, if there is one."""
     file = folder / FILE
-    return from_json(Profile, file.read_text(encoding="utf-8")) if file.exists() else None
+    return read_record(Profile, file) if file.exists() else None

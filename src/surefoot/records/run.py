@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from surefoot.errors import RunError
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
@@ -165,8 +165,4 @@ def read_run(path: str | Path) -> Run:
     file = Path(path) / "run.json"
     if not file.exists():
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
-    try:
-        run = from_json(Run, file.read_text(encoding="utf-8"))
-    except (ValueError, TypeError, KeyError) as error:
-        raise RunError(f"{file} is damaged: {error}") from error
-    return replace(run, path=str(path))
+    return replace(read_record(Run, file), path=str(path))

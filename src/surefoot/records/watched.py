@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.records.codec import from_json, to_json
+from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.finding import Findings
 from surefoot.records.tally import Tally
@@ -57,4 +57,4 @@ def write_watched(folder: Path, watched: Watched) -> None:
 def read_watched(folder: Path) -> Watched | None:
     """What was seen of a script, if a run directory has it."""
     file = folder / FILE
-    return from_json(Watched, file.read_text(encoding="utf-8")) if file.exists() else None
+    return read_record(Watched, file) if file.exists() else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from html import escape
 from itertools import groupby
 from typing import Any
 
 from surefoot.records.report import ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, flops_text, seconds_text
+from surefoot.records.visible import visible
 
 Figure = dict[str, Any]
 ACCOUNTS = {
@@ -28,6 +30,11 @@ COLOURS = ("#3b7dd8", "#e4812b", "#3a9d5d", "#b45ac8", "#c8463c", "#7d7d3c")
 """Of runs, in their order."""
 
 
+def as_text(name: str) -> str:
+    """A name from a record, shown as it is. Plotly reads links, tags and `%{...}` in any text that it is given."""
+    return escape(visible(name), quote=False).replace("{", "&#123;")
+
+
 def curve_figures(sheets: Sequence[Sheet]) -> dict[str, Figure]:
     """One figure for each curve that any run has, all runs in it."""
     names = list(dict.fromkeys(curve.name for sheet in sheets for curve in sheet.curves))
@@ -41,7 +48,7 @@ def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
         for curve in sheet.curves:
             if curve.name == name or (name == "loss" and curve.name == "held-out loss"):
                 held_out, unit = curve.name != name, curve.unit
-                label = sheet.name + (" held-out" if held_out else "")
+                label = as_text(sheet.name) + (" held-out" if held_out else "")
                 traces.append(
                     {
                         "type": "scatter",
@@ -52,7 +59,10 @@ def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
                         "line": {"color": colour, "width": 1.4, **({"dash": "dot"} if held_out else {})},
                     }
                 )
-    axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero" if name not in ("loss",) else "normal"}
+    axis: dict[str, Any] = {
+        "title": {"text": as_text(unit)},
+        "rangemode": "tozero" if name not in ("loss",) else "normal",
+    }
     if unit == "bytes":
         axis |= _byte_ticks(max(max(trace["y"]) for trace in traces))
     if unit == "share":
@@ -73,13 +83,13 @@ def timeline_figure(sheet: Sheet) -> Figure | None:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": name,
+            "name": as_text(name),
             "stackgroup": "live",
             "line": {"width": 0, "shape": "hv", "color": ACCOUNTS.get(name, "#888888")},
             "fillcolor": ACCOUNTS.get(name, "#888888"),
             "y": timeline.accounts[name],
             "text": [bytes_text(amount) for amount in timeline.accounts[name]],
-            "hovertemplate": "%{text}<extra>" + name + "</extra>",
+            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
         }
         for name in names
     ]
@@ -88,7 +98,7 @@ def timeline_figure(sheet: Sheet) -> Figure | None:
     peak = {
         "x": timeline.peak,
         "y": totals[timeline.peak],
-        "text": f"peak {bytes_text(totals[timeline.peak])}<br>{where}{moment}",
+        "text": f"peak {bytes_text(totals[timeline.peak])}<br>{as_text(where + moment)}",
         "ax": 45 if timeline.peak < len(totals) / 2 else -45,
         "ay": -28,
         "showarrow": True,
@@ -118,7 +128,7 @@ def _bands(phases: Sequence[str]) -> tuple[list[Any], list[Any]]:
             )  # fmt: skip
         if end - begin >= len(phases) / 12:
             named.append(
-                {"x": (begin + end) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "text": phase,
+                {"x": (begin + end) / 2, "y": 1.0, "yref": "paper", "yanchor": "bottom", "text": as_text(phase),
                  "showarrow": False, "font": {"size": 11}, "name": WIDE if end - begin < len(phases) / 5 else "phase"}
             )  # fmt: skip
         begin = end
@@ -143,9 +153,9 @@ def tree_figure(
     parents = [None if not node else node.rpartition(".")[0] if not node.startswith("(") else "" for node in order]
     trace = {
         "type": "treemap",
-        "ids": [node or "step" for node in order],
-        "labels": labels,
-        "parents": ["" if parent is None else parent or "step" for parent in parents],
+        "ids": [as_text(node or "step") for node in order],
+        "labels": [as_text(label) for label in labels],
+        "parents": ["" if parent is None else as_text(parent or "step") for parent in parents],
         "values": [whole[node] for node in order],
         "text": [text(whole[node]) for node in order],
         "branchvalues": "total",
@@ -182,15 +192,15 @@ def operator_figure(sheet: Sheet, most: int = 12) -> Figure | None:
     bar = {
         "type": "bar",
         "orientation": "h",
-        "y": [_short(name) for name in names][::-1],
+        "y": [as_text(_short(name)) for name in names][::-1],
         "x": list(shown.values())[::-1],
         "text": [seconds_text(amount) for amount in shown.values()][::-1],
-        "customdata": names[::-1],
+        "customdata": [as_text(name) for name in names][::-1],
         "hovertemplate": "%{customdata}<br>%{text}<extra></extra>",
         "marker": {"color": COLOURS[0]},
         "textposition": "auto",
     }
-    axes = {"xaxis": {"title": {"text": "seconds of a step"}}, "yaxis": {"automargin": True}}
+    axes = {"xaxis": {"title": {"text": "seconds of a step"}}, "yaxis": {"automargin": True, "type": "category"}}
     return {"data": [bar], "layout": axes | {"showlegend": False}}
 
 
@@ -228,9 +238,9 @@ def roofline_figure(sheet: Sheet) -> Figure | None:
         "name": "modules",
         "x": intensities,
         "y": [flops / seconds for flops, _, seconds in points.values()],
-        "text": [name if len(points) <= 10 else "" for name in points],
+        "text": [as_text(name) if len(points) <= 10 else "" for name in points],
         "customdata": [
-            f"{name}<br>{flops_text(flops)}, {bytes_text(moved)} moved, {seconds_text(seconds)}"
+            f"{as_text(name)}<br>{flops_text(flops)}, {bytes_text(moved)} moved, {seconds_text(seconds)}"
             for name, (flops, moved, seconds) in points.items()
         ],
         "hovertemplate": "%{customdata}<extra></extra>",

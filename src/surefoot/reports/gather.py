@@ -10,7 +10,7 @@ from surefoot.costs.diagnosis import Signs, diagnose, first_of, said_once
 from surefoot.costs.ledgers import ledger_of
 from surefoot.costs.shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.errors import RunError
-from surefoot.records.codec import from_json
+from surefoot.records.codec import read_record
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Ledger
 from surefoot.records.log import LogRow
@@ -70,7 +70,7 @@ def _findings(
     found: list[Finding] = []
     checks: tuple[str, ...] = ()
     if run is not None and run.findings.exists():
-        stopped = from_json(Findings, run.findings.read_text(encoding="utf-8"))
+        stopped = read_record(Findings, run.findings)
         found, checks = [*stopped.findings], stopped.checks
     if watched is not None:
         found += [each for each in watched.findings.findings if each not in found]
@@ -205,7 +205,7 @@ def _with_recipe(sheet: Sheet, run: Run | None, plan: Plan | None, profile: Prof
     of = next((each for each in (run, profile, plan) if each is not None), None)
     if of is None:
         return sheet
-    source = run.source.read_text(encoding="utf-8") if run is not None and run.source.exists() else ""
+    source = run.source.read_text(encoding="utf-8", errors="replace") if run is not None and run.source.exists() else ""
     environment = {} if run is None else {"device": run.device, **run.environment, "threads": str(run.threads)}
     settings = {} if run is None else run.settings
     return replace(sheet, knobs=of.knobs, settings=settings, environment=environment, source=source)

@@ -18,7 +18,7 @@ function themed(layout) {
 
 function draw() {
   for (const [id, figure] of Object.entries(figures)) {
-    Plotly.react(id, figure.data, themed(figure.layout), {responsive: true, displayModeBar: false});
+    Plotly.react(id, figure.data, themed(figure.layout), {responsive: true, displayModeBar: false, showLink: false, showEditInChartStudio: false, plotlyServerURL: ""});
   }
 }
 

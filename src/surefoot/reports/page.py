@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from html import escape
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from surefoot.errors import MissingPackage
 from surefoot.records.codec import to_plain
 from surefoot.records.files import write_whole
 from surefoot.records.finding import Finding
 from surefoot.records.html import html_table, ledger_table
+from surefoot.records.markup import Markup, joined, markup
 from surefoot.records.report import Report, Sheet
 from surefoot.records.units import bytes_text, count_text, flops_text, seconds_text
 from surefoot.reports import figures
 
 MODULES = 15
 """How many modules the table names; the tree beside it has all."""
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-"""What the page may do: run what stands in it, and ask nobody for anything."""
+_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'none'; form-action 'none'; base-uri 'none'; frame-src 'none'; object-src 'none'; worker-src 'none'"
+)
+"""What the page may do: run its own scripts, known by their hashes, and ask nobody for anything.
+
+A policy cannot forbid that a script or a link leads to another page: no other script runs, and there is no link.
+"""
 _VERDICTS = {True: "good", False: "bad", None: ""}
 
 
@@ -33,18 +40,29 @@ def write_page(report: Report, file: Path) -> None:
 def page(report: Report) -> str:
     """Charts are drawn by plotly.js, which stands in the page itself."""
     charts = _Charts()
-    body = "".join(_body(report, charts))
+    body = joined(_body(report, charts))
     own = files("surefoot.reports")
-    return (
+    scripts = [_plotly(), (own / "page.js").read_text(encoding="utf-8")]
+    return markup(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="referrer" content="no-referrer">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{escape(_title(report))}</title><link rel="icon" href="data:,">'
-        f"<style>{(own / 'page.css').read_text()}</style></head>"
-        f"<body><main>{body}</main>"
-        f'<script type="application/json" id="figures">{_embedded(charts.figures)}</script>'
-        f"<script>{_plotly()}</script><script>{(own / 'page.js').read_text()}</script></body></html>\n"
+        '<title>{title}</title><link rel="icon" href="data:,">'
+        "<style>{style}</style></head><body><main>{body}</main>"
+        '<script type="application/json" id="figures">{figures}</script>{scripts}</body></html>\n',
+        policy=_POLICY.format(scripts=" ".join(map(_hash, scripts))),
+        title=_title(report),
+        style=Markup((own / "page.css").read_text(encoding="utf-8")),
+        body=body,
+        figures=_embedded(charts.figures),
+        scripts=Markup("".join(f"<script>{script}</script>" for script in scripts)),
     )
+
+
+def _hash(script: str) -> str:
+    """How a policy names a script that stands in the page."""
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 class _Charts:
@@ -53,33 +71,36 @@ class _Charts:
     def __init__(self) -> None:
         self.figures: dict[str, figures.Figure] = {}
 
-    def place(self, figure: figures.Figure | None, title: str, *, note: str = "", tall: bool = False) -> str:
+    def place(self, figure: figures.Figure | None, title: str, *, note: str = "", tall: bool = False) -> Markup:
         if figure is None:
-            return ""
+            return Markup()
         name = f"chart-{len(self.figures)}"
         self.figures[name] = figure
-        told = f'<p class="note">{escape(note)}</p>' if note else ""
-        return (
-            f'<div><h3>{escape(title)}</h3>{told}<div class="chart{" tall" if tall else ""}" id="{name}"></div></div>'
-        )
+        place = '<div><h3>{}</h3>{}<div class="{}" id="{}"></div></div>'
+        return markup(place, title, _note(note), "chart tall" if tall else "chart", name)
 
 
-def _body(report: Report, charts: _Charts) -> Iterator[str]:
-    yield f'<header><div class="made">{escape(report.made_by)} · {escape(_title(report))}</div>'
+def _note(text: str) -> Markup:
+    return markup('<p class="note">{}</p>', text) if text else Markup()
+
+
+def _body(report: Report, charts: _Charts) -> Iterator[Markup]:
+    yield markup('<header><div class="made">{} · {}</div>', report.made_by, _title(report))
     for sheet in report.sheets:
-        yield f'<h1 class="{_VERDICTS[sheet.went_as_planned]}">{escape(sheet.headline)}</h1>'
+        yield markup('<h1 class="{}">{}</h1>', _VERDICTS[sheet.went_as_planned], sheet.headline)
         yield _first(sheet.first)
     yield _facts(report.sheets)
-    yield "</header>"
+    yield Markup("</header>")
     curves = figures.curve_figures(report.sheets)
     if curves:
-        yield "<h2>Course</h2>" + _pairs(charts.place(figure, name.capitalize()) for name, figure in curves.items())
+        places = (charts.place(figure, name.capitalize()) for name, figure in curves.items())
+        yield markup("<h2>Course</h2>{}", _pairs(places))
     for sheet in report.sheets:
         of = f": {sheet.name}" if len(report.sheets) > 1 else ""
         yield from _sheet(sheet, of, charts)
 
 
-def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[str]:
+def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
     yield from _section(
         f"Memory over one step{of}",
         charts.place(figures.timeline_figure(sheet), f"{sheet.timeline_of.capitalize()}, by account", tall=True),
@@ -87,7 +108,7 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[str]:
     yield from _section(f"Where it went{of}", _where(sheet, charts))
     yield from _section(f"Ledger{of}", ledger_table(sheet.ledger))
     yield from _section(
-        f"Findings{of}", "".join(_finding(each) for each in (sheet.findings.findings if sheet.findings else ()))
+        f"Findings{of}", joined(_finding(each) for each in (sheet.findings.findings if sheet.findings else ()))
     )
     yield from _section(f"Tokens{of}", _tokens(sheet))
     yield from _section(f"Cost{of}", _facts_of(sheet.cost))
@@ -95,14 +116,14 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[str]:
     yield from _section(f"Recipe and environment{of}", _recipe(sheet))
 
 
-def _section(title: str, content: str) -> Iterator[str]:
+def _section(title: str, content: Markup) -> Iterator[Markup]:
     if content:
-        yield f"<h2>{escape(title)}</h2>{content}"
+        yield markup("<h2>{}</h2>{}", title, content)
 
 
-def _where(sheet: Sheet, charts: _Charts) -> str:
+def _where(sheet: Sheet, charts: _Charts) -> Markup:
     if not sheet.modules:
-        return ""
+        return Markup()
     ceiling = f"dashed: {sheet.ceiling.source}" if sheet.ceiling else ""
     trees = (
         charts.place(figures.memory_tree(sheet), "Memory at the peak, by module", tall=True),
@@ -124,30 +145,30 @@ def _where(sheet: Sheet, charts: _Charts) -> str:
     ]
     more = len(sheet.modules) - len(rows)
     table = html_table(["module", "time", "memory at peak", "FLOPs", "bytes moved", "held up by"], rows)
-    left = f'<p class="note">{more} more in the trees above</p>' if more > 0 else ""
-    return _pairs(trees) + table + left + html_table(["phase", "time"], phases)
+    left = _note(f"{more} more in the trees above" if more > 0 else "")
+    return joined((_pairs(trees), table, left, html_table(["phase", "time"], phases)))
 
 
-def _pairs(places: Any) -> str:
-    return f'<div class="pair">{"".join(places)}</div>'
+def _pairs(places: Iterable[Markup]) -> Markup:
+    return markup('<div class="pair">{}</div>', joined(places))
 
 
 def _title(report: Report) -> str:
     return ", ".join(sheet.name for sheet in report.sheets)
 
 
-def _first(finding: Finding | None) -> str:
+def _first(finding: Finding | None) -> Markup:
     if finding is None:
         nothing = "<b>Nothing to change first</b><p>No record shows anything that slows it down.</p>"
-        return f'<div class="first none">{nothing}</div>'
-    return (
-        f'<div class="first {finding.severity}"><b>Change first: {escape(finding.remedy)}</b>'
-        f"<p>{escape(finding.seen)}: {escape(finding.why)}.</p>"
-        f'<p class="where">{escape(finding.check)}, {escape(finding.where)}</p></div>'
+        return Markup(f'<div class="first none">{nothing}</div>')
+    return markup(
+        '<div class="first {severity}"><b>Change first: {remedy}</b><p>{seen}: {why}.</p>'
+        '<p class="where">{check}, {where}</p></div>',
+        **vars(finding),
     )
 
 
-def _facts(sheets: Sequence[Sheet]) -> str:
+def _facts(sheets: Sequence[Sheet]) -> Markup:
     if len(sheets) == 1:
         return _facts_of(sheets[0].facts)
     names = list(dict.fromkeys(name for sheet in sheets for name in sheet.facts))
@@ -155,55 +176,50 @@ def _facts(sheets: Sequence[Sheet]) -> str:
     return html_table(["", *(sheet.name for sheet in sheets)], rows, numbers=())
 
 
-def _facts_of(facts: dict[str, str]) -> str:
-    cells = "".join(
-        f"<div><span>{escape(name)}</span><strong>{escape(told)}</strong></div>" for name, told in facts.items()
-    )
-    return f'<div class="facts">{cells}</div>' if cells else ""
+def _facts_of(facts: dict[str, str]) -> Markup:
+    cells = joined(markup("<div><span>{}</span><strong>{}</strong></div>", *each) for each in facts.items())
+    return markup('<div class="facts">{}</div>', cells) if cells else Markup()
 
 
-def _finding(finding: Finding) -> str:
-    return (
-        f'<div class="first {finding.severity}"><b>{escape(finding.check)}</b><p>{escape(finding.seen)}</p>'
-        f"<p>{escape(finding.why)}</p><p>Remedy: {escape(finding.remedy)}</p>"
-        f'<p class="where">{escape(finding.where)}</p></div>'
+def _finding(finding: Finding) -> Markup:
+    return markup(
+        '<div class="first {severity}"><b>{check}</b><p>{seen}</p><p>{why}</p><p>Remedy: {remedy}</p>'
+        '<p class="where">{where}</p></div>',
+        **vars(finding),
     )
 
 
-def _tokens(sheet: Sheet) -> str:
+def _tokens(sheet: Sheet) -> Markup:
     if sheet.tokens is None:
-        return ""
+        return Markup()
     rows = [
         [each.source, *map(count_text, (each.held, each.valid, each.repeated, each.masked, each.cropped, each.left))]
         for each in sheet.tokens.sources
     ]
     told = f"{count_text(sheet.tokens.trained)} trained tokens, {count_text(sheet.tokens.padding)} of padding"
     columns = ["source", "held", "valid", "repeated", "masked", "cropped", "left"]
-    return html_table(columns, rows) + f'<p class="note">{told}</p>'
+    return joined((html_table(columns, rows), _note(told)))
 
 
-def _events(sheet: Sheet) -> str:
+def _events(sheet: Sheet) -> Markup:
     rows = [[each.at, str(each.step), each.kind, each.text] for each in sheet.events[-100:]]
-    return html_table(["at", "after step", "kind", "text"], rows, numbers=(1,)) if rows else ""
+    return html_table(["at", "after step", "kind", "text"], rows, numbers=(1,)) if rows else Markup()
 
 
-def _recipe(sheet: Sheet) -> str:
+def _recipe(sheet: Sheet) -> Markup:
     tables = [
-        f"<div><h3>{title}</h3>{html_table(['', ''], [[name, str(value)] for name, value in values.items()])}</div>"
+        markup("<div><h3>{}</h3>{}</div>", title, html_table(["", ""], [[name, str(values[name])] for name in values]))
         for title, values in (("Knobs", sheet.knobs), ("Settings", sheet.settings), ("Environment", sheet.environment))
         if values
     ]
-    source = (
-        f"<details><summary>the recipe's file</summary><pre>{escape(sheet.source)}</pre></details>"
-        if sheet.source
-        else ""
-    )
-    return (_pairs(tables) if tables else "") + source
+    file = "<details><summary>the recipe's file</summary><pre>{}</pre></details>"
+    source = markup(file, sheet.source) if sheet.source else Markup()
+    return joined((_pairs(tables) if tables else "", source))
 
 
-def _embedded(figures_by_id: dict[str, figures.Figure]) -> str:
+def _embedded(figures_by_id: dict[str, figures.Figure]) -> Markup:
     """JSON that may stand inside a script element."""
-    return json.dumps(to_plain(figures_by_id), separators=(",", ":")).replace("<", "\\u003c")
+    return Markup(json.dumps(to_plain(figures_by_id), separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _plotly() -> str:

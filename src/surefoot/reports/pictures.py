@@ -7,7 +7,7 @@ from typing import Any
 
 from surefoot.errors import MissingPackage
 from surefoot.records.report import Report
-from surefoot.reports.figures import Figure, titled_figures
+from surefoot.reports.figures import Figure, as_text, titled_figures
 
 WIDTH, HEIGHT, SCALE = 900, 450, 2
 _LEGEND = {"orientation": "h", "y": -0.2}
@@ -27,7 +27,7 @@ def _file_name(title: str) -> str:
 
 
 def _titled(title: str, figure: Figure) -> Figure:
-    layout = {**figure["layout"], "title": {"text": title}, "template": "plotly_white"}
+    layout = {**figure["layout"], "title": {"text": as_text(title)}, "template": "plotly_white"}
     return {**figure, "layout": {**layout, "legend": {**_LEGEND, **layout.get("legend", {})}, "margin": {"t": 70}}}
 
 

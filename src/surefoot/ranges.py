@@ -1,0 +1,117 @@
+"""Ranges: what a number of a recipe or of a knob may be."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from surefoot.errors import RecipeError
+
+MOST = 2**63 - 1
+"""What a whole number of torch can be."""
+_KINDS = {int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers of one kind from `low` to `high`.
+
+    With `above`, they are more than `low`; with `none`, None will do too, and so will each of `also`.
+    """
+
+    kind: type[int] | type[float]
+    low: float
+    high: float = MOST
+    above: bool = False
+    none: bool = False
+    also: tuple[int, ...] = ()
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as a number of this kind; a `RecipeError` names it and what it must be."""
+        if value is None and self.none:
+            return None
+        number = self._number(value)
+        if number is None:
+            raise RecipeError(f"{name}={_short(value)} must be {_KINDS[self.kind]}, {self}")
+        above_low = self.low < number if self.above else self.low <= number
+        if number not in self.also and not (above_low and number <= self.high):
+            raise RecipeError(f"{name}={_short(value)} must be {self}")
+        return number
+
+    def _number(self, value: Any) -> int | float | None:
+        """None where it is no number of this kind: text, True, NaN, infinity, half of a whole."""
+        if isinstance(value, bool):
+            return None
+        if isinstance(value, numbers.Integral):
+            return operator.index(value)
+        if not isinstance(value, numbers.Real) or not math.isfinite(value):
+            return None
+        number = float(value)
+        if self.kind is float:
+            return number
+        return int(number) if number.is_integer() else None
+
+    def __str__(self) -> str:
+        low = f"above {self.low:,}" if self.above else f"at least {self.low:,}"
+        high = f" and at most {self.high:,}" if self.high != MOST else ""
+        also = "".join(f", or {each} for what the other ranks leave" for each in self.also)
+        return low + high + also + (", or None" if self.none else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > MOST:
+        return f"{float(value):.3g}" if value.bit_length() < 1000 else f"(a number of {value.bit_length()} bits)"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+
+
+_COUNT = Range(int, 1)
+_COUNT_OR_NONE = Range(int, 1, none=True)
+
+NUMBERS: Mapping[str, Range] = {
+    "micro_batch_size": _COUNT,
+    "tokens_per_sample": _COUNT,
+    "global_batch_tokens": _COUNT_OR_NONE,
+    "max_steps": _COUNT_OR_NONE,
+    "max_tokens": _COUNT_OR_NONE,
+    "max_grad_norm": Range(float, 0, above=True, none=True),
+    "workers": Range(int, 0, 1024),
+    "evaluate_every": _COUNT_OR_NONE,
+    "evaluation_batches": _COUNT,
+    "bytes_per_token": Range(float, 0, above=True, none=True),
+    "keep_last": _COUNT,
+    "dp_replicate": _COUNT,
+    "dp_shard": Range(int, 1, also=(-1,)),
+    "tp": _COUNT,
+    "density": Range(float, 0, 1, above=True, none=True),
+    "seed": Range(int, 0),
+}
+"""Every number of a `Recipe`."""
+
+Count = Annotated[int, Range(int, 1, 10**9)]
+Layers = Annotated[int, Range(int, 1, 10_000)]
+Rate = Annotated[float, Range(float, 0)]
+Share = Annotated[float, Range(float, 0, 1)]
+Number = Annotated[float, Range(float, -1e30, 1e30)]
+CountOrNone = Annotated[int | None, Range(int, 1, 10**9, none=True)]
+LayersOrNone = Annotated[int | None, Range(int, 1, 10_000, none=True)]
+"""Hints for the knobs of a recipe: `def gpt(layers: Layers = 12, lr: Rate = 6e-4) -> Recipe`."""
+
+
+def check_numbers(owner: Any, table: Mapping[str, Range]) -> None:
+    """Puts every number of a record into its kind, or raises."""
+    for name, wanted in table.items():
+        object.__setattr__(owner, name, wanted.check(name, getattr(owner, name)))
+
+
+def check_knobs(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Holds values to the ranges in the hints of the function that will take them."""
+    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        for wanted in getattr(hint, "__metadata__", ()):
+            if isinstance(wanted, Range) and name in values:
+                wanted.check(name, values[name])
