@@ -26,6 +26,7 @@ SETTINGS = {
     "evaluation_batches": int,
     "save_every": None | str,
     "keep_last": int,
+    "mirror": None | str,
     "nonfinite": Nonfinite,
     "rewind": bool,
     "decay": Decay,

@@ -88,6 +88,7 @@ class Recipe:
     bytes_per_token: float | None = None
     save_every: str | int | None = "10 min"
     keep_last: int = 3
+    mirror: str | None = None
     nonfinite: Nonfinite = "stop"
     rewind: bool = False
     decay: Decay = "all"

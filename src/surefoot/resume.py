@@ -19,7 +19,7 @@ from surefoot.own_code import code_digest, module_digests
 from surefoot.recipe import Knob, Recipe
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.log import LogRow
-from surefoot.records.run import Run, read_run, write_run
+from surefoot.records.run import RESTORED, Run, read_run, write_run
 
 FREE = {
     "name",
@@ -28,6 +28,7 @@ FREE = {
     "workers",
     "save_every",
     "keep_last",
+    "mirror",
     "evaluate_every",
     "evaluation_batches",
     "bytes_per_token",
@@ -43,7 +44,8 @@ FAILURES = 3
 def folder_for(recipe: Recipe, path: str | None) -> Path:
     """Where the run is kept. A directory that holds anything but a run is left alone."""
     folder = Path(path) if path else _fresh(Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    if folder.exists() and not (folder / "run.json").exists() and any(_foreign(folder)):
+    fetching = recipe.mirror is not None and (folder / RESTORED).exists()
+    if folder.exists() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
         raise RunError(f"{folder} is not empty and holds no run; name another directory for this run")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

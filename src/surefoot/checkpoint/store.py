@@ -18,6 +18,7 @@ from surefoot.checkpoint.checkpoint import STATE, Checkpoint, is_name, name_of, 
 from surefoot.checkpoint.files import Fingerprint, sync_folder, write_new
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.manifest import Manifest, write_manifest
+from surefoot.checkpoint.mirror import Mirror
 from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.checkpoint.staging import Staging
@@ -31,13 +32,17 @@ class Checkpoints:
     """The checkpoints in a folder. On many ranks every rank makes one and calls it alike.
 
     Whoever saves holds the folder's lock, from the first save until `close` or the end of the process.
+    A `mirror` hears of each one that was read back whole; what it is copying is not removed.
     """
 
-    def __init__(self, folder: Path, *, keep_last: int = 3, asynchronous: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, keep_last: int = 3, asynchronous: bool = True, mirror: Mirror | None = None
+    ) -> None:
         if keep_last < 1:
             raise CheckpointError(f"keep_last is {keep_last}; at least one checkpoint is kept")
         self.folder, self.keep_last, self.asynchronous = Path(folder), keep_last, asynchronous
         self.rejected: list[tuple[Path, str]] = []
+        self._mirror = mirror or Mirror(None)
         self._ranks, self._lock, self._staging = Ranks(), Lock(self.folder), Staging()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="surefoot-checkpoint")
         self._under_way: Future[None] | None = None
@@ -135,6 +140,7 @@ class Checkpoints:
             raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
         self._retain(step)
         self.published = max(self.published, step)
+        self._mirror.take(next(name for name in self._names() if numbers_of(name)[0] == step))
 
     def _complete(self, draft: Path, step: int, text: str, files: dict[str, Fingerprint]) -> None:
         state = write_new(draft / STATE, text.encode())
@@ -160,11 +166,16 @@ class Checkpoints:
         kept: set[int] = set()
         for checkpoint in self:
             if checkpoint.step in kept or (len(kept) >= self.keep_last and checkpoint.step != saved):
-                self._ranks.from_first(partial(_remove, checkpoint.path))
+                self._ranks.from_first(partial(self._remove, checkpoint.path))
             elif (reason := self._new_damage(checkpoint)) is None:
                 kept.add(checkpoint.step)
             elif checkpoint.step == saved:
                 raise CheckpointError(f"step {saved} was saved, but reads back damaged: {reason}")
+
+    def _remove(self, path: Path) -> None:
+        """One that is being copied is removed after a later save."""
+        if not self._mirror.holds(path.name):
+            _remove(path)
 
     def _new_damage(self, checkpoint: Checkpoint) -> str | None:
         """What is wrong with it. One that was whole is not read again while the file system says that nobody wrote."""

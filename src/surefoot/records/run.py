@@ -15,6 +15,8 @@ from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.units import bits_per_byte
 
+RESTORED = ".restored"
+"""A folder in a run's directory: what is being fetched from a mirror."""
 Status = Literal["running", "interrupted", "finished", "failed"]
 
 
@@ -72,6 +74,8 @@ class Run:
     saved_step: int = 0
     save_seconds: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
+    id: str = ""
+    """Drawn at the start of a run that has a mirror: tells it from other runs of the same recipe."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

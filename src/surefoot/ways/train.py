@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from surefoot.build import build_evaluation
 from surefoot.checkpoint.interval import Interval, Progress
 from surefoot.checkpoint.lock import Lock
+from surefoot.checkpoint.mirror import Mirror
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.checks import CHECKS, state_lost_on_reload
@@ -42,6 +43,7 @@ from surefoot.records.run import Run, Status
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.resume import (
+    changes_since,
     folder_for,
     new_run,
     old_run,
@@ -87,23 +89,33 @@ def train(
     layout = layout_of(recipe, rank=world.rank, ranks=world.ranks)
     recipe = with_global_batch(recipe, layout)
     recipe.micro_batches(layout.data_ranks)
+    mirror = Mirror(recipe.mirror, keep_last=recipe.keep_last, on=world.rank == 0)
+
+    def there(folder: Path) -> Run:
+        return old_run(recipe, folder, accept_change=accept_change, layout=str(layout))
+
+    def differences(run: Run) -> list[str]:
+        return [] if accept_change else list(changes_since(run, recipe))
 
     def opened() -> Run:
         folder = folder_for(recipe, path)
         held.enter_context(Lock(folder))
+        mirror.open(folder)
+        mirror.restore(differences, there, allowed=resume == "auto")
         if not (folder / "run.json").exists():
-            return new_run(recipe, folder, layout=str(layout))
+            return mirror.claim(new_run(recipe, folder, layout=str(layout)), differences)
         if resume == "never":
             raise RunError(f"{folder} holds a run already; name another directory, or let it resume")
-        return old_run(recipe, folder, accept_change=accept_change, layout=str(layout))
+        return mirror.claim(there(folder), differences)
 
-    with ExitStack() as held, world, StopRequests() as stop, kept():
+    with ExitStack() as held, world, StopRequests() as stop, kept(), mirror:
         run = world.from_first(opened)
         if plan is not None and world.rank == 0:
             write_plan(Path(run.path), plan)
-        return (
-            run if run.status == "finished" else _Training(recipe, run, world, every, stop, tell, accept_change).whole()
-        )
+        if run.status == "finished":
+            mirror.end(run)
+            return run
+        return _Training(recipe, run, world, every, stop, tell, accept_change, mirror).whole()
 
 
 class _Training:
@@ -122,11 +134,12 @@ class _Training:
         stop: StopRequests,
         tell: Tell | None,
         accepted: bool,
+        mirror: Mirror,
     ) -> None:
         self.accepted = accepted
         self.recipe, self.run, self.world, self.every, self.stop, self.tell = recipe, run, world, every, stop, tell
-        self.scribe = Scribe(run, rank=world.rank)
-        self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last)
+        self.scribe, self.mirror = Scribe(run, rank=world.rank), mirror
+        self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last, mirror=mirror)
         self.batches = Batches(iter(()))
         self.stopped = ""
         self.found: list[Finding] = []
@@ -154,9 +167,12 @@ class _Training:
         except BaseException as error:
             self._settle()
             self._give_up(error)
+            if not isinstance(error, KeyboardInterrupt):
+                self.mirror.end(self.run)
             raise
         finally:
             self.checkpoints.close()
+        self.mirror.end(self.run)
         return self.run
 
     def _begin(self) -> None:

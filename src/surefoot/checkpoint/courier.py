@@ -1,0 +1,173 @@
+"""Courier: the process that copies to a mirror. It takes orders as JSON lines and answers each with one.
+
+It is a process of its own, at the lowest priority: what libraries do to send bytes shares neither the interpreter of
+the training nor a core that training needs. It ends with its trainer, in whatever way that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from surefoot import errors
+from surefoot.checkpoint.copying import Copier
+from surefoot.checkpoint.fetching import fetch
+from surefoot.checkpoint.remote import Remote
+from surefoot.errors import SurefootError
+
+PACKAGES = Path(__file__).parents[2]
+"""Where this surefoot was imported from: the process imports the same one."""
+
+
+class Courier:
+    """The trainer's side. Orders are carried out one after another; each has a future for its answer."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        paths = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH"))))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, url, str(folder.absolute()), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self._waiting: deque[Future[Any]] = deque()
+        self._lock = threading.Lock()
+        self._ended = ""
+        self._hearing = threading.Thread(target=self._hear, name="surefoot-mirror", daemon=True)
+        self._hearing.start()
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._ended)
+
+    def ask(self, order: str, **words: Any) -> Future[Any]:
+        """Gives an order; never waits."""
+        answer: Future[Any] = Future()
+        assert self._process.stdin is not None
+        with self._lock:
+            if not self._ended:
+                self._waiting.append(answer)
+                with suppress(OSError):  # it has died: whoever hears its answers says so
+                    self._process.stdin.write(json.dumps({"order": order, **words}) + "\n")
+                    self._process.stdin.flush()
+                return answer
+        answer.set_exception(OSError(self._ended))
+        return answer
+
+    def end(self) -> None:
+        """Ends the process, also in the middle of a copy: what was not copied to its end has no marker."""
+        self._process.kill()
+        if self._hearing is not threading.current_thread():
+            self._hearing.join()
+        for each in (self._process.stdin, self._process.stdout, self._errors):
+            with suppress(OSError):
+                each.close()  # type: ignore[union-attr]
+
+    def _hear(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            _settle(self._waiting.popleft(), json.loads(line))
+        self._process.wait()
+        self._errors.seek(0)
+        said = self._errors.read()[-300:].decode(errors="replace").strip()
+        with self._lock:
+            self._ended = f"the process that copies ended with {self._process.returncode}: {said}"
+        for each in self._waiting:
+            each.set_exception(OSError(self._ended))
+
+
+def _settle(waiting: Future[Any], answer: dict[str, Any]) -> None:
+    if "failed" not in answer:
+        waiting.set_result(answer["done"])
+        return
+    kind = getattr(errors, answer["kind"], OSError)
+    waiting.set_exception(kind(answer["failed"]))
+
+
+# ------------------------------------------------------------------------------------------- the process itself
+
+
+class Orders:
+    """What may be ordered, by name."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url, self._folder = url, folder
+
+    @cached_property
+    def _copier(self) -> Copier:
+        return Copier(Remote(self._url), self._folder)
+
+    def look(self) -> Any:
+        return self._copier.look()
+
+    def claim(self, **words: Any) -> Any:
+        return self._copier.claim(**words)
+
+    def copy(self, **words: Any) -> Any:
+        return self._copier.copy(**words)
+
+    def finish(self, **words: Any) -> Any:
+        return self._copier.finish(**words)
+
+    def fetch(self, into: str) -> Any:
+        return fetch(self._copier.remote, Path(into))
+
+
+def carry_out(orders: Orders, line: str) -> dict[str, Any]:
+    """Does what a line says. What goes wrong is an answer too, with the name of its class."""
+    words = json.loads(line)
+    try:
+        return {"done": getattr(orders, words.pop("order"))(**words)}
+    except Exception as error:
+        kind = type(error).__name__ if isinstance(error, SurefootError) else "OSError"
+        return {"failed": str(error) or repr(error), "kind": kind}
+
+
+def end_with(parent: int) -> None:
+    """Ends this process when its trainer is gone. A data worker may keep the pipe open, so the pipe is not enough."""
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    os._exit(1)
+
+
+def hear(lines: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)
+
+
+def main() -> None:
+    """Takes orders until the trainer is gone."""
+    url, folder, parent = sys.argv[1:]
+    for asked in (signal.SIGINT, signal.SIGTERM):  # they are meant for the trainer, which still needs a last copy
+        signal.signal(asked, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(19)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=hear, args=(lines,), daemon=True).start()
+    threading.Thread(target=end_with, args=(int(parent),), daemon=True).start()
+    orders = Orders(url, Path(folder))
+    while True:
+        print(json.dumps(carry_out(orders, lines.get())), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""Mirror: a copy of a run elsewhere, made in the background, from which an empty disk resumes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+from surefoot.checkpoint.checkpoint import is_name, numbers_of
+from surefoot.checkpoint.courier import Courier
+from surefoot.checkpoint.entries import RUN, RUN_FILES, WEIGHTS
+from surefoot.checkpoint.files import sync_folder
+from surefoot.checkpoint.lock import Owner
+from surefoot.checkpoint.remote import refuse_secrets
+from surefoot.errors import RunError
+from surefoot.records.codec import from_json, to_json
+from surefoot.records.event import Event, append_event
+from surefoot.records.run import RESTORED, Run
+
+START_SECONDS = 120.0
+"""How long a mirror may take to say what it holds, before the first step."""
+FINISHED_SECONDS = 600.0
+"""How long a finished run waits for its last copy."""
+STOPPED_SECONDS = 25.0
+"""How long a run that was stopped, or failed, waits: batch systems kill 30 s after they have asked."""
+
+_PLACED = ("checkpoints", WEIGHTS, *(name for name in RUN_FILES if name != RUN))
+"""What a restore puts into place before run.json, which makes a folder a run."""
+Differences = Callable[[Run], Iterable[str]]
+
+
+class Mirror:
+    """Copies a run to a URL. Without a URL, and on other ranks than the first, every method does nothing.
+
+    Open it, `restore` an empty folder, `claim` the mirror for a run; then `take` each new checkpoint, and `end`.
+    `take` never waits: if copies are slower than saves, the newest checkpoint is copied next.
+    """
+
+    def __init__(self, url: str | None, *, keep_last: int = 3, on: bool = True) -> None:
+        self.url, self.keep_last = url if on else None, keep_last
+        self._token, self._start, self._step = secrets.token_hex(8), 1, 0
+        self._news = False
+        self._changed = threading.Condition()
+        self._copying: str | None = None
+        self._next: str | None = None
+        self._copied: str | None = None
+        self._failure, self._lost = "", False
+        self._damaged: list[str] = []
+        self._courier: Courier | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._courier is not None:
+            self._courier.end()
+
+    def open(self, folder: Path) -> None:
+        """Reports, before any step, a URL that carries secrets, a missing package, or a mirror out of reach."""
+        if self.url is None:
+            return
+        refuse_secrets(self.url)
+        self.folder = folder.absolute()
+        self._courier = Courier(self.url, self.folder)
+        try:
+            self._there = self._courier.ask("look").result(START_SECONDS)
+        except (OSError, TimeoutError) as error:
+            said = f"no answer in {START_SECONDS:.0f} s" if isinstance(error, TimeoutError) else error
+            raise RunError(
+                f"the mirror {self.url} cannot be reached: {said}\n"
+                "check the URL, the credentials and the network, or train without it (mirror=none)"
+            ) from error
+
+    # ----------------------------------------------------------------------------------- before the first step
+
+    def restore(self, differences: Differences, accept: Callable[[Path], object], *, allowed: bool = True) -> None:
+        """Brings the mirror's run to a folder that has none, if the mirror has one. Not `allowed`, that is refused.
+
+        A run that has `differences` to the recipe, or whose folder the recipe does not `accept`, is refused.
+        """
+        if self.url is None:
+            return
+        draft = self.folder / RESTORED
+        if draft.exists() and not (self.folder / RUN).exists():
+            _remove(*(self.folder / name for name in _PLACED))  # they came from the mirror, and not all of them did
+        _remove(draft)
+        if (self.folder / RUN).exists() or not self._there["markers"]:
+            return
+        if not allowed:
+            raise RunError(f"{self.url} holds a run already; name another mirror, or let it resume")
+        self._refuse_others(differences)
+        draft.mkdir()
+        try:
+            found = self._answer("fetch", into=str(draft / "run"))
+            with _blaming(self.url, draft / "run"):
+                accept(draft / "run")
+        except BaseException:
+            _remove(draft)
+            raise
+        for name in (*_PLACED, RUN):
+            if (draft / "run" / name).exists():
+                os.replace(draft / "run" / name, self.folder / name)
+        sync_folder(self.folder)
+        _remove(draft)
+        self._step = numbers_of(found["checkpoint"])[0]
+        self._there = {"step": self._step, "runs": [(self.folder / RUN).read_text(encoding="utf-8")]}
+        self._damaged = [name for name, _ in found["rejected"]]
+        for name, reason in found["rejected"]:
+            self._tell("mirror-rejected", f"{name}: {reason}")
+        self._tell("restored", f"{found['checkpoint']}, from {self.url}")
+
+    def claim(self, run: Run, differences: Differences) -> Run:
+        """Makes this trainer the one that copies to the mirror, unless the mirror holds another run or a newer state.
+
+        A copier that was here before is told when it copies next: it stops copying, and says so.
+        """
+        if self.url is None:
+            return run
+        run = replace(run, id=run.id or secrets.token_hex(8))
+        self._start, step, newest = run.starts, self._there["step"], _newest(self.folder)
+        other = self._run_there()
+        if step is None and other is not None and other.id != run.id:
+            self._refuse_others(differences)
+        elif step is not None and (other is None or other.id != run.id):
+            raise RunError(
+                f"{self.url} holds another run{f', of {other.recipe},' if other else ''} at step {step}\n"
+                "name another mirror, or resume that run by naming an empty directory with --run"
+            )
+        local = numbers_of(newest)[0] if newest else 0
+        if step is not None and step > local:
+            raise RunError(
+                f"{self.folder} has checkpoints up to step {local}, its mirror {self.url} up to step {step}: the run "
+                "was trained further elsewhere, or checkpoints were deleted here\n"
+                f"to resume from the mirror, remove {self.folder}; to resume from here, name another mirror"
+            )
+        owner = {"token": self._token, "run": run.id, "recipe": run.recipe, **asdict(Owner.current())}
+        try:
+            self._answer("claim", owner=owner, run=to_json(run), damaged=self._damaged)
+        except OSError as error:
+            raise RunError(f"the mirror {self.url} cannot be written to: {error}") from error
+        if newest is not None:
+            self.take(newest)
+        return run
+
+    def _refuse_others(self, differences: Differences) -> None:
+        other = self._run_there()
+        found = [] if other is None else list(differences(other))
+        if found:
+            raise RunError(
+                f"{self.url} holds a run of another recipe: {'; '.join(found)}\n"
+                "turn it back, name another mirror, or accept the change (--accept-change)"
+            )
+
+    def _run_there(self) -> Run | None:
+        for text in self._there["runs"]:
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
+                return from_json(Run, text)
+        return None
+
+    # ----------------------------------------------------------------------------------- while it trains
+
+    def take(self, checkpoint: str) -> None:
+        """Hears of a new checkpoint, whole and verified. Returns at once."""
+        if self.url is None:
+            return
+        with self._changed:
+            self._next, self._step = checkpoint, numbers_of(checkpoint)[0]
+            self._copy_next()
+
+    def holds(self, checkpoint: str) -> bool:
+        """Whether a checkpoint must not be removed, because it is being copied or is the next to be."""
+        return checkpoint in (self._copying, self._next)
+
+    def _copy_next(self) -> None:
+        """Begins the next copy, if there is one and none is under way. The state is locked by the caller."""
+        if self._copying is not None or self._next is None or self._lost:
+            return
+        assert self.url is not None
+        assert self._courier is not None
+        if self._courier.ended:  # it was killed: for example, memory was short
+            self._courier.end()
+            self._courier = Courier(self.url, self.folder)
+        self._copying, self._next = self._next, None
+        words = {"token": self._token, "start": self._start, "keep_last": self.keep_last}
+        self._courier.ask("copy", checkpoint=self._copying, **words).add_done_callback(self._has_copied)
+
+    def _has_copied(self, done: Future[Any]) -> None:
+        """Called by the thread that hears the answers."""
+        error = done.exception()
+        with self._changed:
+            copied, self._copying = self._copying, None
+            if error is None:
+                self._copied, self._failure, self._news = copied, "", self._news or done.result()
+            else:
+                self._failure, self._lost = str(error), isinstance(error, RunError)
+            self._copy_next()
+            self._changed.notify_all()
+        if error is not None:
+            kind = "mirror-lost" if self._lost else "mirror-failed"
+            later = "nothing more is copied" if self._lost else "the next checkpoint tries again"
+            self._tell(kind, f"{copied} was not copied: {error}; {later}")
+
+    # ----------------------------------------------------------------------------------- at the end
+
+    def end(self, run: Run) -> None:
+        """Waits a bounded time for the last copy, then says in one line what the mirror holds and what it lacks."""
+        if self.url is None or self._courier is None:
+            return
+        until = time.monotonic() + (FINISHED_SECONDS if run.status == "finished" else STOPPED_SECONDS)
+        newest, self._step = _newest(self.folder), run.steps
+        whole = self._finish_copying(newest, until)
+        weights = whole and run.status == "finished" and self._copy_weights(until)
+        lacking = [
+            *([f"the checkpoint {newest}"] if newest and not whole else []),
+            *(["the weights"] if run.status == "finished" and not weights else []),
+        ]
+        if lacking:
+            why = f": {self._failure}" if self._failure else ": there was no more time"
+            self._tell(
+                "mirror-incomplete",
+                f"{self.url} holds {self._copied or 'what it held before'}; not {' nor '.join(lacking)}{why}; "
+                "the same command tries again",
+            )
+        elif newest is not None and self._news:
+            self._tell("mirrored", f"{self.url} holds {newest}{' and the weights' if weights else ''}")
+
+    def _finish_copying(self, newest: str | None, until: float) -> bool:
+        """Whether the newest checkpoint was copied before the time was over. One that failed is tried once more."""
+        with self._changed:
+            for _ in range(2):
+                if newest is not None and self._copied != newest and self._copying != newest:
+                    self._next = newest
+                    self._copy_next()
+                self._changed.wait_for(lambda: self._copying is None, timeout=max(0.0, until - time.monotonic()))
+                if self._copied == newest or self._copying is not None or self._lost:
+                    break
+            return newest is not None and self._copied == newest
+
+    def _copy_weights(self, until: float) -> bool:
+        assert self._courier is not None
+        copying = self._courier.ask("finish", token=self._token, start=self._start)
+        try:
+            self._news |= copying.result(max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            return False
+        except Exception as error:
+            self._failure = str(error)
+            return False
+        return True
+
+    def _answer(self, order: str, **words: Any) -> Any:
+        assert self._courier is not None
+        return self._courier.ask(order, **words).result()
+
+    def _tell(self, kind: str, text: str) -> None:
+        """A run goes on also if its disk has no room for an event."""
+        with suppress(OSError):
+            now = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
+            append_event(self.folder / "events.jsonl", Event(self._step, kind, text, now))
+
+
+@contextmanager
+def _blaming(url: str, draft: Path) -> Iterator[None]:
+    """Names the mirror where an error names the draft of its run."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(str(error).replace(str(draft), url)) from error
+
+
+def _newest(folder: Path) -> str | None:
+    """The newest checkpoint of a run, by its name."""
+    checkpoints = folder / "checkpoints"
+    names = [path.name for path in checkpoints.iterdir() if is_name(path.name)] if checkpoints.exists() else []
+    return max(names, key=numbers_of, default=None)
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

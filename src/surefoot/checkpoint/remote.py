@@ -1,0 +1,129 @@
+"""Remote: the files under one URL, on whatever fsspec can reach. The only place that loads fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from surefoot.errors import MissingPackage, RunError
+
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "memory"}
+"""Have no folders. `makedirs` would create a bucket there, also one whose name was mistyped."""
+ATTEMPTS = 3
+"""Of botocore, with its own backoff. s3fs repeats them when a connection breaks; it gives each connection 5 s to
+open and 15 s to answer."""
+
+
+class Remote:
+    """Reads and writes files by names relative to a URL. What fails is an OSError whose text names the URL."""
+
+    def __init__(self, url: str) -> None:
+        refuse_secrets(url)
+        self.url = url.rstrip("/")
+        with self._named():
+            self._fs, self._root = _file_system(url)
+
+    def sizes(self) -> dict[str, int]:
+        """Every file and its bytes."""
+        with self._named():
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        first = len(self._fs._strip_protocol(self._root).rstrip("/")) + 1
+        return {path[first:]: int(about["size"]) for path, about in found.items()}
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of a small file; None if there is no such file."""
+        with self._named():
+            try:
+                content: bytes = self._fs.cat_file(self._path(name))
+            except FileNotFoundError:
+                return None
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._named():
+            self._make_room(name)
+            self._fs.pipe_file(self._path(name), content)
+
+    def put(self, local: Path, name: str) -> None:
+        with self._named():
+            self._make_room(name)
+            self._fs.put_file(str(local), self._path(name))
+
+    def get(self, name: str, local: Path) -> None:
+        with self._named():
+            self._fs.get_file(self._path(name), str(local))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes files in this order; one that is not there is no error."""
+        with self._named():
+            for name in names:
+                with suppress(FileNotFoundError):
+                    self._fs.rm_file(self._path(name))
+
+    def tidy(self, folder: str) -> None:
+        """Removes an empty folder, where there are folders."""
+        if not self._stores_objects():
+            with suppress(OSError):
+                self._fs.rmdir(self._path(folder))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _make_room(self, name: str) -> None:
+        if not self._stores_objects():
+            self._fs.makedirs(os.path.dirname(self._path(name)), exist_ok=True)
+
+    def _stores_objects(self) -> bool:
+        protocol = self._fs.protocol
+        return bool(OBJECT_STORES & {protocol} if isinstance(protocol, str) else OBJECT_STORES & set(protocol))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Libraries raise errors of many classes, some without a text."""
+        try:
+            yield
+        except (MissingPackage, RunError):
+            raise
+        except Exception as error:
+            raise OSError(f"{self.url}: {_one_line(error)}") from error
+
+
+def refuse_secrets(url: str) -> None:
+    """A URL is written into run.json; credentials must not be."""
+    for part in url.split("::"):
+        if "@" in urlsplit(part).netloc or "?" in part:
+            shown = urlsplit(part)._replace(netloc=urlsplit(part).netloc.rpartition("@")[2], query="").geturl()
+            raise RunError(
+                f"mirror={shown} carries a user, a password or a query, and a run keeps its mirror in run.json; give "
+                "credentials in the environment, for example AWS_ACCESS_KEY_ID, AWS_PROFILE and AWS_ENDPOINT_URL"
+            )
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise MissingPackage(f"mirror={url} needs fsspec: pip install 'surefoot[remote]' ({error})") from error
+    options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    if urlsplit(url).scheme in ("s3", "s3a"):
+        options["config_kwargs"] = {"retries": {"mode": "standard", "max_attempts": ATTEMPTS}}
+    try:
+        fs, root = url_to_fs(url, **options)
+    except ImportError as error:
+        raise MissingPackage(f"mirror={url} needs a package: pip install 'surefoot[remote]' ({error})") from error
+    except ValueError as error:
+        raise RunError(f"mirror={url} is not a URL that fsspec knows: {error}") from error
+    return fs, root.rstrip("/")
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]}..."
