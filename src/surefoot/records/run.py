@@ -9,7 +9,7 @@ from surefoot.errors import RunError
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
-from surefoot.records.files import write_whole
+from surefoot.records.files import refusals_of, write_whole
 from surefoot.records.log import LogRow, read_rows, standing
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
@@ -31,6 +31,7 @@ class Run:
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
     `save_seconds` is what training stood still for its `saves`; they are written behind its back. `saved_step` is the
     newest step of which a whole checkpoint was seen on the disk. `environment` is what the run began in.
+    `weights_bytes` and `weights_digest` (the xxh3_128 of the file) tell whether the weights of a finished run are whole.
     """
 
     path: str
@@ -72,6 +73,8 @@ class Run:
     saved_step: int = 0
     save_seconds: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
+    weights_bytes: int = 0
+    weights_digest: str = ""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -165,8 +168,10 @@ def read_run(path: str | Path) -> Run:
     file = Path(path) / "run.json"
     if not file.exists():
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
+    with refusals_of(file, what="read"):
+        content = file.read_bytes()
     try:
-        run = from_json(Run, file.read_text(encoding="utf-8"))
+        run = from_json(Run, content.decode())
     except (ValueError, TypeError, KeyError) as error:
         raise RunError(f"{file} is damaged: {error}") from error
     return replace(run, path=str(path))
