@@ -14,6 +14,9 @@ from surefoot.ways.export import export
 from tests.disk.machine import HERE, KILL, Done, Fault, Machine
 
 
+WAVE = str(HERE / "wave.py")
+
+
 @pytest.fixture(scope="module")
 def finished(machine: Machine) -> Path:
     folder = machine.folder / "finished"
@@ -29,7 +32,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 
 def train(machine: Machine, folder: Path, **options) -> Done:
-    return machine.run("train", str(HERE / "wave.py"), "--run", str(folder), "--no-plan", **options)
+    return machine.run("train", WAVE, "--run", str(folder), "--no-plan", **options)
 
 
 def flip(file: Path, place: int) -> None:
@@ -52,7 +55,7 @@ DAMAGES = {
 def test_damaged_weights_are_refused_then_made_anew(what, machine, folder, finished):
     DAMAGES[what](folder / "model.safetensors")
     with pytest.raises(RunError, match=r"model.safetensors .*\nrun the same `surefoot train` command again"):
-        export(str(folder))
+        export(str(folder), WAVE)
     done = train(machine, folder)
     assert done.code == 0, done.err
     assert (folder / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()

@@ -31,7 +31,7 @@ class Run:
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
     `save_seconds` is what training stood still for its `saves`; they are written behind its back. `saved_step` is the
     newest step of which a whole checkpoint was seen on the disk. `environment` is what the run began in.
-    `weights_bytes` and `weights_digest` (the xxh3_128 of the file) tell whether the weights of a finished run are whole.
+    `weights_bytes` and `weights_digest`, an xxh3_128, tell whether the weights of a finished run are whole.
     """
 
     path: str
