@@ -13,7 +13,6 @@ from surefoot.records.run import read_run
 from surefoot.ways.export import export
 from tests.disk.machine import HERE, KILL, Done, Fault, Machine
 
-
 WAVE = str(HERE / "wave.py")
 
 
