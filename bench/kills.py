@@ -11,6 +11,9 @@ another way. Held against an undisturbed run of the same recipe, this is wrong:
 - a sample that was not used exactly once in the epoch, by the log;
 - a row of the log that differs from the undisturbed run's, or two rows for a step that differ from each other.
 
+A process that a killed start leaves behind, a data worker for one, is an orphan. They are counted after every kill
+(`orphans.py`).
+
 Every start is a child of one process that has loaded torch and surefoot and has computed nothing: what takes a second
 elsewhere takes a few milliseconds here.
 
@@ -41,6 +44,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: a forked child mu
 
 import torch
 import torch._dynamo  # the first optimizer would load it, in every child anew
+from orphans import adopt, orphans
 from record import write_record
 from safetensors.torch import load_file
 from torch import nn
@@ -83,7 +87,7 @@ def model(width: int) -> nn.Module:
     )  # fmt: skip
 
 
-def recipe(width: int, precision: str, fused: bool, save_every: int) -> Recipe:
+def recipe(width: int, precision: str, fused: bool, save_every: int, workers: int = 0) -> Recipe:
     return Recipe(
         model=partial(model, width),
         data=Noisy,
@@ -96,6 +100,7 @@ def recipe(width: int, precision: str, fused: bool, save_every: int) -> Recipe:
         max_steps=STEPS,
         precision=precision,
         save_every=save_every,
+        workers=workers,
         keep_last=2,
         name="killed",
     )
@@ -112,6 +117,7 @@ class Kind:
 
 KINDS = (
     Kind("sync", False, recipe(64, "32-true", fused=False, save_every=2)),
+    Kind("workers", True, recipe(64, "32-true", fused=False, save_every=2, workers=2)),
     Kind("async", True, recipe(64, "bf16-mixed", fused=True, save_every=2)),
     Kind("async, large", True, recipe(512, "32-true", fused=True, save_every=1)),
     Kind("sync, 16-mixed", False, recipe(64, "16-mixed", fused=False, save_every=3)),
@@ -231,6 +237,7 @@ class Toll:
     while_writing: int = 0
     runs: int = 0
     replayed: int = 0
+    orphans: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -245,6 +252,7 @@ def kill_until_done(kind: Kind, folder: Path, usual: Undisturbed, draw: random.R
         if code is not None:
             break
         toll.kills += 1
+        toll.orphans += orphans()
         toll.while_writing += bool(drafts(folder) - before)
     if code == 0:
         toll.wrong += [f"{kind.name}: {what}" for what in differences(folder, usual, toll)]
@@ -328,17 +336,19 @@ def main() -> None:
         kill_recipes(arguments)
         return
     most = 30 if arguments.quick else arguments.kills or 1000
+    adopt()
     draw, toll, began = random.Random(arguments.seed), Toll(), time.time()
     with tempfile.TemporaryDirectory() as here:
         usual: dict[str, Undisturbed] = {}
-        while toll.kills < most and not toll.wrong:
+        while toll.kills < most and not toll.wrong and not toll.orphans:
             kind = KINDS[toll.runs % len(KINDS)]
             kills, folder = toll.kills, Path(here) / f"run-{toll.runs}"
             if kind.name not in usual:
                 usual[kind.name] = undisturbed(kind, folder.with_name(f"usual-{toll.runs}"))
             kill_until_done(kind, folder, usual[kind.name], draw, most, toll)
             print(
-                f"{kind.name:16} killed {toll.kills - kills:4} times, {toll.kills:5} in all, wrong {len(toll.wrong)}",
+                f"{kind.name:16} killed {toll.kills - kills:4} times, {toll.kills:5} in all, wrong {len(toll.wrong)}, "
+                f"orphans {toll.orphans}",
                 flush=True,
             )
             shutil.rmtree(folder)
@@ -353,7 +363,7 @@ def main() -> None:
         write_record(
             arguments.out, {**asdict(toll), "seconds": seconds, "steps": STEPS, "kinds": [k.name for k in KINDS]}
         )
-    print(f"RESULT kills={toll.kills} wrong={len(toll.wrong)}")
+    print(f"RESULT kills={toll.kills} wrong={len(toll.wrong)} orphans={toll.orphans}")
 
 
 def kill_recipes(arguments: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 BENCH = Path(__file__).parent.parent / "bench"
 
 
-RESULT = r"RESULT kills=(\d+) wrong=(\d+)"
+RESULT = r"RESULT kills=(\d+) wrong=(\d+) orphans=(\d+)"
 BROKEN = {
     "the optimizer is not restored": "import surefoot.checkpoint.state as it; it._restore_optimizer = lambda *_: None",
     "the data begins again": "import surefoot.data.batches as it; from functools import partial; "
@@ -28,7 +28,17 @@ def test_a_run_killed_thirty_times_ends_in_the_same_bits():
     said = run("import sys, kills; sys.argv[1:] = ['--quick']; kills.main()")
     found = re.search(RESULT, said.splitlines()[-1])
     assert found, said
-    assert (int(found[1]), int(found[2])) == (30, 0), said
+    assert (int(found[1]), int(found[2]), int(found[3])) == (30, 0, 0), said
+    assert re.search(r"^workers +killed +[1-9]", said, re.MULTILINE), said
+
+
+def test_the_bench_notices_workers_that_live_on():
+    untied = "import surefoot.data.batches as it; it.tied_to_this_process = lambda: None"
+    said = run(f"import sys, kills; sys.argv[1:] = ['--kills', '30']; {untied}; kills.main()")
+    found = re.search(RESULT, said.splitlines()[-1])
+    assert found, said
+    assert int(found[2]) == 0, said
+    assert int(found[3]) > 0, said
 
 
 def test_the_bench_notices_what_is_broken():

@@ -8,6 +8,7 @@ SurefootError
 ├── ParityError      what was exported does not compute what was trained
 ├── RunError         a directory is not a run, cannot become one, or is in use
 ├── CheckpointError  a checkpoint could not be saved, or is damaged
+├── DiskError        a file could not be written or read: the disk is full, read-only or failing
 ├── ReplayError      a step that was taken again came out differently
 ├── ReplicaError     ranks that should hold the same bits do not
 ├── BudgetError      a budget that a plan cannot be held to
@@ -67,6 +68,10 @@ class RunError(SurefootError):
 
 class CheckpointError(SurefootError):
     """A checkpoint could not be saved, or is damaged."""
+
+
+class DiskError(SurefootError):
+    """A file could not be written or read: the disk is full, read-only or failing."""
 
 
 class ReplayError(SurefootError):

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from surefoot.children import tied_to_this_process
 from surefoot.errors import WorldError
 from surefoot.hardware import Datasheet
 from surefoot.hardware.here import HERE
@@ -96,10 +97,10 @@ def _kernel_seconds(rounds: int, clock: Callable[[], float]) -> float:
 def _sent_bytes_per_second(rounds: int) -> float:
     """One way, of an all-reduce between two processes: each sends what it holds once."""
     context = mp.get_context("spawn")
-    answers = context.SimpleQueue()
+    answers, tie = context.SimpleQueue(), tied_to_this_process()
     folder = Path(os.environ.get("TMPDIR", "/tmp"))
     store = folder / f"surefoot-measure-{os.getpid()}"
-    ranks = [context.Process(target=_reduce, args=(rank, str(store), rounds, answers)) for rank in range(2)]
+    ranks = [context.Process(target=_reduce, args=(tie, rank, str(store), rounds, answers)) for rank in range(2)]
     for each in ranks:
         each.start()
     for each in ranks:
@@ -110,7 +111,8 @@ def _sent_bytes_per_second(rounds: int) -> float:
     return SENT_BYTES / answers.get()
 
 
-def _reduce(rank: int, store: str, rounds: int, answers: mp.SimpleQueue[float]) -> None:
+def _reduce(tie: Callable[..., None], rank: int, store: str, rounds: int, answers: mp.SimpleQueue[float]) -> None:
+    tie()
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     sent = torch.ones(SENT_BYTES // 4)
     dist.all_reduce(sent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
@@ -18,6 +17,7 @@ from surefoot.load import source_of
 from surefoot.own_code import code_digest, module_digests
 from surefoot.recipe import Knob, Recipe
 from surefoot.records.data_identity import DataIdentity
+from surefoot.records.files import make_folder, write_whole
 from surefoot.records.log import LogRow
 from surefoot.records.run import RESTORED, Run, read_run, write_run
 
@@ -47,7 +47,7 @@ def folder_for(recipe: Recipe, path: str | None) -> Path:
     fetching = recipe.mirror is not None and (folder / RESTORED).exists()
     if folder.exists() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
         raise RunError(f"{folder} is not empty and holds no run; name another directory for this run")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return folder
 
 
@@ -73,7 +73,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
         environment=environment(),
     )
     if source is not None:
-        shutil.copyfile(source, run.source)
+        write_whole(run.source, source.read_bytes())
     write_run(run)
     return run
 
@@ -188,11 +188,8 @@ def environment() -> dict[str, str]:
 
 def _foreign(folder: Path) -> Iterator[Path]:
     """What surefoot does not leave behind when it is killed before its first file is whole."""
-    return (
-        path
-        for path in folder.iterdir()
-        if path.name not in ("lock", ".run.json.part", "recipe.py", "plan.json", "profile.json")
-    )
+    ours = ("lock", "run.json", "recipe.py", "plan.json", "profile.json")
+    return (path for path in folder.iterdir() if path.name.removeprefix(".").removesuffix(".part") not in ours)
 
 
 def _fresh(folder: Path) -> Path:

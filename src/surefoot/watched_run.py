@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from surefoot.errors import RunError
 from surefoot.guards.drift import Drift
 from surefoot.meters.rows import Rows
 from surefoot.phases import Phases
+from surefoot.records.files import make_folder, write_whole
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.records.units import counted
@@ -30,7 +30,7 @@ class WatchedRun:
         rank = int(os.environ.get("RANK", "0"))
         if rank == 0 and (folder / "run.json").exists():
             raise RunError(f"{folder} holds a run already; name another directory")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.folder = folder
         self.run = Run(
             path=str(folder),
@@ -49,7 +49,7 @@ class WatchedRun:
         self.scribe = Scribe(self.run, rank=rank)
         self.rows, self._drift, self._open = Rows(phases, self._append), Drift(), ExitStack()
         if Path(script).is_file() and self.scribe.writes:
-            shutil.copyfile(script, self.run.source)
+            write_whole(self.run.source, Path(script).read_bytes())
 
     def __enter__(self) -> Self:
         self.scribe.write(self.run)

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from surefoot.errors import DataError, MissingPackage, RecipeError, RunError, WorldError
+from surefoot.errors import DataError, DiskError, MissingPackage, RecipeError, RunError, WorldError
 from surefoot.fake_mode import FakeMode
 from surefoot.fake_ranks import fake_ranks
 from surefoot.fakes import FakeOperators, is_small
@@ -29,7 +29,7 @@ from surefoot.recipe import Recipe
 from surefoot.trees import map_tensors
 
 Made = TypeVar("Made")
-SIMPLE = (DataError, MissingPackage, RecipeError, RunError, WorldError)
+SIMPLE = (DataError, DiskError, MissingPackage, RecipeError, RunError, WorldError)
 """Errors that are their message; others may not survive the way to another process."""
 
 

@@ -104,13 +104,14 @@ def test_checkpoints_that_are_closed_can_be_written_by_others(folder):
     [
         ({}, True),
         ({"started": "1"}, False),  # the pid was given to another process since
-        ({"boot": "another"}, False),  # the machine was started again since
         ({"pid": 2**22 + 1}, False),  # there is no such process
-        ({"namespace": "pid:[1]"}, False),  # of another container only the kernel's lock knows
+        ({"host": "elsewhere"}, True),
+        ({"boot": "another"}, True),  # another machine may have the same name
+        ({"namespace": "pid:[1]"}, True),  # of another container only the kernel's lock knows
     ],
 )
 def test_without_locks_of_the_kernel_the_file_decides(tmp_path, monkeypatch, change, refused):
-    monkeypatch.setattr(locks, "_try_lock", lambda descriptor: True)
+    monkeypatch.setattr(locks, "_try_lock", lambda descriptor: None)
     with holder(tmp_path):
         file = tmp_path / "lock"
         owner = dataclasses.replace(Owner(**locks.json.loads(file.read_text())), **change)
@@ -120,6 +121,28 @@ def test_without_locks_of_the_kernel_the_file_decides(tmp_path, monkeypatch, cha
                 Lock(tmp_path).acquire()
         else:
             Lock(tmp_path).acquire().release()
+
+
+def test_the_lock_of_another_host_is_respected_and_can_be_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "_try_lock", lambda descriptor: None)
+    file = tmp_path / "lock"
+    there = dataclasses.asdict(dataclasses.replace(Owner.current(), host="node-7", pid=4242))
+    file.write_text(locks.json.dumps(there))
+    with pytest.raises(
+        RunError, match=rf"in use by process 4242 on node-7, since .*\n.* delete {re.escape(str(file))}"
+    ):
+        Lock(tmp_path).acquire()
+    assert locks.json.loads(file.read_text()) == there
+    file.unlink()
+    Lock(tmp_path).acquire().release()
+
+
+@pytest.mark.parametrize("change", [{"host": "node-7"}, {"boot": "another"}, {"namespace": "pid:[1]"}])
+def test_with_locks_of_the_kernel_they_decide(tmp_path, change):
+    """A machine that has died in the middle of a run leaves its name, and no lock."""
+    there = dataclasses.asdict(dataclasses.replace(Owner.current(), **change))
+    (tmp_path / "lock").write_text(locks.json.dumps(there))
+    Lock(tmp_path).acquire().release()
 
 
 def test_a_zombie_is_dead():

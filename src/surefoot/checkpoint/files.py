@@ -10,6 +10,7 @@ from typing import IO, Any
 import xxhash
 
 from surefoot.errors import CheckpointError
+from surefoot.records.files import sync_folder as sync_folder
 from surefoot.records.plain_files import open_plain
 
 CHUNK_BYTES = 4 * 2**20
@@ -76,17 +77,6 @@ def write_new(path: Path, data: bytes) -> Fingerprint:
     with new_file(path) as file:
         file.write(data)
     return file.fingerprint()
-
-
-def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable; syncing a file does not do that."""
-    if os.name == "nt":  # has no such call, and needs none
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def fingerprint(path: Path) -> Fingerprint:

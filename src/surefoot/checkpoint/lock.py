@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import weakref
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any, Self
 
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json
+from surefoot.records.files import refusals_of
+from surefoot.records.plain_files import open_own
 
 try:
     import fcntl
@@ -39,10 +42,13 @@ class Owner:
     def is_this_process(self) -> bool:
         return replace(self, since="") == replace(Owner.current(), since="")
 
+    def can_be_judged(self) -> bool:
+        """Whether it would be seen from here: it ran on this machine, since its last start, in this container."""
+        return (self.host, self.boot, self.namespace) == (socket.gethostname(), _boot(), _namespace())
+
     def is_alive_here(self) -> bool:
         """Whether it runs on this machine, as seen from here. Of other machines only the kernel's lock knows."""
-        same_machine = (self.host, self.boot, self.namespace) == (socket.gethostname(), _boot(), _namespace())
-        return same_machine and _started(self.pid) == self.started
+        return self.can_be_judged() and _started(self.pid) == self.started
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}, since {self.since}"
@@ -52,8 +58,8 @@ class Lock:
     """Held from `acquire` to `release`, or until the process ends in whatever way.
 
     The kernel's own lock on `<folder>/lock` decides; it falls with its process, also with `kill -9`, and
-    file systems that many machines share keep it too. The file says who holds it, which also guards
-    where a file system has no locks.
+    file systems that many machines share keep it too. The file says who holds it. Where a file system has no
+    locks, the file decides: whoever it names is respected, unless it can be seen from here that they are dead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,21 +70,32 @@ class Lock:
         """Takes the lock, or raises a `RunError` that names who has it. Taking it again is no error."""
         if self._release is not None and self._release.alive:
             return self
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            free = _try_lock(descriptor)
-            owner = _read_owner(descriptor)
-            if not free or (owner is not None and owner.is_alive_here() and not owner.is_this_process()):
-                raise RunError(f"{self.path.parent} is in use by {owner or 'another process'}; one run has one trainer")
-            _write_owner(descriptor, Owner.current())
-        except BaseException:
-            os.close(descriptor)
-            raise
+        with refusals_of(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = open_own(self.path, os.O_RDWR)
+            try:
+                self._refuse_others(_try_lock(descriptor), _read_owner(descriptor))
+                _write_owner(descriptor, Owner.current())
+            except BaseException:
+                os.close(descriptor)
+                raise
         self._release = weakref.finalize(self, _unlock, descriptor, os.getpid())
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._release)  # a data worker must not keep the lock of a dead trainer
         return self
+
+    def _refuse_others(self, free: bool | None, owner: Owner | None) -> None:
+        if free is False:
+            raise RunError(f"{self.path.parent} is in use by {owner or 'another process'}; one run has one trainer")
+        if owner is None or owner.is_this_process():
+            return
+        if owner.is_alive_here():
+            raise RunError(f"{self.path.parent} is in use by {owner}; one run has one trainer")
+        if free is None and not owner.can_be_judged():
+            raise RunError(
+                f"{self.path.parent} is in use by {owner}: its file system has no locks, so nobody here can tell "
+                f"whether that process still runs\nif it is gone, delete {self.path}, and run the same command again"
+            )
 
     def release(self) -> None:
         if self._release is not None:
@@ -91,21 +108,23 @@ class Lock:
         self.release()
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool | None:
+    """Whether the kernel's lock is ours; None where there are no such locks."""
     if fcntl is None:
-        return True
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # no locks on this file system: what the file says must do
-        return True
+        return None
     return True
 
 
 def _unlock(descriptor: int, pid: int) -> None:
-    if os.getpid() == pid:
-        os.ftruncate(descriptor, 0)
+    with suppress(OSError):  # a disk that refuses this must not end a run that is done
+        if os.getpid() == pid:
+            os.ftruncate(descriptor, 0)
     os.close(descriptor)
 
 

@@ -23,7 +23,8 @@ from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.checkpoint.staging import Staging
 from surefoot.checkpoint.writer import write_tensors
-from surefoot.errors import CheckpointError
+from surefoot.errors import CheckpointError, DiskError
+from surefoot.records.files import refusals_of
 
 DRAFT = ".draft-"
 
@@ -86,7 +87,7 @@ class Checkpoints:
         Asynchronous, it returns when the state is copied. A save that is still under way is waited for;
         if that one failed, this one begins all the same, and then the failure is raised.
         """
-        self.claim()
+        self._claim_or_fail(step)
         failure = self._finish()
         outline, tensors = take_apart(state)
         text = to_json(outline)
@@ -111,10 +112,15 @@ class Checkpoints:
             self._lock.release()
             self._claimed = False
 
+    def _claim_or_fail(self, step: int) -> None:
+        try:
+            self.claim()
+        except DiskError as error:
+            raise CheckpointError(f"step {step} was not saved: {error}") from error
+
     def _claim(self) -> None:
-        created = not self.folder.exists()
         self._lock.acquire()
-        if created:
+        with refusals_of(self.folder):
             sync_folder(self.folder.parent)
         for leftover in self.folder.glob(f"{DRAFT}*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -138,7 +144,10 @@ class Checkpoints:
             if not isinstance(error, Exception):
                 raise
             raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
-        self._retain(step)
+        try:
+            self._retain(step)
+        except OSError as error:
+            raise CheckpointError(f"step {step} was saved, but not read back: {error}") from error
         self.published = max(self.published, step)
         self._mirror.take(next(name for name in self._names() if numbers_of(name)[0] == step))
 

@@ -20,6 +20,7 @@ from torch.utils.data import (
 )
 
 from surefoot.build import build_data
+from surefoot.children import tied_to_this_process
 from surefoot.data.ahead import Ahead
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
@@ -118,6 +119,7 @@ def micro_batches(
         collate_fn=join,
         num_workers=workers,
         persistent_workers=workers > 0,
+        worker_init_fn=tied_to_this_process(),
         generator=_own_generator(seed),
     )
     return Batches(iter(loader), dataset)
@@ -221,6 +223,7 @@ def _streamed(
             batch_size=size,
             collate_fn=partial(_collate, collate),
             num_workers=workers,
+            worker_init_fn=tied_to_this_process(),
             generator=_own_generator(seed),
         )
         draws, batches, nothing = Stream(seed), iter(loader), True

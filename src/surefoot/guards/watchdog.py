@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Self
@@ -58,7 +59,7 @@ class Watchdog:
             limit, lasted = self.limit_seconds(), time.monotonic() - self._began
             if limit is not None and lasted > limit and not self._told:
                 self._told = True
-                with self.stacks.open("a", encoding="utf-8") as file:
+                with suppress(OSError), self.stacks.open("a", encoding="utf-8") as file:
                     faulthandler.dump_traceback(file, all_threads=True)
                 self.alarm(self._said(lasted))
             elif limit is not None and lasted > 2 * limit and self.give_up is not None:

@@ -1,10 +1,14 @@
 """Events of a run: what happened beside its steps, one JSON line each."""
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from surefoot.records.codec import read_lines, to_json
+from surefoot.records.plain_files import open_own
 
 
 @dataclass(frozen=True)
@@ -18,9 +22,13 @@ class Event:
 
 
 def append_event(path: Path, event: Event) -> None:
-    """Writes one event and hands it to the operating system."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(to_json(event, indent=None) + "\n")
+    """Writes one event and hands it to the operating system, whole or not at all."""
+    line = (to_json(event, indent=None) + "\n").encode()
+    with FileIO(open_own(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
+        before = os.fstat(file.fileno()).st_size
+        if file.write(line) != len(line):
+            file.truncate(before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_events(path: Path) -> Iterator[Event]:

@@ -93,10 +93,15 @@ def _mix(x: Any) -> Any:
 
 def append_row(file: IO[str], row: LogRow) -> None:
     """Writes one row and hands it to the operating system."""
+    file.write(line_of(row))
+    file.flush()
+
+
+def line_of(row: LogRow) -> str:
+    """A row as a line of the log."""
     # A row is flat: what `to_json` finds out about nested records would cost as much as all else that is done per step.
     plain = {name: _word(value) if isinstance(value, float) else value for name, value in vars(row).items()}
-    file.write(json.dumps(plain, allow_nan=False) + "\n")
-    file.flush()
+    return json.dumps(plain, allow_nan=False) + "\n"
 
 
 def read_rows(path: Path) -> Iterator[LogRow]:

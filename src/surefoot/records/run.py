@@ -33,6 +33,7 @@ class Run:
     `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
     `save_seconds` is what training stood still for its `saves`; they are written behind its back. `saved_step` is the
     newest step of which a whole checkpoint was seen on the disk. `environment` is what the run began in.
+    `weights_bytes` and `weights_digest`, an xxh3_128, tell whether the weights of a finished run are whole.
     """
 
     path: str
@@ -76,6 +77,8 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
     id: str = ""
     """Drawn at the start of a run that has a mirror: tells it from other runs of the same recipe."""
+    weights_bytes: int = 0
+    weights_digest: str = ""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

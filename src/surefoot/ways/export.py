@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model
 
 from surefoot.build import build_model
-from surefoot.checkpoint.consolidate import INDEX, state_names, write_weights
+from surefoot.checkpoint.consolidate import INDEX, TensorsOf, state_names
+from surefoot.checkpoint.consolidate import write_weights as write_set
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.export import Export, Weights
+from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
 from surefoot.techniques.precision import inputs_in, parameters_in
 from surefoot.trust import recipe_of
+from surefoot.weights import verified_weights, write_weights
 from surefoot.world import World
 
 TOLERANCE = 1e-5
@@ -43,10 +46,13 @@ def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = No
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
         folder = _folder(path, to)
         weights, program = folder / "model.safetensors", folder / "model.pt2"
-        model = _built(recipe, world, run.weights)
+        model = _built(recipe, world, verified_weights(run))
         inputs = _example_inputs(recipe, model, world)
-        save_model(model, str(create_new(weights)))
-        dynamic = _save_program(model, inputs, create_new(program))
+        write_weights(weights, TensorsOf(model))
+        with refusals_of(program):
+            dynamic = _save_program(model, inputs, create_new(program))
+            sync_file(program)
+            sync_folder(folder)
         expected = model(*inputs)
         weights_difference = _difference(expected, _built(recipe, world, weights)(*inputs))
         program_difference = _program_difference(model, inputs, program, dynamic)
@@ -85,7 +91,7 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
     folder = _folder(path, to)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
         old.unlink(missing_ok=True)
-    files = write_weights(checkpoint, names, folder, file_bytes=file_bytes)
+    files = write_set(checkpoint, names, folder, file_bytes=file_bytes)
     paths = tuple(str(folder / file) for file in files)
     return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names))
 
@@ -95,7 +101,7 @@ def _folder(path: str, to: str | None) -> Path:
     folder = Path(to) if to else Path(path) / "export"
     if to is None and folder.is_symlink():
         raise RunError(f"{folder} is a link to {os.readlink(folder)!r}; remove it, or name a folder with --to")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return folder
 
 

@@ -24,7 +24,7 @@ from surefoot.checks.evidence import Evidence
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.identity import identity_of
 from surefoot.data.ledger import ledger_of_run
-from surefoot.errors import CheckpointError, NonFinite, RecipeError, ReplayError, RunError
+from surefoot.errors import CheckpointError, DiskError, NonFinite, RecipeError, ReplayError, RunError
 from surefoot.guards.drift import Drift
 from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.guards.signals import StopRequests
@@ -38,7 +38,7 @@ from surefoot.recipe import Recipe
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
-from surefoot.records.plan import Plan, write_plan
+from surefoot.records.plan import Plan
 from surefoot.records.run import Run, Status
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
@@ -58,6 +58,7 @@ from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.told import Told, tell_all
 from surefoot.utilisation import peak_flops, step_flops
+from surefoot.weights import damage_of, to_repair
 from surefoot.witness.glances import FIRST, Glances
 from surefoot.world import RealWorld
 
@@ -110,8 +111,11 @@ def train(
 
     with ExitStack() as held, world, StopRequests() as stop, kept(), mirror:
         run = world.from_first(opened)
-        if plan is not None and world.rank == 0:
-            write_plan(Path(run.path), plan)
+        if (damaged := world.from_first(lambda: damage_of(run))) is not None:
+            run = to_repair(run, damaged)
+            Scribe(run, rank=world.rank).tell_of(run, run.steps, "weights-damaged", f"{damaged}; they are made anew")
+        if plan is not None:
+            Scribe(run, rank=world.rank).keep_plan(run, plan)
         if run.status == "finished":
             mirror.end(run)
             return run
@@ -432,16 +436,16 @@ class _Training:
     def _save(self) -> None:
         """A checkpoint of this step. If it cannot be written, the run goes on and the older ones stay."""
         self.lookout.compare_replicas()
-        self.scribe.sync()
         self.saved, began = self._progress(), time.perf_counter()
         try:
+            self.world.from_first(self.scribe.sync)  # there is no checkpoint without the rows of its steps
             self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
-        except CheckpointError as error:
+        except (CheckpointError, DiskError) as error:
             self._tell_of("save-failed", str(error))
         stood_still = self.run.save_seconds + time.perf_counter() - began
         self.run = replace(self.run, saves=self.run.saves + 1, save_seconds=stood_still)
         self._note_saved()
-        self.scribe.write(self.run)
+        self.scribe.note(self.run)
 
     def _note_saved(self) -> None:
         """A checkpoint that is on the disk takes the run further: failures before it no longer count."""
@@ -456,7 +460,7 @@ class _Training:
             reason=f"{type(error).__name__}: {error}".strip(": "),
             failures=self.run.failures + failed,
         )
-        self.scribe.write(self.run)
+        self.scribe.note(self.run)
 
     def _settle(self) -> None:
         """Waits for a checkpoint that is still being written."""
@@ -470,10 +474,12 @@ class _Training:
         if (self.stopped or self.every is not None) and self.saved.steps != self.step.number:
             self._save()
         self._settle()
+        self.world.from_first(self.scribe.sync)
         done = self.step.number >= (self.recipe.steps() or 0)
-        if done:
-            self.scribe.keep_weights(self.run, self.step.model)
+        if done and (kept_as := self.scribe.keep_weights(self.run, self.step.model)) is not None:
+            self.run = replace(self.run, weights_bytes=kept_as.bytes, weights_digest=kept_as.xxh3_128)
         reason = "" if done else f"stopped by {self.stopped} after step {self.step.number}"
+        reason = "; ".join(filter(None, (reason, self.scribe.last_events(self.run))))
         status: Status = "finished" if done else "interrupted"
         self.run = replace(self.run, status=status, reason=reason, token_ledger=self._tokens())
         self.scribe.write(self.run)

@@ -1,0 +1,66 @@
+"""The log of a run while its rows are written: what the disk refuses now is kept, and written before a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from io import FileIO
+from pathlib import Path
+
+from surefoot.records.files import refusal, refusals_of, sync_folder, write_whole
+from surefoot.records.log import LogRow, line_of, mend
+from surefoot.records.plain_files import open_own
+
+MOST_KEPT_BYTES = 16 * 2**20
+"""Of rows that the disk refuses; some ten thousand of them. After that the run ends."""
+
+
+class LogFile:
+    """Rows are written in their order and without holes: a refused one waits, and those after it too.
+
+    After a sync that failed, the kernel may have dropped what was written and call the next sync a success. So the
+    file is then written anew.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._waiting, self._doubtful = path, b"", False
+        with refusals_of(path):
+            mend(path)
+            self._file = self._open()
+            sync_folder(path.parent)
+
+    def append(self, row: LogRow) -> None:
+        """Hands one row to the operating system, or keeps it."""
+        self._waiting += line_of(row).encode()
+        try:
+            self._write()
+        except OSError as error:
+            if len(self._waiting) > MOST_KEPT_BYTES:
+                raise refusal(self.path, error) from error
+
+    def sync(self) -> None:
+        """Until all rows are on the disk; a `DiskError` says why they are not. The next call tries again."""
+        with refusals_of(self.path):
+            self._write()
+            if self._doubtful:
+                self._write_anew()
+            try:
+                os.fsync(self._file.fileno())
+            except OSError:
+                self._doubtful = True
+                raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            self._waiting = self._waiting[self._file.write(self._waiting) :]
+
+    def _write_anew(self) -> None:
+        write_whole(self.path, self.path.read_bytes())
+        self._file.close()
+        self._file = self._open()
+        self._doubtful = False
+
+    def _open(self) -> FileIO:
+        return FileIO(open_own(self.path, os.O_WRONLY | os.O_APPEND), "ab")
