@@ -18,7 +18,7 @@ from surefoot.own_code import code_digest, module_digests
 from surefoot.recipe import Knob, Recipe
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.files import make_folder, write_whole
-from surefoot.records.log import LogRow
+from surefoot.records.log import LogRow, read_rows
 from surefoot.records.run import RESTORED, Run, read_run, write_run
 
 FREE = {
@@ -100,6 +100,8 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
             "remove the cause, then start it with --accept-change"
         )
     if run.status == "finished" and not changes:
+        if not accept_change:
+            refuse_lost_rows(run, upto=run.steps)
         return run
     return replace(
         run,
@@ -145,17 +147,32 @@ def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
         )
 
 
-def refuse_lost_rows(run: Run, rows: Sequence[LogRow], *, upto: int) -> None:
+def refuse_lost_rows(run: Run, *, upto: int) -> None:
     """Refuses a log that lacks a step: of those up to a checkpoint every one was on the disk before it was saved."""
-    steps = {row.step for row in rows}
-    missing = sorted(set(range(1, max(upto, *steps, 0) + 1)) - steps)
+    missing = sorted(_missing_steps(run, list(read_rows(run.log)) if run.log.exists() else [], upto))
     if missing:
         named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        state = "is gone" if not run.log.exists() else f"has no row for {len(missing)} of its steps: {named}"
+        state = (
+            "is gone" if not run.log.exists() else f"has no row in its place for {len(missing)} of its steps: {named}"
+        )
         raise RunError(
             f"{run.log} {state}; without it the run cannot say what it was trained on\n"
             "put it back, name another directory, or go on without those rows (--accept-change)"
         )
+
+
+def _missing_steps(run: Run, rows: Sequence[LogRow], upto: int) -> Iterator[int]:
+    """Steps that a log passes over. A start may go back to a checkpoint, and never forward.
+
+    What was missing when a change was accepted is not asked for again: rows since then are of a later attempt.
+    """
+    last, attempt = 0, 0
+    for row in rows:
+        if row.attempt == attempt:
+            yield from range(last + 1, row.step)
+        last, attempt = row.step, row.attempt
+    if run.attempt == attempt:
+        yield from range(last + 1, upto + 1)
 
 
 def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:

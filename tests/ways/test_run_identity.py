@@ -349,9 +349,31 @@ def test_a_log_with_a_row_missing_is_refused(row: int, tmp_path):
     folder = stopped(recipe(), tmp_path / "run")
     rows = (folder / "log.jsonl").read_text().splitlines(keepends=True)
     (folder / "log.jsonl").write_text("".join(rows[:row] + rows[row + 1 :]))
-    with pytest.raises(RunError, match=rf"has no row for 1 of its steps: {row + 1};"):
+    with pytest.raises(RunError, match=rf"has no row in its place for 1 of its steps: {row + 1};"):
         surefoot.train(recipe(), path=str(folder))
     assert surefoot.train(recipe(), path=str(folder), accept_change=True).status == "finished"
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows[:2] + rows[3:], lambda rows: [rows[1], rows[0], *rows[2:]]])
+def test_the_log_of_a_finished_run_with_a_row_missing_or_moved_is_refused(change, tmp_path):
+    run = surefoot.train(recipe(), path=str(tmp_path / "run"))
+    assert surefoot.train(recipe(), path=run.path).status == "finished"
+    run.log.write_text("".join(change(run.log.read_text().splitlines(keepends=True))))
+    with pytest.raises(RunError, match="has no row in its place for"):
+        surefoot.train(recipe(), path=run.path)
+
+
+def test_rows_that_were_given_up_are_not_asked_for_again(tmp_path):
+    folder = stopped(recipe(), tmp_path / "run")
+    (folder / "log.jsonl").unlink()
+
+    def tell(run, row):
+        if row.step == 7:
+            raise Stop
+
+    with pytest.raises(Stop):
+        surefoot.train(recipe(), path=str(folder), accept_change=True, tell=tell)
+    assert surefoot.train(recipe(), path=str(folder)).status == "finished"
 
 
 def test_the_last_row_may_be_missing_as_after_a_power_cut(tmp_path):

@@ -187,7 +187,9 @@ class _Training:
         rows = self.world.from_first(self.run.rows)
         if not self.accepted:
             refuse_lost_checkpoints(self.run, left=0 if checkpoint is None else checkpoint.step)
-            refuse_lost_rows(self.run, rows, upto=0 if checkpoint is None else checkpoint.step)
+            self.world.from_first(
+                partial(refuse_lost_rows, self.run, upto=0 if checkpoint is None else checkpoint.step)
+            )
         if checkpoint is not None:
             set_generators(restore(self.step, checkpoint)["generators"])
         self._open_data()
