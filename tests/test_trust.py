@@ -190,6 +190,14 @@ def test_weights_have_the_names_of_a_state_dict(tmp_path):
     assert all(torch.equal(trained[name], written[name]) for name in written)
 
 
+def test_a_newer_checkpoint_that_is_damaged_is_named(file, tmp_path, command):
+    run = surefoot.train(load_recipe(str(file), ["max_steps=4", "save_every=2"]), path=str(tmp_path / "run"))
+    (run.checkpoints / "step-000000004" / "state.json").write_text("{}")
+    done = command("export", run.path, "--weights")
+    assert "of step 2 of" in said(done)
+    assert "passed over, because it is damaged: step-000000004: state.json has 2 bytes" in said(done)
+
+
 def test_an_export_does_not_write_through_links(run, file, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("as it was")

@@ -1,6 +1,7 @@
 """The manifest: every file of a checkpoint with its size and hash, under a hash of its own."""
 
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,9 +60,9 @@ def damage(folder: Path, name: str, expected: Fingerprint) -> str | None:
     """What is wrong with a file, or None. Its size is looked at before its bytes are read."""
     try:
         path = inside(folder, name)
-        size = path.lstat().st_size
-        if path.is_file() and size != expected.bytes:
-            return f"{name} has {size} bytes instead of {expected.bytes}"
+        found = path.lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_size != expected.bytes:
+            return f"{name} has {found.st_size} bytes instead of {expected.bytes}"
         if fingerprint(path) != expected:
             return f"{name} is damaged: its bytes do not match their hash"
     except FileNotFoundError:

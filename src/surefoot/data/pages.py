@@ -31,7 +31,7 @@ class MappedFile:
         self.path, self.digest = path, digest
         self.map = _mapped(path)
         self.bytes = memoryview(self.map)
-        self.size = len(self.bytes)
+        self.size, self._size_now = len(self.bytes), self.map.size
         if digest:
             self._hash_file = _Descriptor(pages_beside(path))
             self._tree = HashTree(path, self.size, digest, self._hash_file.read, self._hash_file.size, keep=True)
@@ -39,22 +39,23 @@ class MappedFile:
 
     def whole(self) -> None:
         """Refuses a file that was cut since it was opened."""
-        if self.map.size() < self.size:
+        if self._size_now() < self.size:
             raise _cut(self.path, self.size)
 
     def read(self, first: int, length: int) -> memoryview:
         """Verified bytes: a view, not a copy."""
         if self.digest:
             self.check((first,), length)
-        else:
-            self.whole()
+        elif self._size_now() < self.size:
+            raise _cut(self.path, self.size)
         return self.bytes[first : first + length]
 
     def check(self, firsts: Iterable[int], length: int) -> None:
         """Refuses a page that is not as it was written and holds any of the `length` bytes from each of `firsts`."""
-        self.whole()
+        if self._size_now() < self.size:  # as `whole`, without a call: this is the hottest loop of the loader
+            raise _cut(self.path, self.size)
         hashes, known, content, digest = self._hashes, self._tree.known[0], self.bytes, xxh3_64_intdigest
-        for first in firsts:  # the hottest loop of the loader: shifts by 12 are pages, by 21 pages of hashes
+        for first in firsts:  # shifts by 12 are pages, by 21 pages of hashes
             if length > PAGE * FANOUT or not (known[first >> 21] and known[(first + length - 1) >> 21]):
                 self._tree.check(first, first + length)
             for at in range(first & -PAGE, first + length, PAGE):

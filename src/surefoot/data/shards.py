@@ -108,8 +108,9 @@ class Rows:
 
     def __getitem__(self, numbers: np.ndarray) -> np.ndarray:
         """Some rows, verified."""
-        self._file.whole()
-        if self._file.digest:
+        if not self._file.digest:
+            self._file.whole()
+        else:
             firsts = numbers * self._tokens.strides[0] + self._offset
             self._file.check(firsts.tolist(), self._tokens.shape[1] * self._tokens.itemsize)
         gathered: np.ndarray = self._tokens[numbers]

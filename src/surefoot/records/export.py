@@ -21,10 +21,11 @@ class Export:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one checkpoint, whole, as a set of files."""
+    """The weights of one checkpoint, whole, as a set of files. `passed_over` names newer ones that are damaged."""
 
     run: str
     step: int
     files: tuple[str, ...]
     total_bytes: int
     tensors: int
+    passed_over: tuple[str, ...] = ()

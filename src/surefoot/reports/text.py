@@ -149,7 +149,8 @@ def weights_text(weights: Weights) -> RenderableType:
     """The files of a set, and what they hold."""
     files = Text("\n".join(weights.files))
     size = bytes_text(weights.total_bytes)
-    return Group(files, Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}"))
+    damaged = [Text(f"passed over, because it is damaged: {each}", style="red") for each in weights.passed_over]
+    return Group(files, Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}"), *damaged)
 
 
 def audit_text(audit: Audit) -> RenderableType:

@@ -84,7 +84,8 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
     the checkpoint says how its tensors are named.
     """
     run = read_run(path)
-    checkpoint = Checkpoints(run.checkpoints).newest()
+    checkpoints = Checkpoints(run.checkpoints)
+    checkpoint = checkpoints.newest()
     if checkpoint is None:
         raise RunError(f"{path} has no checkpoint to take the weights from")
     names = state_names(checkpoint)
@@ -93,7 +94,8 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
         old.unlink(missing_ok=True)
     files = write_set(checkpoint, names, folder, file_bytes=file_bytes)
     paths = tuple(str(folder / file) for file in files)
-    return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names))
+    passed_over = tuple(f"{damaged.name}: {reason}" for damaged, reason in checkpoints.rejected)
+    return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names), passed_over)
 
 
 def _folder(path: str, to: str | None) -> Path:
