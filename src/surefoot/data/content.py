@@ -10,8 +10,8 @@ import numpy as np
 import torch
 import xxhash
 
-MOST_BYTES = 4 * 2**20
-"""Of a larger tensor so many bytes are hashed, in pages spread over all of it: 0.4 ms."""
+MOST_BYTES = 2**20
+"""Of a larger tensor at most so many bytes are hashed, in pages spread over all of it, the last one included."""
 PAGE_BYTES = 4096
 DEPTH = 8
 
@@ -66,5 +66,5 @@ def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
     flat = tensor.detach().resolve_conj().reshape(-1).view(torch.uint8)
     if flat.numel() > MOST_BYTES:
         pages = flat[: flat.numel() // PAGE_BYTES * PAGE_BYTES].view(-1, PAGE_BYTES)
-        flat = pages[torch.linspace(0, len(pages) - 1, MOST_BYTES // PAGE_BYTES, device=flat.device).long()]
-    return flat.cpu().numpy().reshape(-1)
+        flat = torch.cat([pages[:: -(-len(pages) * PAGE_BYTES // MOST_BYTES)].reshape(-1), flat[-PAGE_BYTES:]])
+    return flat.cpu().numpy()
