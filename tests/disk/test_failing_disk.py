@@ -226,3 +226,19 @@ def test_a_full_disk_is_really_full(machine, tmp_path):
     done = train(machine, tmp_path / "run", fault=Fault(f"{tmp_path}/run*", "open,write,mkdir", FULL))
     assert done.code == 2
     assert f"{tmp_path}/run could not be written: No space left on device" in done.said()
+
+
+def test_without_locks_of_the_kernel_another_host_is_respected(machine, half, alone, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(half, folder)
+    no_locks = Fault(f"{folder}/*lock", "flock", errno.ENOLCK)
+    there = {**json.loads((folder / "lock").read_text()), "host": "node-7"}
+    (folder / "lock").write_text(json.dumps(there))
+    done = train(machine, folder, fault=no_locks)
+    assert done.code == 2
+    assert done.err.startswith(f"RunError: {folder} is in use by process {there['pid']} on node-7, since "), done.err
+    assert f"if it is gone, delete {folder}/lock" in done.said()
+    (folder / "lock").unlink()
+    done = train(machine, folder, fault=no_locks)  # checkpoints/lock names a process of this machine that is dead
+    assert done.code == 0, done.err
+    assert outcome(folder).weights == alone.weights
