@@ -54,22 +54,26 @@ class WatchedRun:
     def __enter__(self) -> Self:
         self.scribe.write(self.run)
         self._open.enter_context(self.scribe.log_of(self.run))
+        self._open.callback(self.scribe.sync)
         self._open.enter_context(self.rows)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
-        self._open.close()
-        if error is not None:
-            self.run = replace(self.run, status="failed", reason=f"{type(error).__name__}: {error}".strip(": "))
-            self.scribe.write(self.run)
+        try:
+            self._open.close()
+        finally:
+            if error is not None:
+                self.run = replace(self.run, status="failed", reason=f"{type(error).__name__}: {error}".strip(": "))
+                self.scribe.note(self.run)
 
     def end(self, seen: Watched) -> None:
         """Keeps what was seen of the whole script."""
         self.run = replace(self.run, status="finished", parameters=seen.parameters, device=seen.device)
-        self.scribe.write(self.run)
         self.scribe.find(self.run, *seen.findings.findings, checks=seen.findings.checks)
         if self.scribe.writes:
             write_watched(self.folder, seen)
+        self.scribe.last_events(self.run)
+        self.scribe.write(self.run)
 
     def _append(self, row: LogRow) -> None:
         self.scribe.append(row)
