@@ -141,9 +141,6 @@ def test_knobs_that_the_recipe_has_not_are_refused(run, file):
     rewritten(run, knobs={"width": 5, "model": "another"})
     with pytest.raises(RunError, match="it has no knob 'model'"):
         surefoot.export(run.path, str(file))
-    rewritten(run, knobs={"width": [5]})
-    with pytest.raises(RunError, match=r"width was \[5\], which is no value of a knob"):
-        surefoot.export(run.path, str(file))
 
 
 def test_a_recipe_made_in_python_is_given_as_it_is(file, tmp_path):
@@ -231,6 +228,6 @@ def test_a_config_of_hugging_face_brings_no_code(tmp_path):
     )
     config = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(RecipeError, match="names no model of transformers"):
+    with pytest.raises(RecipeError, match="custom code"):
         load_recipe("hf", [f"config={tmp_path}"])
     assert not marker.exists()

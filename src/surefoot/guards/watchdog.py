@@ -12,6 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Self
 
+from surefoot.errors import RunError
+from surefoot.records.plain_files import open_to_append
+
 
 class Watchdog:
     """Call `beat` after every step. A step that lasts `times` the median, and `least_seconds`, is reported once.
@@ -59,7 +62,7 @@ class Watchdog:
             limit, lasted = self.limit_seconds(), time.monotonic() - self._began
             if limit is not None and lasted > limit and not self._told:
                 self._told = True
-                with suppress(OSError), self.stacks.open("a", encoding="utf-8") as file:
+                with suppress(OSError, RunError), open_to_append(self.stacks) as file:
                     faulthandler.dump_traceback(file, all_threads=True)
                 self.alarm(self._said(lasted))
             elif limit is not None and lasted > 2 * limit and self.give_up is not None:

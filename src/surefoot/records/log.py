@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from surefoot.records.codec import read_lines
+from surefoot.records.plain_files import open_own
 
 MOST_SAMPLES = 256
 """A row names its samples one by one up to this many; their digest is always there."""
@@ -124,9 +125,9 @@ def standing(rows: Iterable[LogRow]) -> list[LogRow]:
 
 def mend(path: Path) -> None:
     """Cuts off a last line that a crash left without its end, so that the next row starts a line of its own."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    with path.open("rb+") as file:
+    with open(open_own(path, os.O_RDWR), "rb+") as file:
         content = file.read()
         whole = content.rfind(b"\n") + 1
         if whole != len(content):

@@ -75,12 +75,11 @@ def open_own(path: Path, flags: int) -> int:
     try:
         if os.path.lexists(path):
             _refuse_other(path, os.lstat(path))
-        descriptor = os.open(path, flags | os.O_CREAT | _NO_LINK | _NO_WAIT | _OWN, 0o644)
+        return os.open(path, flags | os.O_CREAT | _NO_LINK | _NO_WAIT | _OWN, 0o644)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EINVAL):
             raise
         raise RunError(f"{path} {error.strerror}; remove it: a run writes into plain files only") from error
-    return descriptor
 
 
 def _refuse_other(path: str | Path, found: os.stat_result) -> None:
