@@ -44,7 +44,7 @@ def say_when_copying(saying: int) -> None:
 def wait(start: kills.Start, usual: kills.Undisturbed, draw: random.Random) -> bool:
     """Until the moment of the kill: soon after a copy has ended, or while one of the next is under way."""
     heard = start.hear(60)
-    for _ in range(2 * draw.randrange(1, 4)):
+    for _ in range(2 * draw.randrange(3)):
         heard = start.hear(10) or heard
     if draw.random() < 0.5:
         time.sleep(draw.random() * usual.seconds / 4)

@@ -13,7 +13,7 @@ import pytest
 import surefoot
 from surefoot.checkpoint import mirror as mirrors
 from surefoot.checkpoint.entries import MARKER, files_of, marker_of
-from surefoot.checkpoint.files import Fingerprint
+from surefoot.checkpoint.files import Fingerprint, fingerprint
 from surefoot.checkpoint.remote import Remote
 from surefoot.errors import CheckpointError, MissingPackage, RunError
 from tests.mirrors import PYTHON, Proxy, copied, couriers_of, entries_of, s3_server, steps_of, wipe
@@ -96,6 +96,23 @@ def test_a_finished_run_comes_back_with_its_weights(tmp_path, alone):
     assert {name for name in Remote(url).sizes() if "/" in name} == {name for name in before if "/" in name}
     again = surefoot.train(copied(mirror=url), path=str(tmp_path / "run"))
     assert kinds(again) == kinds(run)  # nothing is left to copy, nothing is told
+
+
+def test_a_run_that_finished_while_its_last_checkpoint_was_copied_gets_its_weights(tmp_path, alone):
+    """Its run.json, copied late, says that it has finished; but the weights were never copied."""
+    url = f"file://{tmp_path}/copy"
+    surefoot.train(copied(mirror=url), path=str(tmp_path / "run"))
+    wipe(tmp_path / "run")
+    remote, last = Remote(url), newest(url)
+    finished = next(name for name in entries_of(url) if name.startswith("finished."))
+    late = remote.read(f"{finished}/run.json")
+    files = files_of(remote.read(f"{last}/{MARKER}"))
+    remote.write(f"{last}/run.json", late)
+    remote.write(
+        f"{last}/{MARKER}", marker_of({**files, "run.json": fingerprint(tmp_path / "copy" / last / "run.json")})
+    )
+    remote.remove([f"{finished}/{MARKER}"])
+    assert_same(surefoot.train(copied(mirror=url), path=str(tmp_path / "run")), alone)
 
 
 def test_a_mirror_may_come_later_and_change(tmp_path, alone):
