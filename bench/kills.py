@@ -19,6 +19,7 @@ elsewhere takes a few milliseconds here.
 
 With `--recipes`, every built-in recipe and example is killed three times: see `recipe_kills.py`.
 With `--ranks`, single ranks of torchrun's are killed instead, 100 by default: see `rank_kills.py`.
+With `--mirror`, the run's directory is removed after every kill, 50 by default: see `mirror_kills.py`.
 """
 
 from __future__ import annotations
@@ -328,12 +329,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the clock has its say too")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument("--recipes", action="store_true", help="kill every built-in recipe and example three times")
+    parser.add_argument("--mirror", action="store_true", help="wipe the run's directory after every kill")
     arguments = parser.parse_args()
     if arguments.ranks:
         kill_ranks(arguments)
         return
     if arguments.recipes:
         kill_recipes(arguments)
+        return
+    if arguments.mirror:
+        kill_and_wipe(arguments)
         return
     most = 30 if arguments.quick else arguments.kills or 1000
     adopt()
@@ -376,6 +381,23 @@ def kill_recipes(arguments: argparse.Namespace) -> None:
     if arguments.out:
         write_record(arguments.out, {"kills": killed, "wrong": wrong, "seconds": time.time() - began})
     print(f"RESULT kills={killed} wrong={len(wrong)}")
+
+
+def kill_and_wipe(arguments: argparse.Namespace) -> None:
+    import mirror_kills
+
+    began = time.time()
+    toll = mirror_kills.main(5 if arguments.quick else arguments.kills or 50, arguments.seed)
+    seconds = time.time() - began
+    print(
+        f"{toll.runs} runs, {toll.kills} kills, each with its directory wiped, {toll.while_writing} of them while a "
+        f"copy was under way, {seconds:.0f} s"
+    )
+    for what in toll.wrong:
+        print(f"WRONG {what}")
+    if arguments.out:
+        write_record(arguments.out, {**asdict(toll), "seconds": seconds})
+    print(f"RESULT kills={toll.kills} wrong={len(toll.wrong)}")
 
 
 def kill_ranks(arguments: argparse.Namespace) -> None:

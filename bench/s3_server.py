@@ -16,9 +16,9 @@ SECRETS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing", "A
 
 
 @contextmanager
-def s3_server() -> Iterator[dict[str, str]]:
+def s3_server(*, nice: int = 0) -> Iterator[dict[str, str]]:
     """A server in a process of its own; gives what the environment of its users must say."""
-    process = subprocess.Popen([sys.executable, str(Path(__file__))], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, str(Path(__file__)), str(nice)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         url = process.stdout.readline().strip()
@@ -42,6 +42,7 @@ def main() -> None:
     url = "http://{}:{}".format(*server.get_host_and_port())
     boto3.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
     print(url, flush=True)
+    os.nice(int(sys.argv[1]))
     while os.getppid() == parent:
         time.sleep(0.2)
 

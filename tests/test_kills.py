@@ -54,3 +54,8 @@ def test_every_recipe_killed_at_three_random_moments_ends_in_the_same_bits():
     found = re.search(RESULT, said.splitlines()[-1])
     assert found, said
     assert (int(found[1]) >= 3 * 8, int(found[2])) == (True, 0), said
+
+
+def test_a_run_whose_disk_is_wiped_after_each_of_five_kills_ends_in_the_same_bits():
+    said = run("import sys, kills; sys.argv[1:] = ['--mirror', '--quick']; kills.main()")
+    assert said.splitlines()[-1] == "RESULT kills=5 wrong=0", said

@@ -54,6 +54,9 @@ class Recipe:
     stops the run before the update, or with `nonfinite="skip"` costs that one update. With `rewind=True`, a loss
     that jumps (see docs/train.md) takes the run back to its last checkpoint, and past the samples of that step.
 
+    `mirror` is a URL that each checkpoint, the log and the weights are copied to, for example `s3://bucket/run`: see
+    docs/mirror.md.
+
     `optimizer` is given the parameters that are trained; with `decay="matrices"`, two groups of them.
 
     On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`); `dp_shard=-1` is

@@ -1,7 +1,7 @@
 """Courier: the process that copies to a mirror. It takes orders as JSON lines and answers each with one.
 
-It is a process of its own, at the lowest priority: what libraries do to send bytes shares neither the interpreter of
-the training nor a core that training needs. It ends with its trainer, in whatever way that ends.
+It is a process of its own and copies at the lowest priority: what libraries do to send bytes shares neither the
+interpreter of the training nor a core that training needs. It ends with its trainer, in whatever way that ends.
 """
 
 from __future__ import annotations
@@ -73,23 +73,24 @@ class Courier:
     def end(self) -> None:
         """Ends the process, also in the middle of a copy: what was not copied to its end has no marker."""
         self._process.kill()
-        if self._hearing is not threading.current_thread():
-            self._hearing.join()
-        for each in (self._process.stdin, self._process.stdout, self._errors):
-            with suppress(OSError):
-                each.close()  # type: ignore[union-attr]
+        self._hearing.join()
 
     def _hear(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             _settle(self._waiting.popleft(), json.loads(line))
         self._process.wait()
-        self._errors.seek(0)
-        said = self._errors.read()[-300:].decode(errors="replace").strip()
         with self._lock:
-            self._ended = f"the process that copies ended with {self._process.returncode}: {said}"
-        for each in self._waiting:
-            each.set_exception(OSError(self._ended))
+            self._ended = f"the process that copies ended with {self._process.returncode}: {self._last_words()}"
+            for each in (self._process.stdin, self._process.stdout, self._errors):
+                with suppress(OSError):  # an order that it never read is still in the pipe
+                    each.close()  # type: ignore[union-attr]
+        while self._waiting:
+            self._waiting.popleft().set_exception(OSError(self._ended))
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-300:].decode(errors="replace").strip()
 
 
 def _settle(waiting: Future[Any], answer: dict[str, Any]) -> None:
@@ -113,6 +114,12 @@ class Orders:
     def _copier(self) -> Copier:
         return Copier(Remote(self._url), self._folder)
 
+    @cached_property
+    def _yield_to_training(self) -> None:
+        """The lowest priority, from the first copy on; before it, the trainer waits for the answers."""
+        if hasattr(os, "nice"):
+            os.nice(19)
+
     def look(self) -> Any:
         return self._copier.look()
 
@@ -120,6 +127,7 @@ class Orders:
         return self._copier.claim(**words)
 
     def copy(self, **words: Any) -> Any:
+        _ = self._yield_to_training
         return self._copier.copy(**words)
 
     def finish(self, **words: Any) -> Any:
@@ -157,8 +165,6 @@ def main() -> None:
     url, folder, parent = sys.argv[1:]
     for asked in (signal.SIGINT, signal.SIGTERM):  # they are meant for the trainer, which still needs a last copy
         signal.signal(asked, signal.SIG_IGN)
-    if hasattr(os, "nice"):
-        os.nice(19)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

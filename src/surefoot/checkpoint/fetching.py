@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from surefoot.checkpoint.entries import INSIDE, MARKER, RUN, WEIGHTS, Entry, ent
 from surefoot.checkpoint.files import Fingerprint, fingerprint, sync_folder
 from surefoot.checkpoint.remote import Remote
 from surefoot.errors import CheckpointError
+from surefoot.records.files import write_whole
 
 
 def fetch(remote: Remote, into: Path) -> dict[str, object]:
@@ -27,6 +29,8 @@ def fetch(remote: Remote, into: Path) -> dict[str, object]:
     if newest is not None:
         ends = (each for each in entries if each.step is None and each.start >= newest.start)
         finished = _first_whole(remote, ends, into.with_name(f"{into.name}-end"), sizes, rejected)
+    if newest is not None and finished is None:
+        _reopen(into / RUN)
     if finished is not None:
         _overlay(into.with_name(f"{into.name}-end"), into)
     elif newest is None and rejected:
@@ -83,6 +87,13 @@ def _verify(local: Path, name: str, expected: Fingerprint) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _reopen(run: Path) -> None:
+    """A run that had finished while its last checkpoint was being copied has no weights here: it finishes again."""
+    plain = json.loads(run.read_bytes())
+    if plain.get("status") == "finished":
+        write_whole(run, json.dumps({**plain, "status": "running"}, indent=1) + "\n")
 
 
 def _overlay(end: Path, run: Path) -> None:

@@ -187,7 +187,6 @@ class Mirror:
         assert self.url is not None
         assert self._courier is not None
         if self._courier.ended:  # it was killed: for example, memory was short
-            self._courier.end()
             self._courier = Courier(self.url, self.folder)
         self._copying, self._next = self._next, None
         words = {"token": self._token, "start": self._start, "keep_last": self.keep_last}
