@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RecipeError
 from surefoot.randomness import derive, kept, seed_all
+from surefoot.returned import checked_data, checked_model
 from surefoot.world import unseen
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 def build_model(recipe: Recipe) -> nn.Module:
     """The recipe's model. The generators stay where the model leaves them."""
     seed_all(recipe.seed)
-    return recipe.model()
+    return checked_model(recipe.model(), recipe.name)
 
 
 def build_data(recipe: Recipe) -> Dataset[Any]:
     """The recipe's training data."""
     with _seeded(recipe, "data"):
-        return recipe.data()
+        return checked_data(recipe.data(), f"{recipe.name}: data()")
 
 
 def build_evaluation(recipe: Recipe) -> Dataset[Any]:
@@ -34,7 +35,7 @@ def build_evaluation(recipe: Recipe) -> Dataset[Any]:
     if recipe.evaluation is None:
         raise RecipeError(f"{recipe.name} has no evaluation data")
     with _seeded(recipe, "evaluation"):
-        return recipe.evaluation()
+        return checked_data(recipe.evaluation(), f"{recipe.name}: evaluation()")
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
-from rich.console import Console
 
 from surefoot.cli_data import app as data_app
 from surefoot.cli_hardware import app as hardware_app
@@ -16,6 +16,7 @@ from surefoot.cli_parts import (
     RECIPE,
     JsonOption,
     KnobsArgument,
+    agreeing,
     goes_with,
     load,
     load_other,
@@ -25,8 +26,9 @@ from surefoot.cli_parts import (
     within,
 )
 from surefoot.cli_plan import plan as plan_command
-from surefoot.errors import RecipeError, RunError, SurefootError
+from surefoot.errors import RunError, SurefootError
 from surefoot.records.codec import to_json
+from surefoot.reports.console import PlainConsole
 
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
@@ -218,7 +220,7 @@ def train(
     from surefoot.writers import open_writers
 
     planned = _planned(loaded, run, anew=accept_change, measure=measure) if plan and rank() == 0 else None
-    console = Console(stderr=json, quiet=rank() > 0)
+    console = PlainConsole(stderr=json, quiet=rank() > 0)
     with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_heard(log)) as writers:
 
         def tell(*told: Any) -> None:
@@ -248,7 +250,7 @@ def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> 
             return kept
         return way(recipe, on=None if measure else present(ranks), measure=measure)
     except Exception as error:
-        Console(stderr=True).print(f"no plan, so no ledger: {_escape(str(error))}", style="yellow", highlight=False)
+        PlainConsole(stderr=True).print(f"no plan, so no ledger: {error}", style="yellow", highlight=False)
         return None
 
 
@@ -418,25 +420,26 @@ def report(
     from surefoot.reports.gather import report_of
     from surefoot.reports.text import report_text
 
-    record = report_of(*runs)
-    read = [read_run(run) for run in runs if (run / "run.json").exists()]
-    if html is not None:
-        from surefoot.reports.page import write_page
+    with agreeing(*runs):
+        record = report_of(*runs)
+        read = [read_run(run) for run in runs if (run / "run.json").exists()]
+        if html is not None:
+            from surefoot.reports.page import write_page
 
-        write_page(record, html)
-    if png is not None:
-        from surefoot.reports.pictures import write_pictures
+            write_page(record, html)
+        if png is not None:
+            from surefoot.reports.pictures import write_pictures
 
-        write_pictures(record, png)
-    if json:
-        ledgers = [each.token_ledger.totals(each.parameters) if each.token_ledger else None for each in read]
-        logs = [each.rows() for each in read]
-        figures = titled_figures(record)
-        print(to_json({"report": record, "figures": figures, "runs": read, "tokens": ledgers, "logs": logs}))
-        return
-    Console().print(report_text(record, read))
-    for written in filter(None, (html, png)):
-        Console().print(f"written: {written}", style="dim", highlight=False)
+            write_pictures(record, png)
+        if json:
+            ledgers = [each.token_ledger.totals(each.parameters) if each.token_ledger else None for each in read]
+            logs = [each.rows() for each in read]
+            figures = titled_figures(record)
+            print(to_json({"report": record, "figures": figures, "runs": read, "tokens": ledgers, "logs": logs}))
+            return
+        PlainConsole().print(report_text(record, read))
+        for written in filter(None, (html, png)):
+            PlainConsole().print(f"written: {written}", style="dim", highlight=False)
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
@@ -455,19 +458,12 @@ def _heard(log: list[str] | None) -> list[str]:
 
 
 def main() -> None:
-    """The command `surefoot`. What surefoot refuses on purpose is one message, not a traceback."""
+    """The command `surefoot`. An error ends in one message or in the user's own lines; SUREFOOT_RAISE=1 raises it."""
     try:
         app()
-    except SurefootError as error:
-        mine = rank()
-        if mine == 0 or not (error.told or isinstance(error, RecipeError)):
-            where = f" on rank {mine}" if mine else ""
-            text = f"[bold red]{type(error).__name__}{where}[/]: {_escape(str(error))}"
-            Console(stderr=True).print(text, highlight=False)
-        raise SystemExit(2) from None
+    except Exception as error:
+        if os.environ.get("SUREFOOT_RAISE") == "1" and not isinstance(error, SurefootError):
+            raise
+        from surefoot.cli_errors import tell
 
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+        raise SystemExit(tell(error)) from None

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from surefoot.records.codec import to_json
+from surefoot.reports.console import PlainConsole
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,7 +94,7 @@ def inspect(
         findings = inspect_corpus(opened, context=context, tell=lambda tokens: bar.advance(task, tokens))
     record = {"manifest": opened.manifest, "findings": findings}
     if not json:
-        Console().print(manifest_text(opened.manifest))
+        PlainConsole().print(manifest_text(opened.manifest))
     _show(record, lambda _: findings_text(findings), json=json)
     raise typer.Exit(1 if findings.errors else 0)
 
@@ -170,7 +170,7 @@ def count(
 
 def _bar(name: str, text: str) -> Progress:
     """A bar on a terminal; nothing elsewhere."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     columns = (TextColumn(f"[bold]{name}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
 
@@ -179,4 +179,4 @@ def _show(record: Any, text: Any, *, json: bool) -> None:
     if json:
         print(to_json(record))
     elif record is not None:
-        Console().print(text(record))
+        PlainConsole().print(text(record))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from surefoot.cli_parts import within
 from surefoot.records.codec import to_json
+from surefoot.reports.console import PlainConsole
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,4 +97,4 @@ def _print(text: object, *, json: bool) -> None:
     if json:
         print(text)
     else:
-        Console().print(text)
+        PlainConsole().print(text)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from surefoot.errors import SurefootError
+from surefoot.errors import RunError, SurefootError
 from surefoot.records.codec import to_json
+from surefoot.reports.console import PlainConsole
 
 if TYPE_CHECKING:
     from surefoot.recipe import Recipe
@@ -36,6 +37,19 @@ def within(low: float, high: float = 1e30, *, above: bool = False) -> Callable[[
             raise typer.BadParameter(str(error).removeprefix("=")) from None
 
     return check
+
+
+@contextmanager
+def agreeing(*sources: object) -> Iterator[None]:
+    """What is computed from records that were read: where their numbers do not fit together, one line says so."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, LookupError) as error:
+        if os.environ.get("SUREFOOT_RAISE") == "1":
+            raise
+        named = ", ".join(map(str, sources))
+        said = f"the records of {named} do not fit together: {type(error).__name__}: {error}"
+        raise RunError(f"{said}; was one of them changed? SUREFOOT_RAISE=1 shows the whole traceback") from error
 
 
 def load(target: str, knobs: list[str] | None) -> Recipe:
@@ -75,4 +89,4 @@ def show(record: Any, text: Any, *, json: bool) -> None:
     if json:
         print(to_json(record))
     else:
-        Console().print(text(record))
+        PlainConsole().print(text(record))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surefoot.cli_parts import RECIPE, JsonOption, KnobsArgument, goes_with, load, load_other, show
+from surefoot.cli_parts import RECIPE, JsonOption, KnobsArgument, agreeing, goes_with, load, load_other, show
 from surefoot.costs.budget import limits_of
 from surefoot.errors import BudgetError, RecipeError
 
@@ -137,7 +137,8 @@ def _compare(before: Plan, after: Plan, *, json: bool) -> None:
     from surefoot.costs.plan_changes import changes_between
     from surefoot.reports.plan_changes import plan_changes_text
 
-    show(changes_between(before, after), plan_changes_text, json=json)
+    with agreeing("both plans"):
+        show(changes_between(before, after), plan_changes_text, json=json)
 
 
 def _kept(against: str) -> Plan | None:

@@ -43,6 +43,8 @@ SETTINGS = {
 }
 """The fields of any recipe that a command line may set, whether or not the recipe's function takes them."""
 
+_SOURCE = "__surefoot_source__"
+
 
 def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
     """The recipe a target names, with its knobs turned by `name=value` words.
@@ -96,7 +98,7 @@ def find_function(target: str) -> Callable[..., Any]:
             "or name a file.py, a file.py:function or a package.module:function"
         )
     found: Callable[..., Any] | None = getattr(module, wanted, None) if wanted else None
-    if found is not None and not callable(found):
+    if found is not None and (not callable(found) or inspect.isbuiltin(found)):
         raise RecipeError(f"{target} is {type(found).__name__}, not a function that returns a Recipe")
     return found if found is not None else _only_recipe(module, wanted, target)
 
@@ -143,15 +145,22 @@ def _module(name: str, target: str) -> Any:
 def _module_from_file(path: Path) -> Any:
     if not path.is_file():
         raise RecipeError(f"no file {path}; a recipe file holds a function that returns a Recipe")
-    name = f"surefoot_recipe_{path.resolve().stem}"
+    name, source = f"surefoot_recipe_{path.resolve().stem}", path.read_bytes()
+    kept = sys.modules.get(name)
+    if kept is not None and vars(kept).get(_SOURCE) == (str(path.resolve()), source):
+        return kept  # executed again, its classes would be others: a worker could not send back what it raised
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise RecipeError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
+    setattr(module, _SOURCE, (str(path.resolve()), source))
     sys.modules[name] = module  # dataclasses and pickling look their module up by name
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module

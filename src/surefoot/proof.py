@@ -21,6 +21,7 @@ from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, filled
 from surefoot.randomness import seed_all
 from surefoot.recipe import Recipe
+from surefoot.returned import checked_loss
 from surefoot.step import Step
 from surefoot.techniques import fsdp, groups, precision, recompute
 from surefoot.trace import Tracing
@@ -40,7 +41,7 @@ def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal)
         batch = next(next(tracing.loaded(books)))  # held until the end, as a step holds it
         seed_all(recipe.seed)
         with precision.autocast(recipe.precision, tracing.world.device):
-            kept = recipe.loss(model, precision.inputs_in(recipe.precision, batch))
+            kept = checked_loss(recipe.loss(model, precision.inputs_in(recipe.precision, batch)), recipe.name)
         del kept
         return journal.finished()
 

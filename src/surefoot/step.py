@@ -16,6 +16,7 @@ from surefoot.build import build_model
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
 from surefoot.recipe import Recipe
+from surefoot.returned import checked_loss, checked_optimizer
 from surefoot.techniques import (
     accumulate,
     buffers,
@@ -81,7 +82,8 @@ class Step:
         self.called = ddp.apply(self.model, of_many) if self.layout.replicates else self.model
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        self.optimizer = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
+        made = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
+        self.optimizer = checked_optimizer(made, recipe.name)
         self.scheduler = schedule.scheduler(recipe, self.optimizer)
         self.scaler = precision.scaler(recipe.precision, self.device)
 
@@ -135,7 +137,7 @@ class Step:
     def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
         with self._calling():
             inputs = precision.inputs_in(self.recipe.precision, batch)
-            loss = self.recipe.loss(self.called, inputs)
+            loss = checked_loss(self.recipe.loss(self.called, inputs), self.recipe.name)
             self._means = not isinstance(loss, tuple)
             return accumulate.sum_and_count(loss)
 

@@ -89,10 +89,19 @@ def test_a_damaged_line_is_named(tmp_path, read, content):
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "run.json")
     (tmp_path / "plan.json").mkdir()
-    with pytest.raises(RunError, match=r"run\.json is not an ordinary file"):
+    (tmp_path / "profile.json").symlink_to("/dev/zero")
+    with (tmp_path / "watched.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(RunError, match=r"run\.json cannot be read: is a pipe"):
         read_run(tmp_path)
-    with pytest.raises(DataError, match=r"plan\.json is not an ordinary file"):
+    with pytest.raises(DataError, match=r"plan\.json cannot be read: is a folder"):
         read_record(Plan, tmp_path / "plan.json", error=DataError)
+    with pytest.raises(RunError, match=r"profile\.json cannot be read: is a link"):
+        read_profile(tmp_path)
+    with pytest.raises(RunError, match=r"watched\.json is damaged: it has more than 268,435,456 bytes"):
+        read_watched(tmp_path)
+    with pytest.raises(RunError, match=r"watched\.json, line 1, is damaged: it has more than"):
+        list(read_rows(tmp_path / "watched.json"))
 
 
 def test_a_file_without_newer_fields_is_read(tmp_path):

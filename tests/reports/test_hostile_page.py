@@ -47,7 +47,7 @@ def hostile_run(folder: Path, marker: str) -> Path:
     write_plan(folder, hostile(Plan("gpt", "", {}, 1_000, 8192, 1, 30, steady=STEADY), marker))
     write_profile(folder, hostile(PROFILE, marker))
     write_watched(folder, hostile(WATCHED, marker))
-    run.source.write_text(f"# {marker}")
+    run.source.write_text(f"# {marker}", errors="replace")
     return folder
 
 

@@ -3,21 +3,23 @@
 import dataclasses
 import json
 import math
-import stat
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 from surefoot.errors import RunError, SurefootError
+from surefoot.records.plain_files import open_plain
 
 Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 LARGEST = 2**128
 """No count of bytes, tokens or FLOPs is larger; every float can hold it."""
+MOST_BYTES = 2**28
+"""No record is larger: 256 MiB."""
 _NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _SHOWN = 40
 
@@ -46,17 +48,21 @@ def from_json(kind: type[Record], text: str | bytes) -> Record:
 
 
 def read_record(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Record:
-    """The record in a file. If it is not one, `error` names the file, the field and what is wrong."""
+    """The record in a plain file. If it is not one, `error` names the file, the field and what is wrong."""
+    with _opened(file, error, follow_links=False) as opened:
+        content = _limited(file, opened, error)
     try:
-        return from_json(kind, read_plain_file(file, error=error))
+        return from_json(kind, content)
     except ValueError as problem:
         raise error(f"{file} is damaged: {problem}") from problem
 
 
 def read_lines(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Iterator[Record]:
     """The records in a file, one on each line. A crash can cut the last line: without its end, it is skipped."""
-    with _opened(file, error) as lines:
-        for number, line in enumerate(lines, start=1):
+    with _opened(file, error, follow_links=False) as opened:
+        for number, line in enumerate(iter(partial(opened.readline, MOST_BYTES), b""), start=1):
+            if len(line) >= MOST_BYTES:
+                raise error(f"{file}, line {number}, is damaged: it has more than {MOST_BYTES:,} bytes")
             if line.endswith(b"\n"):
                 try:
                     yield from_json(kind, line)
@@ -65,20 +71,25 @@ def read_lines(kind: type[Record], file: Path, *, error: type[SurefootError] = R
 
 
 def read_plain_file(file: Path, *, error: type[SurefootError] = RunError) -> bytes:
-    """The bytes of an ordinary file. A pipe or a device would hold up whoever reads it, and is refused."""
-    with _opened(file, error) as opened:
-        return opened.read()
+    """The bytes of a file that the user has named: a plain one, or a link to one."""
+    with _opened(file, error, follow_links=True) as opened:
+        return _limited(file, opened, error)
 
 
 @contextmanager
-def _opened(file: Path, error: type[SurefootError]) -> Iterator[BinaryIO]:
+def _opened(file: Path, error: type[SurefootError], *, follow_links: bool) -> Iterator[IO[bytes]]:
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise error(f"{file} is not an ordinary file")
-        with file.open("rb") as opened:
+        with open(open_plain(file.resolve() if follow_links else file), "rb") as opened:
             yield opened
-    except OSError as problem:
-        raise error(f"{file} cannot be read: {problem.strerror or problem}") from problem
+    except (OSError, RuntimeError) as problem:  # a link that leads to itself is a RuntimeError to `resolve`
+        raise error(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
+
+
+def _limited(file: Path, opened: IO[bytes], error: type[SurefootError]) -> bytes:
+    content = opened.read(MOST_BYTES)
+    if len(content) >= MOST_BYTES:
+        raise error(f"{file} is damaged: it has more than {MOST_BYTES:,} bytes")
+    return content
 
 
 def parse(text: str | bytes) -> Any:

@@ -1,5 +1,6 @@
 """A profile as text: where the time went, predicted beside measured, what to change first; and two sides compared."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -70,7 +71,8 @@ def _spent(profile: Profile) -> list[RenderableType]:
     shares = module_shares(profile)
     roof = seen_ceilings(shares)
     judged = [replace(each, bound=bound(each, roof)) for each in shares]
-    note = f"shares by torch.profiler, under which a step took {profile.traced_over_timed:.2f} times as long"
+    longer = profile.traced_over_timed or math.nan
+    note = f"shares by torch.profiler, under which a step took {longer:.2f} times as long"
     where = where_text(profile.traced.under("time"), judged, operator_seconds(profile))
     return [*where, Text(note, style="dim")]
 

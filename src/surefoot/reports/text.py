@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +22,7 @@ from surefoot.records.tally import Tally
 from surefoot.records.units import amount_text, bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Peak, Usage
 from surefoot.records.watched import Watched
+from surefoot.reports.console import PlainConsole
 from surefoot.reports.data import token_ledger_text
 from surefoot.reports.gather import signs_of_watched
 from surefoot.reports.ledger import ledger_text
@@ -193,7 +194,7 @@ def _pace(watched: Watched) -> list[RenderableType]:
 
 def as_text(renderable: RenderableType, *, width: int = 100) -> str:
     """Plain text without colour, for files and tests."""
-    console = Console(width=width, no_color=True, force_terminal=False, legacy_windows=False)
+    console = PlainConsole(width=width, no_color=True, force_terminal=False, legacy_windows=False)
     with console.capture() as capture:
         console.print(renderable)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
@@ -313,7 +314,7 @@ def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
     table.add_column(min_width=12)
     table.add_column(justify="right", min_width=12)
     table.add_column()
-    for phase in sorted(peaks, key=PHASES.index):
+    for phase in sorted(peaks, key=lambda phase: (*PHASES, phase).index(phase)):
         table.add_row(phase, bytes_text(peaks[phase].peak_bytes), peaks[phase].operator)
     return Padding(table, (0, 0, 0, 2))
 

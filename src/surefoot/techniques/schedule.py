@@ -12,6 +12,7 @@ import torch
 
 from surefoot.errors import RecipeError
 from surefoot.recipe import Recipe
+from surefoot.returned import checked_factor
 
 Schedule = Callable[[int, int], float]
 
@@ -86,7 +87,7 @@ def scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.l
     if isinstance(follow, ByToken):
         follow = follow.by_step(recipe.tokens_per_step)
     steps = recipe.steps() or 0
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: follow(step, steps))
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: checked_factor(follow(step, steps), step))
 
 
 def resume(scheduler: torch.optim.lr_scheduler.LambdaLR, updates: int) -> None:

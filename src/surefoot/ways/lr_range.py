@@ -14,6 +14,7 @@ from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.lr_range import LrPoint, LrRange
+from surefoot.returned import checked_optimizer
 from surefoot.step import Step
 from surefoot.world import World
 
@@ -54,7 +55,7 @@ def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Reci
     """The recipe with a schedule that rises from `first_lr`; groups of parameters keep the ratio of their rates."""
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        made = recipe.optimizer(parameters)
+        made = checked_optimizer(recipe.optimizer(parameters), recipe.name)
         own_lr = made.param_groups[0]["lr"]
         for group in made.param_groups:
             group.update(lr=first_lr * group["lr"] / own_lr, own_lr=group["lr"])

@@ -15,6 +15,7 @@ from surefoot.errors import RecipeError
 from surefoot.randomness import kept
 from surefoot.recipe import Recipe
 from surefoot.records.overfit import Attempt, Overfit, Wiring
+from surefoot.returned import checked_model, checked_optimizer
 from surefoot.step import Step
 from surefoot.world import World
 
@@ -68,7 +69,7 @@ def _plain(recipe: Recipe) -> Recipe:
     samples = min(recipe.micro_batch_size, max(2, MAX_TOKENS // recipe.tokens_per_sample))
     return replace(
         recipe,
-        model=lambda: _without_dropout(recipe.model()),
+        model=lambda: _without_dropout(checked_model(recipe.model(), recipe.name)),
         schedule=None,
         micro_batch_size=samples,
         global_batch_tokens=None,
@@ -105,7 +106,7 @@ def _at_rate(recipe: Recipe, rate: float) -> Recipe:
     """The recipe with its learning rates times `rate`, and no weight decay."""
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        made = recipe.optimizer(parameters)
+        made = checked_optimizer(recipe.optimizer(parameters), recipe.name)
         for group in made.param_groups:
             group["lr"] = group["lr"] * rate
             group["weight_decay"] = 0.0

@@ -1,0 +1,31 @@
+"""The console that everything is printed on. Text of records stays text: no markup, no control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from surefoot.records.visible import visible
+
+
+class PlainConsole(Console):
+    """A console of rich that takes `[red]` and `:smile:` for text, and writes control characters out as `\\x1b`.
+
+    What rich itself makes, colours and cursors of a live view, are control segments and styles, and stay.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Cells of tables, which are measured before they are rendered."""
+        return super().render_str(visible(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control or (shown := visible(text)) == text else Segment(shown, style)

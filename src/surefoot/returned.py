@@ -1,0 +1,99 @@
+"""What a recipe's functions return: something of another kind than they should is named, with what is expected."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from surefoot.errors import RecipeError
+
+
+def checked_model(made: Any, name: str) -> nn.Module:
+    """A module that has something to train."""
+    if not isinstance(made, nn.Module):
+        raise _wrong(f"{name}: model()", made, "a torch.nn.Module")
+    parameters = list(made.parameters())
+    if not parameters:
+        raise RecipeError(f"{name}: model() returned {_kind(made)} without parameters: there is nothing to train")
+    if not any(each.requires_grad for each in parameters):
+        frozen = f"all {len(parameters)} parameters of it are frozen, with requires_grad=False"
+        raise RecipeError(f"{name}: model() returned {_kind(made)}, and {frozen}: there is nothing to train")
+    return made
+
+
+def checked_data(made: Any, name: str) -> Any:
+    """A stream, or anything that has a length and gives the sample of a number; `name` says which function made it."""
+    if isinstance(made, IterableDataset):
+        return made
+    expected = "a data set: `len(data)` samples, `data[number]`; or a torch IterableDataset"
+    if isinstance(made, DataLoader):
+        raise _wrong(name, made, f"{expected}. Return its `.dataset`: surefoot makes the batches")
+    if isinstance(made, Mapping | str | Iterator) or not hasattr(type(made), "__getitem__"):
+        raise _wrong(name, made, expected)
+    if not hasattr(type(made), "__len__"):
+        raise RecipeError(f"{name} returned {_kind(made)}, which has no `__len__`; {expected} is expected")
+    if len(made) == 0:
+        raise RecipeError(f"{name} returned {_kind(made)} without samples: the data set is empty")
+    return made
+
+
+def checked_optimizer(made: Any, name: str) -> torch.optim.Optimizer:
+    """One optimizer."""
+    if isinstance(made, type) and issubclass(made, torch.optim.Optimizer):
+        raise RecipeError(f"{name}: optimizer(parameters) returned the class {made.__name__}; call it with them")
+    if not isinstance(made, torch.optim.Optimizer):
+        several = "; for several settings, give one optimizer several groups" if isinstance(made, list | tuple) else ""
+        raise _wrong(f"{name}: optimizer(parameters)", made, f"one torch.optim.Optimizer{several}")
+    return made
+
+
+def checked_loss(made: Any, name: str) -> Any:
+    """One number as a tensor, or a sum and a count."""
+    who = f"{name}: loss(model, batch)"
+    total, count = made if isinstance(made, tuple) and len(made) == 2 else (made, 1)
+    if not isinstance(total, torch.Tensor):
+        hint = "; leave out .item()" if isinstance(total, numbers.Number) else ""
+        raise _wrong(who, made, f"a tensor of one number, or a tuple of a sum and a count{hint}")
+    if total.numel() != 1 or not total.dtype.is_floating_point:
+        expected = "one floating-point number: a mean, or a tuple of a sum and a count"
+        raise RecipeError(f"{who} returned a tensor of {_shape(total)}; it must be {expected}")
+    if isinstance(count, torch.Tensor) and count.numel() != 1:
+        raise RecipeError(f"{who} returned a count of {_shape(count)}; it must be one number")
+    if not isinstance(count, torch.Tensor | numbers.Real):
+        raise RecipeError(f"{who} returned {_kind(count)} as its count; it must be a number")
+    return made
+
+
+def checked_factor(made: Any, step: int) -> Any:
+    """What a schedule multiplies the learning rate by."""
+    if isinstance(made, torch.Tensor) and made.numel() == 1:
+        made = made.item()
+    if isinstance(made, bool) or not isinstance(made, numbers.Real):
+        raise _wrong(f"schedule({step}, ...)", made, "a number, the factor of the learning rate")
+    if not 0 <= float(made) < math.inf:
+        raise RecipeError(f"schedule({step}, ...) returned {made}; the factor of the learning rate is at least 0")
+    return made
+
+
+def _wrong(who: str, made: Any, expected: str) -> RecipeError:
+    return RecipeError(f"{who} returned {_kind(made)}; expected is {expected}")
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return f"shape {list(tensor.shape)} and {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _kind(made: Any) -> str:
+    if made is None:
+        return "None; is a `return` missing?"
+    if isinstance(made, type):
+        return f"the class {made.__name__}"
+    held = f" of {len(made)}" if isinstance(made, list | tuple | dict) else ""
+    name = type(made).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}{held}"
