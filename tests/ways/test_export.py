@@ -58,12 +58,12 @@ def test_a_program_that_computes_something_else_is_refused(run, monkeypatch):
 
 
 def test_weights_that_compute_something_else_are_refused(run, monkeypatch):
-    def spoiled(model, file):
+    def spoiled(file, model):
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         weights["classify.bias"] += 0.01
         save_file(weights, file)
 
-    monkeypatch.setattr(way, "save_model", spoiled)
+    monkeypatch.setattr(way, "write_weights", spoiled)
     with pytest.raises(ParityError, match="exported weights compute something else"):
         surefoot.export(run.path)
 
