@@ -233,6 +233,19 @@ def retyped(value: Any, place: Place, draw: Draw) -> tuple[Any, str, str]:
     return put(value, at, new), "", f"{_dotted(at)} = {new!r}"
 
 
+def altered(value: Any, place: Place, draw: Draw) -> tuple[Any, str, str]:
+    """Another value of the same type, which nobody can tell from a right one."""
+    at = draw.choice([each for each in places_in(value) if each and not isinstance(got(value, each), dict)])
+    old = got(value, at)
+    if isinstance(old, list):
+        new: Any = [*old, old[0] if old else 1]
+    elif isinstance(old, bool) or old is None:
+        new = not old
+    else:
+        new = old + "x" if isinstance(old, str) else old + 1
+    return put(value, at, new), "", f"{_dotted(at)} = {str(new)[:50]}"
+
+
 def nested(value: Any, place: Place, draw: Draw) -> tuple[Any, str, str]:
     at = draw.choice(places_in(value))
     deep = draw.choice(["[" * DEEP + "]" * DEEP, "[" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP])
@@ -292,7 +305,7 @@ def _dotted(at: tuple[Any, ...]) -> str:
     return ".".join(map(str, at)) or "all of it"
 
 
-JSON = {f.__name__: f for f in (retyped, nested, constant, huge, worded, keyed, missing, unknown, doubled)}
+JSON = {f.__name__: f for f in (retyped, altered, nested, constant, huge, worded, keyed, missing, unknown, doubled)}
 
 
 def change_json(kind: str, path: Path, place: Place, draw: Draw) -> str | None:

@@ -394,7 +394,12 @@ def _seal(state: Path, body: bytes) -> None:
 def _conforms(folder: Path, mutation: Mutation) -> bool:
     """Whether the records are what they are declared to be. Where the file is something else, reading it is enough."""
     file = folder / mutation.file
-    if mutation.file not in RECORDS or mutation.kind in ("draft", "module", "gone", "loop"):  # a loop is as good as gone
+    if mutation.file not in RECORDS or mutation.kind in (
+        "draft",
+        "module",
+        "gone",
+        "loop",
+    ):  # a loop is as good as gone
         return True
     if file.is_symlink() or not file.is_file() or file.stat().st_size > 1 << 30:
         return False
