@@ -143,11 +143,12 @@ class Corpora:
         if kind == "forged" and mutation.kind != "forged words":
             return Verdict("accepted", f"{command} took a manifest with {mutation.about.split(':')[0]}", answer)
         touched = mutation.kind not in ("draft", "module") and mutation.file != "tokenizer.json"
+        strict = command == "verify" or (mutation.kind, mutation.file) == ("gone", "manifest.json")
         # the manifest is hashed as what it says, so a default that is no longer spelled out is no damage
         if (
             kind == "made"
             and touched
-            and (command == "verify" or mutation.kind == "gone")
+            and strict
             and not _says_the_same(self.place.work / "corpus", self.elsewhere, mutation)
         ):
             return Verdict("accepted", f"{command} took a {mutation.kind} {Path(mutation.file).suffix}", answer)
