@@ -22,6 +22,8 @@ FINE = (0, 1, 2, 75)
 MEMORY_BYTES = 24 << 30
 SECRET = "not to be read or written\n"
 CACHES = (".cache", ".triton", ".config")
+USERS = "Your code raised this"
+"""What surefoot says below a traceback that holds the user's lines alone."""
 TRACE = "Traceback (most recent call last)"
 
 
@@ -95,8 +97,8 @@ class Answer:
 
     @property
     def crashed(self) -> bool:
-        """Ended by a signal, with a code that is not documented, or with a traceback."""
-        return not self.hung and (self.code not in FINE or TRACE in self.text)
+        """Ended by a signal, with a code that is not documented, or with a traceback of surefoot's own lines."""
+        return not self.hung and (self.code not in FINE or (TRACE in self.text and USERS not in self.text))
 
 
 def ask(place: Place, words: list[str], *, seconds: float, do: Callable[[], None] | None = None) -> Answer:
