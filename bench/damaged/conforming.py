@@ -31,10 +31,10 @@ def conforms(file: Path) -> bool:
     if not file.exists():
         return True
     try:
-        text = file.read_bytes().decode()
+        content = file.read_bytes()
         # a last line without its end is what a crash leaves behind; it is no damage
-        lines = [text] if file.suffix == ".json" else [line for line in text.splitlines(True) if line.endswith("\n")]
-        return all(fits(RECORDS[file.name], json.loads(line, parse_constant=_no_constant)) for line in lines)
+        lines = [content] if file.suffix == ".json" else content.split(b"\n")[:-1]
+        return all(fits(RECORDS[file.name], json.loads(line.decode(), parse_constant=_no_constant)) for line in lines)
     except (OSError, ValueError, RecursionError):
         return False
 
