@@ -78,7 +78,7 @@ KNOBS = [
 ]  # fmt: skip
 PATHS = [
     "", "nothing", "folder", "noise.bin", "empty", "folder/nothing/deep", "/dev/null", "/dev/full", "/proc/self/mem",
-    "..", "../..", ".", "run/run.json", "x" * 300, "a/" * 2000, "ünïcode", "a\nb", "link", "fifo", "run", "unfinished",
+    "..", "../..", ".", "run/run.json", "x" * 300, "a/" * 400, "ünïcode", "a\nb", "link", "fifo", "run", "unfinished",
     "corpus", "plan.json", "hf", "small.py", "noise.py", "readonly/file", "run/checkpoints", "\x1b[31m", "~", "$HOME",
     "s3://nowhere/x", "file:///etc", "-",
 ]  # fmt: skip
