@@ -1,244 +1,171 @@
-"""damage: a saved state is damaged at random, many times; who notices?
+"""damage: checkpoints, runs, corpora and pages are damaged at random, and command lines are made up; who notices?
 
-    python bench/damage.py [--quick] [--tries N] [--seed N] [--out FILE]
+    python bench/damage.py [--quick] [--seed N] [--part NAME [--only N]] [--tries PART=N] [--out FILE]
 
-A state of a small transformer with AdamW is saved by surefoot (two steps, so that there is one to fall back
-to) and by three others. Each try damages one file of the newest checkpoint, chosen evenly among all of its
-files, in one of four ways: one bit flips, the file is cut short, a part of it becomes zero, the file is gone.
-Then the state is loaded, compared bit for bit, and the file is put back.
+| part          | what is tried                                                                                  |
+|---------------|------------------------------------------------------------------------------------------------|
+| runs          | one mutation of a finished or an unfinished run, read by train, --audit, export, report, ...   |
+| corpora       | one of a corpus, or of tokens that others have written, read by data ... and by training       |
+| pages         | hostile strings in the records of a run, and the HTML page that is written from them           |
+| command-lines | a command line made up from surefoot's own commands and options, with good and hostile values  |
+| checkpoints   | one damaged file of a checkpoint, as surefoot and three others load it                         |
 
-| rejected | it was refused; of surefoot is also asked that it names the file and gives the previous step |
-| wrong    | it was loaded without an error, and is not what was saved                              |
-| harmless | it was loaded, and is what was saved: the damage hit something that nobody reads       |
+A mutation flips a bit, cuts a file, makes a hole in it, removes it, or puts a directory, a link, a FIFO, a device, a
+sparse file or a pickle with a payload in its place; in JSON it changes types, fields, keys, numbers and strings; in a
+log, rows; and it forges what is hashed, with hashes that are right. See `damaged/mutations.py`, `damaged/runs.py`.
 
-`accepted` in the last line counts damaged checkpoints of surefoot that were loaded, harmless ones included.
+A try is read by one command that reads the damaged file, drawn at random; without `--quick`, by every one of them. In
+the last line, over all parts:
+
+| accepted   | damage went unnoticed and mattered; exactly what counts is told in `damaged/trying.py`    |
+| executed   | code that a file brings was executed, or a page ran a script or asked the network          |
+| tracebacks | a Python traceback, a death by signal, or an exit code that surefoot does not document     |
+| hangs      | not ended when its time was over                                                           |
+
+Every try has a generator of its own: `--seed N --part runs --only 17` repeats one and prints what was said.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import random
+import gc
+import importlib
+import os
+import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import safetensors.torch
-import torch
-import torch.distributed.checkpoint as dcp
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: a forked child must not meet threads that are not there
+
+from damaged.asking import Place
+from damaged.checkpoints import damage_checkpoints, peer_table
+from damaged.command_lines import CommandLines
+from damaged.corpora import Corpora
+from damaged.pages import Pages
+from damaged.runs import Runs
+from damaged.trying import BAD, Part, Toll, failure_lines, try_all
 from record import write_record
 
 import surefoot
-from surefoot.checkpoint.outline import leaves, take_apart
-from surefoot.checkpoint.state import state_of
-from surefoot.checkpoint.store import Checkpoints
-from surefoot.errors import CheckpointError
 
-KINDS = ("flip", "cut", "hole", "gone")
-Tensors = dict[str, torch.Tensor]
-Load = Callable[[Path, Tensors], Tensors]
-
-
-# ------------------------------------------------------------------------------------------- the state
-
-
-def trained(steps: int) -> dict[str, Any]:
-    """The state of a few steps of a transformer layer with an embedding: 27,000 parameters, AdamW."""
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(
-        torch.nn.Embedding(128, 32), torch.nn.TransformerEncoderLayer(32, 2, 64), torch.nn.Linear(32, 128)
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    for _ in range(steps):
-        tokens = torch.randint(0, 128, (16, 4))
-        torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        scheduler.step()
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    return state_of(SimpleNamespace(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, number=steps))
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equal in form and in every bit."""
-    ones, others = dict(leaves(one)), dict(leaves(other))
-    return ones.keys() == others.keys() and all(equal(ones[place], others[place]) for place in ones)
-
-
-def equal(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor):
-        return type(one) is type(other) and repr(one) == repr(other)
-    if not isinstance(other, torch.Tensor) or (one.dtype, one.shape) != (other.dtype, other.shape):
-        return False
-    return one.contiguous().numpy().tobytes() == other.contiguous().numpy().tobytes()
-
-
-# ------------------------------------------------------------------------------------------- the damage
-
-
-def damaged(data: bytes, kind: str, chance: random.Random) -> bytes | None:
-    """What is left of a file; None if nothing is."""
-    place = chance.randrange(len(data))
-    if kind == "gone":
-        return None
-    if kind == "cut":
-        return data[:place]
-    if kind == "flip":
-        return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
-    size = min(chance.choice([64, 512, 4096]), len(data) - place)
-    return data[:place] + bytes(size) + data[place + size :]
-
-
-@contextmanager
-def damage(files: list[Path], chance: random.Random) -> Iterator[tuple[Path, str]]:
-    """Damages one of some files, and puts it back."""
-    while True:
-        path, kind = chance.choice(files), chance.choice(KINDS)
-        before = path.read_bytes()
-        after = damaged(before, kind, chance)
-        if after != before:  # zeros may have been there already
-            break
-    if after is None:
-        path.unlink()
-    else:
-        path.write_bytes(after)
-    try:
-        yield path, kind
-    finally:
-        path.write_bytes(before)
-
-
-# ------------------------------------------------------------------------------------------- who is asked
-
-
-class Ours:
-    """surefoot: two checkpoints, the newer one is damaged."""
-
-    def __init__(self, folder: Path) -> None:
-        self.states = {1: trained(1), 2: trained(2)}
-        self.checkpoints = Checkpoints(folder, asynchronous=False)
-        for step, state in self.states.items():
-            self.checkpoints.save(step, state)
-        newest = self.checkpoints.newest()
-        assert newest is not None
-        assert same(newest.load(), self.states[2])
-        self.files = sorted(newest.path.iterdir())
-
-    def outcome(self, path: Path) -> str:
-        found = self.checkpoints.newest()
-        if found is None or found.step != 1:
-            return "harmless" if found is not None and same(found.load(), self.states[2]) else "wrong"
-        [(rejected, reason)] = self.checkpoints.rejected
-        if rejected != path.parent or not reason.startswith(path.name):
-            return f"rejected, but said {reason!r} of {path.name}"
-        return "rejected" if same(found.load(), self.states[1]) else "rejected, but the previous one is wrong"
-
-
-class Peer:
-    """Another way to save tensors. What is not a tensor is left out: not every one of them can keep it."""
-
-    def __init__(self, folder: Path, save: Callable[[Tensors, Path], None], load: Load) -> None:
-        folder.mkdir()
-        self.folder, self.load, self.tensors = folder, load, take_apart(trained(2))[1]
-        save(self.tensors, folder)
-        assert same(load(folder, self.tensors), self.tensors)
-        self.files = sorted(folder.iterdir())
-
-    def outcome(self, path: Path) -> str:
-        return "harmless" if same(self.load(self.folder, self.tensors), self.tensors) else "wrong"
-
-
-def load_dcp(folder: Path, like: Tensors) -> Tensors:
-    into = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
-    dcp.load(into, checkpoint_id=folder)
-    return into
-
-
-PEERS: dict[str, tuple[Callable[[Tensors, Path], Any], Load]] = {
-    "dcp": (lambda tensors, folder: dcp.save(tensors, checkpoint_id=folder), load_dcp),
-    "torch.load": (
-        lambda tensors, folder: torch.save(tensors, folder / "state.pt"),
-        lambda folder, _: torch.load(folder / "state.pt", weights_only=True),
-    ),
-    "safetensors": (
-        lambda tensors, folder: safetensors.torch.save_file(tensors, folder / "state.safetensors"),
-        lambda folder, _: safetensors.torch.load_file(folder / "state.safetensors"),
-    ),
-}
-
-
-# ------------------------------------------------------------------------------------------- the tries
-
-
-def tried(asked: Any, tries: int, seed: int) -> dict[str, Counter[str]]:
-    """What came of every kind of damage."""
-    chance, counts = random.Random(seed), {kind: Counter[str]() for kind in KINDS}
-    for _ in range(tries):
-        with damage(asked.files, chance) as (path, kind):
-            counts[kind][outcome(asked, path)] += 1
-    return counts
-
-
-def outcome(asked: Any, path: Path) -> str:
-    try:
-        return asked.outcome(path)
-    except CheckpointError as error:
-        return f"refused without a previous one: {error}"
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # DCP's own exception is not an Exception
-        return "rejected" if isinstance(asked, Peer) else f"crashed: {error!r}"
-
-
-def table(found: dict[str, dict[str, Counter[str]]]) -> Iterator[str]:
-    names = ("rejected", "wrong", "harmless")
-    yield f"{'':12} {'damage':7} " + " ".join(f"{name:>9}" for name in names) + "  else"
-    for who, counts in found.items():
-        for kind, count in counts.items():
-            other = {name: number for name, number in count.items() if name not in names}
-            yield f"{who:12} {kind:7} " + " ".join(f"{count[name]:9}" for name in names) + f"  {other or '-'}"
-
-
-def result(found: dict[str, dict[str, Counter[str]]]) -> str:
-    def total(who: str, *names: str) -> int:
-        return sum(count[name] for count in found[who].values() for name in names)
-
-    tries = sum(count.total() for count in found["surefoot"].values())
-    accepted, rejected = total("surefoot", "wrong", "harmless"), total("surefoot", "rejected")
-    peers = " ".join(f"{who.replace('.', '_')}_wrong={total(who, 'wrong')}" for who in found if who != "surefoot")
-    return f"RESULT tries={tries} accepted={accepted} rejected_by_name={rejected} {peers}".rstrip()
+TRIES = {"runs": 500, "corpora": 250, "pages": 100, "command-lines": 1000, "checkpoints": 500}
+QUICK = {"runs": 25, "corpora": 10, "pages": 3, "command-lines": 20, "checkpoints": 40}
+SECONDS = 60.0
+"""A command that takes longer hangs. The slowest that does not takes 10 s where others share the machine."""
+LOADED = (
+    "torch._dynamo", "torch.export", "torch.distributed.checkpoint", "surefoot.cli", "surefoot.ways.train",
+    "surefoot.ways.export", "surefoot.ways.audit", "surefoot.ways.plan", "surefoot.ways.profile", "surefoot.ways.check",
+    "surefoot.watch", "surefoot.search", "surefoot.reports.page", "surefoot.reports.gather", "surefoot.data.inspect",
+    "surefoot.recipes.gpt", "pydantic", "networkx", "plotly.offline",
+)  # fmt: skip
+"""What children would load one by one. Loading alone computes nothing."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="100 tries in place of 500")
-    parser.add_argument("--tries", type=int, help="of each")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="write the record to this file")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-    logging.disable(logging.CRITICAL)  # DCP logs a traceback for every file that it cannot read
-    tries, began = arguments.tries or (100 if arguments.quick else 500), time.perf_counter()
+    arguments = _arguments()
+    seed = int(time.time()) if arguments.seed is None else arguments.seed
+    tries = _tries(arguments)
+    print(f"seed {seed}", flush=True)
+    for name in LOADED:
+        with suppress(ImportError):  # an extra that is not installed
+            importlib.import_module(name)
+    gc.freeze()  # what is shared with the children stays shared
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        asked = {"surefoot": Ours(folder / "surefoot")}
-        asked |= {who: Peer(folder / who, *how) for who, how in PEERS.items()}
-        found = {who: tried(each, tries, arguments.seed) for who, each in asked.items()}
-    for line in table(found):
+        place = Place(Path(name).resolve())
+        place.make()
+        tolls = _tolls(place, tries, seed, every=not arguments.quick, only=arguments.only)
+        peers = (
+            damage_checkpoints(place.root / "checkpoints", tries["checkpoints"], seed) if tries["checkpoints"] else {}
+        )
+    for line in (*_table(tolls), *peer_table(peers), *_failures(tolls, seed)):
         print(line)
+    if arguments.only is not None:
+        _print_all(tolls)
     if arguments.out:
-        made = {"surefoot": surefoot.__version__, "safetensors": safetensors.__version__, "seed": arguments.seed}
-        made |= {"seconds": time.perf_counter() - began, "found": found, "result": result(found)}
-        write_record(arguments.out, made)
-    print(result(found))
+        found: dict[str, Any] = {"surefoot": surefoot.__version__, "seed": seed, "seconds": time.perf_counter() - began}
+        found |= {"parts": {toll.name: toll.count() for toll in tolls}, "checkpoints": peers}
+        found |= {"failures": list(_failures(tolls, seed)), "result": result(tolls, peers)}
+        write_record(arguments.out, found)
+    print(result(tolls, peers))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="about a hundred tries, each with one reader")
+    parser.add_argument("--seed", type=int, help="default: the clock")
+    parser.add_argument("--part", choices=TRIES, help="only this part")
+    parser.add_argument(
+        "--tries", action="append", default=[], metavar="PART=N", help="how many of a part; may be repeated"
+    )
+    parser.add_argument("--only", type=int, metavar="N", help="only this try of the part, and print what was said")
+    parser.add_argument("--out", type=Path, help="write the record to this file")
+    return parser.parse_args()
+
+
+def _tries(arguments: argparse.Namespace) -> dict[str, int]:
+    tries = dict(QUICK if arguments.quick else TRIES)
+    for word in arguments.tries:
+        name, _, number = word.partition("=")
+        if name not in TRIES:
+            sys.exit(f"no part {name!r}; known: {', '.join(TRIES)}")
+        tries[name] = int(number)
+    return {name: number if arguments.part in (None, name) else 0 for name, number in tries.items()}
+
+
+def _tolls(place: Place, tries: dict[str, int], seed: int, *, every: bool, only: int | None) -> list[Toll]:
+    """The tries of every part whose commands run in children; a part without tries is not even built."""
+    runs = Runs(place, SECONDS) if tries["runs"] or tries["pages"] or tries["command-lines"] else None
+    parts: list[Part] = [runs] if runs and tries["runs"] else []
+    if tries["corpora"] or tries["command-lines"]:
+        corpora = Corpora(place, SECONDS)
+        parts += [corpora] if tries["corpora"] else []
+    if runs and tries["command-lines"]:
+        parts.append(CommandLines(place, SECONDS, runs))
+    tolls = [try_all(part, tries[part.name], seed, every=every, only=only) for part in parts]
+    if runs and tries["pages"]:
+        with Pages(place, SECONDS, runs) as pages:
+            tolls.append(try_all(pages, tries["pages"], seed, every=every, only=only))
+    return tolls
+
+
+# ------------------------------------------------------------------------------------------- what is printed
+
+
+def _table(tolls: list[Toll]) -> Iterator[str]:
+    names = ("refused", "same", "shown", *BAD)
+    yield f"{'':14} {'tries':>6} {'read':>6} " + " ".join(f"{name:>9}" for name in names)
+    for toll in tolls:
+        count, read = toll.count(), sum(len(each.verdicts) for each in toll.tries)
+        yield f"{toll.name:14} {len(toll.tries):6} {read:6} " + " ".join(f"{count[name]:9}" for name in names)
+
+
+def _failures(tolls: list[Toll], seed: int) -> Iterator[str]:
+    for toll in tolls:
+        yield from failure_lines(toll, seed)
+
+
+def _print_all(tolls: list[Toll]) -> None:
+    for one in (each for toll in tolls for each in toll.tries):
+        for verdict in one.verdicts:
+            answer = verdict.answer
+            print(f"{one.mutation}\n{verdict.kind}: surefoot {' '.join(answer.words)}\nexit code {answer.code}")
+            print(answer.text[-4000:])
+
+
+def result(tolls: list[Toll], peers: dict[str, dict[str, Counter[str]]]) -> str:
+    """The last line."""
+    count = sum((toll.count() for toll in tolls), Counter[str]())
+    tries = sum(len(toll.tries) for toll in tolls)
+    ours = sum(peers["surefoot"].values(), Counter[str]()) if peers else Counter[str]()
+    accepted = count["accepted"] + ours.total() - ours["rejected"]
+    rest = f"executed={count['executed']} tracebacks={count['traceback']} hangs={count['hang']}"
+    return f"RESULT tries={tries + ours.total()} accepted={accepted} {rest}"
 
 
 if __name__ == "__main__":

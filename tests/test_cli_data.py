@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from surefoot import load_recipe
 from surefoot.cli import app
-from surefoot.errors import DataError
+from surefoot.errors import DataError, DiskError
 from tests.test_cli import surefoot as process
 
 
@@ -74,3 +74,12 @@ def test_tokens_of_others_are_adopted(tmp_path, monkeypatch):
     recipe = load_recipe("gpt", ["corpus=.", "layers=1", "width=32", "context=64"])
     assert recipe.model().token.num_embeddings == 1000
     assert len(recipe.data()) == 15
+
+
+@pytest.mark.parametrize("to", ["x" * 300, "text/one.txt"])
+def test_a_corpus_that_cannot_be_made_there_is_refused_in_one_line(to, tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "one.txt").write_text("words\n")
+    result = surefoot("data", "tokenize", str(tmp_path / "text"), "--to", str(tmp_path / to))
+    assert isinstance(result.exception, DiskError)
+    assert "could not be written" in str(result.exception)

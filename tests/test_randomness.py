@@ -3,11 +3,13 @@
 import random
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.randomness import Stream, derive, kept, seed_all
+from surefoot.errors import CheckpointError
+from surefoot.randomness import Stream, derive, generators, kept, seed_all, set_generators
 
 
 def draw() -> tuple[float, float, float]:
@@ -64,3 +66,9 @@ def test_a_stream_goes_on_from_where_it_ended():
             second = draw()
         assert [first, second] == expected
         assert [between, draw()] == outside
+
+
+@pytest.mark.parametrize("change", [{"numpy": None}, {"python": (3, (), None)}, {"torch": 7}])
+def test_a_state_that_no_generator_had_is_refused(change):
+    with kept(), pytest.raises(CheckpointError, match="random generators cannot be restored"):
+        set_generators({**generators(), **change})

@@ -11,6 +11,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from surefoot.errors import CheckpointError
+
 
 def derive(seed: int, *place: int | str) -> int:
     """A 63-bit seed for one place of a run, such as `derive(0, "step", 12, "rank", 0, "micro-batch", 3)`."""
@@ -69,9 +71,12 @@ def generators(*, devices: bool = True) -> dict[str, Any]:
 
 def set_generators(state: dict[str, Any]) -> None:
     """Puts every generator back into a state that `generators` gave."""
-    name, words, *rest = state["numpy"]
-    random.setstate(state["python"])
-    np.random.set_state((name, words.numpy().astype(np.uint32), *rest))
-    torch.set_rng_state(state["torch"])
+    try:
+        name, words, *rest = state["numpy"]
+        random.setstate(state["python"])
+        np.random.set_state((name, words.numpy().astype(np.uint32), *rest))
+        torch.set_rng_state(state["torch"])
+    except Exception as error:  # a state that somebody made can be anything
+        raise CheckpointError(f"the saved state of the random generators cannot be restored: {error!r}") from error
     if "devices" in state and torch.accelerator.is_available():
         torch.get_device_module().set_rng_state_all(state["devices"])

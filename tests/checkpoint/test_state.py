@@ -196,6 +196,24 @@ def test_other_groups_are_refused(checkpoints):
         restore(other, checkpoints.newest())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": "text"},
+        {"number": -1},
+        {"scheduler": 7},
+        {"optimizer": {"state": [], "param_groups": None}},
+        {"model": 1},
+    ],
+)
+def test_a_made_up_state_under_right_hashes_is_refused(checkpoints, change):
+    """A hash tells damage, not malice: whatever a state holds, it is a `CheckpointError` that names the checkpoint."""
+    step = step_with(OPTIMIZERS["sgd"])
+    checkpoints.save(0, {**state_of(step), **change})
+    with pytest.raises(CheckpointError, match="step-000000000 "):
+        restore(step, checkpoints.newest())
+
+
 def test_a_parameter_that_is_not_of_the_model_is_refused():
     step = step_with(OPTIMIZERS["sgd"])
     step.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3, 2))]})

@@ -1,5 +1,7 @@
 """Runs and logs: written whole, read back equal, torn lines left out."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +91,16 @@ def test_a_run_that_was_moved_knows_where_it_is(tmp_path):
 def test_a_directory_that_is_no_run_is_said_to_be_none(tmp_path):
     with pytest.raises(RunError, match=r"is not a run: it holds no run\.json"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"passed_over": [1]}, {"attempt": 1}, {"threads": 2}, {"status": "finished"}])
+def test_a_run_whose_record_was_changed_is_refused(change, tmp_path):
+    """Also where every type is right: what it passes over decides which samples the next step takes."""
+    write_run(Run(str(tmp_path), "gpt", "", "gpt", {"layers": 2}, "running", 10, "cpu", "2.13.0", seconds=1))
+    assert read_run(tmp_path).seconds == 1
+    plain = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**plain, **change}))
+    with pytest.raises(RunError, match=r"run\.json was changed by hand or is damaged"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({**plain, **change, "digest": ""}))
+    assert read_run(tmp_path).recipe == "gpt"

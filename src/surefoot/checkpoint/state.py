@@ -42,6 +42,15 @@ def restore(step: Stepping, checkpoint: Checkpoint) -> State:
 
     Parameters and buffers are filled where they are; what the optimizer remembers is read into its place at once.
     """
+    try:
+        return _restored(step, checkpoint)
+    except CheckpointError:
+        raise
+    except Exception as error:  # the hashes were right: somebody made this state, or made it for another optimizer
+        raise CheckpointError(f"{checkpoint.path.name} holds a state that cannot be restored: {error!r}") from error
+
+
+def _restored(step: Stepping, checkpoint: Checkpoint) -> State:
     outline, live, names = checkpoint.outline(), _live(step.model), _names(step.model)
     extra = {_plain(name): name for name in _extra(step.model)}
     _refuse_another_model({*outline["model"], *outline["extra"]}, {*live, *extra})
@@ -53,6 +62,8 @@ def restore(step: Stepping, checkpoint: Checkpoint) -> State:
     step.scheduler.load_state_dict(state["scheduler"])
     step.scaler.load_state_dict(state["scaler"])
     if hasattr(step, "number"):
+        if type(state["number"]) is not int or state["number"] < 0:
+            raise CheckpointError(f"{checkpoint.path.name} says that it is of step {state['number']!r}")
         step.number = state["number"]
     return state
 

@@ -21,7 +21,7 @@ from surefoot.data.task import Job, Source, record_of, sound, tokenizer_file, to
 from surefoot.data.tokenizer import BYTES, train_byte_pairs
 from surefoot.errors import DataError
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import write_whole
+from surefoot.records.files import make_folder, write_whole
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
 
 TASK_BYTES = 256 << 20  # of text; fewer, down to SMALL_TASK_BYTES, until there are eight tasks
@@ -111,7 +111,7 @@ def _documents(job: Job, source: Source) -> Any:
 
 def _begin(folder: Path, job: Job) -> None:
     """Writes down the job, or finds that it is the one that was begun here before."""
-    (folder / ".job").mkdir(parents=True, exist_ok=True)
+    make_folder(folder / ".job")
     kept = folder / ".job" / "job.json"
     if not kept.exists():
         if any(path.name != ".job" for path in folder.iterdir()):

@@ -62,8 +62,8 @@ def write_whole(final: Path, content: str | bytes) -> None:
 
 def make_folder(folder: Path) -> None:
     """A folder, with those above it that are missing, on the disk: each is named in one that is synced."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     with refusals_of(folder):
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for each in reversed(missing):
             sync_folder(each.parent)

@@ -1,12 +1,15 @@
 """A run: a directory with the recipe, its settings, the log, events, findings, checkpoints and the weights."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from xxhash import xxh3_128_hexdigest
+
 from surefoot.errors import RunError
-from surefoot.records.codec import read_record, to_json
+from surefoot.records.codec import parse, read_plain_file, read_record, to_json, to_plain
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
@@ -79,6 +82,8 @@ class Run:
     """Drawn at the start of a run that has a mirror: tells it from other runs of the same recipe."""
     weights_bytes: int = 0
     weights_digest: str = ""
+    digest: str = ""
+    """In the file: of everything else in it."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -163,8 +168,9 @@ class Run:
 
 
 def write_run(run: Run) -> None:
-    """Writes `run.json` whole or not at all."""
-    write_whole(Path(run.path) / "run.json", to_json(run) + "\n")
+    """Writes `run.json` whole or not at all, with a digest of all that it says."""
+    plain = to_plain(run)
+    write_whole(Path(run.path) / "run.json", to_json({**plain, "digest": _digest(plain)}) + "\n")
 
 
 def read_run(path: str | Path) -> Run:
@@ -172,4 +178,14 @@ def read_run(path: str | Path) -> Run:
     file = Path(path) / "run.json"
     if not file.exists():
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
-    return replace(read_record(Run, file), path=str(path))
+    run, plain = read_record(Run, file), parse(read_plain_file(file))  # a run that is under way may write in between
+    if plain.get("digest", "") not in ("", _digest(plain)):  # surefoot 0.1 wrote none
+        raise RunError(
+            f"{file} was changed by hand or is damaged: it does not have the digest it names\n"
+            "put it back from a copy, or name another directory"
+        )
+    return replace(run, path=str(path), digest="")
+
+
+def _digest(plain: dict[str, Any]) -> str:
+    return xxh3_128_hexdigest(json.dumps({**plain, "digest": ""}, sort_keys=True).encode())
