@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from surefoot.checkpoint.entries import INSIDE, MARKER, RUN, WEIGHTS, Entry, entries_in, files_of, missing_in
 from surefoot.checkpoint.files import Fingerprint, fingerprint, sync_folder
 from surefoot.checkpoint.remote import Remote
 from surefoot.errors import CheckpointError
-from surefoot.records.files import write_whole
+from surefoot.records.run import read_run, write_run
 
 
 def fetch(remote: Remote, into: Path) -> dict[str, object]:
@@ -30,7 +30,7 @@ def fetch(remote: Remote, into: Path) -> dict[str, object]:
         ends = (each for each in entries if each.step is None and each.start >= newest.start)
         finished = _first_whole(remote, ends, into.with_name(f"{into.name}-end"), sizes, rejected)
     if newest is not None and finished is None:
-        _reopen(into / RUN)
+        _reopen(into)
     if finished is not None:
         _overlay(into.with_name(f"{into.name}-end"), into)
     elif newest is None and rejected:
@@ -89,11 +89,11 @@ def _verify(local: Path, name: str, expected: Fingerprint) -> None:
         os.close(descriptor)
 
 
-def _reopen(run: Path) -> None:
+def _reopen(folder: Path) -> None:
     """A run that had finished while its last checkpoint was being copied has no weights here: it finishes again."""
-    plain = json.loads(run.read_bytes())
-    if plain.get("status") == "finished":
-        write_whole(run, json.dumps({**plain, "status": "running"}, indent=1) + "\n")
+    run = read_run(folder)
+    if run.status == "finished":
+        write_run(replace(run, status="running"))
 
 
 def _overlay(end: Path, run: Path) -> None:
