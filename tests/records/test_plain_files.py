@@ -36,7 +36,7 @@ def test_what_a_run_appends_to_is_not_a_link(name, stopped, tmp_path):
         file.write("precious, and no end of a line")
     before = elsewhere.read_bytes()
     (folder / name).symlink_to(elsewhere)
-    with pytest.raises(RunError, match=rf"{name} is a link, not a plain file; remove it"):
+    with pytest.raises(RunError, match=rf"{name} (cannot be read: )?is a link, not a plain file"):
         surefoot.train(recipe, path=str(folder))
     assert elsewhere.read_bytes() == before
 
