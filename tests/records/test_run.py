@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.errors import RunError
@@ -31,6 +31,7 @@ rows = st.lists(
 )
 
 
+@settings(deadline=None)  # files are written; a machine that is busy takes its time
 @given(rows)
 def test_rows_there_and_back_to_the_bit_and_a_torn_line_is_no_row(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
