@@ -69,7 +69,7 @@ def test_a_record_of_other_types_does_not_conform(monkeypatch):
 
     right = {"step": 1, "kind": "saved", "text": "", "at": ""}
     assert fits(Event, right)
-    wrong = ({"step": 1.0}, {"step": True}, {"step": None}, {"text": 1}, {"unknown": 1})
+    wrong = ({"step": 1.5}, {"step": True}, {"step": None}, {"text": 1}, {"unknown": 1})
     assert not any(fits(Event, {**right, **change}) for change in wrong)
     assert not fits(Event, {"step": 1})
 

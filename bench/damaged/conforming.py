@@ -52,6 +52,8 @@ def fits(kind: Any, value: Any) -> bool:
         return isinstance(value, list) and _fits_items(parts, value)
     if origin is dict:
         return isinstance(value, dict) and all(fits(parts[1], item) for item in value.values())
+    if kind is int and type(value) is float:  # JSON has one kind of number: 1.0 says what 1 says
+        return value.is_integer()
     if kind is float:
         return type(value) in (int, float) or value in ("nan", "inf", "-inf")
     return kind is Any or (value is None if kind in (None, type(None)) else type(value) is kind)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.errors import MissingPackage
+from surefoot.errors import MissingPackage, RunError
 from surefoot.records.codec import to_json
 from surefoot.records.event import Event, append_event
 from surefoot.records.log import append_row
@@ -131,6 +132,18 @@ def test_what_stands_in_a_record_is_text_and_no_markup(run_folder):
     written = page(report_of(run_folder("a", steps=5)))
     assert "<b>not markup</b>" not in written
     assert "from &lt;step&gt; 40" in written
+
+
+@pytest.mark.parametrize("place", ["a pipe", "a device"])
+def test_what_is_no_plain_file_in_place_of_the_recipe_does_not_hold_up_a_report(place, run_folder):
+    folder = run_folder("a", steps=3)
+    (folder / "recipe.py").unlink()
+    if place == "a pipe":
+        os.mkfifo(folder / "recipe.py")
+    else:
+        (folder / "recipe.py").symlink_to("/dev/zero")
+    with pytest.raises(RunError, match=r"recipe\.py"):
+        report_of(folder)
 
 
 def test_every_figure_of_a_page_is_in_the_record(run_folder):

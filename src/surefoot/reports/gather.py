@@ -10,7 +10,7 @@ from surefoot.costs.diagnosis import Signs, diagnose, first_of, said_once
 from surefoot.costs.ledgers import ledger_of
 from surefoot.costs.shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.errors import RunError
-from surefoot.records.codec import read_record
+from surefoot.records.codec import read_plain_file, read_record
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Ledger
 from surefoot.records.log import LogRow
@@ -205,7 +205,8 @@ def _with_recipe(sheet: Sheet, run: Run | None, plan: Plan | None, profile: Prof
     of = next((each for each in (run, profile, plan) if each is not None), None)
     if of is None:
         return sheet
-    source = run.source.read_text(encoding="utf-8", errors="replace") if run is not None and run.source.exists() else ""
+    held = run is not None and run.source.exists()
+    source = read_plain_file(run.source).decode(errors="replace") if run is not None and held else ""
     environment = {} if run is None else {"device": run.device, **run.environment, "threads": str(run.threads)}
     settings = {} if run is None else run.settings
     return replace(sheet, knobs=of.knobs, settings=settings, environment=environment, source=source)
