@@ -40,6 +40,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+os.environ.pop("SUREFOOT_RAISE", None)  # commands are tried as users run them
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: a forked child must not meet threads that are not there
 
 from damaged.asking import Place

@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hypothesis import settings
+
 from surefoot import Recipe, load_recipe
 
+settings.register_profile("any-machine", deadline=None)  # a busy machine is slow, and no test is wrong for it
+settings.load_profile("any-machine")
 os.environ.setdefault("SUREFOOT_RAISE", "1")  # what goes wrong in watching is to be seen
 
 SMALL = {

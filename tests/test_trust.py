@@ -98,7 +98,7 @@ def test_the_copy_of_a_recipe_in_a_run_is_not_executed(words, run, tmp_path, com
     assert not (tmp_path / "executed").exists()
     if "--weights" not in words:
         assert done.returncode == 2
-        assert "recipe.py and calls 'mine' in it" in said(done).replace("- ", "-")
+        assert "recipe.pyandcalls'mine'init" in said(done).replace(" ", "")  # a long path is cut at the edge
 
 
 def test_a_target_in_a_profile_is_not_executed(run, tmp_path, command):

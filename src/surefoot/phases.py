@@ -233,13 +233,16 @@ class Phases:
         self._entered.callback(setattr, torch.autograd, "backward", plain)
 
     def _follow_random_state(self) -> None:
-        """Recomputation keeps the generator's state for each block; no operator makes that tensor."""
+        """Recomputation keeps the generator's state for each block; no operator makes that tensor.
+
+        Where no mode is to see what happens, as when data is built, neither is this.
+        """
         plain = torch.get_rng_state
 
         @functools.wraps(plain)
         def followed() -> torch.Tensor:
             state = plain()
-            for listener in self.listeners:
+            for listener in self.listeners if _get_current_dispatch_mode_stack() else ():
                 listener.rng_saved(state)
             return state
 

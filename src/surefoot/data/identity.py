@@ -9,6 +9,7 @@ from typing import Any, cast
 import xxhash
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from surefoot.children import tied_to_this_process
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
 from surefoot.randomness import derive, kept, seed_all
@@ -38,7 +39,12 @@ def identity_of(
         return DataIdentity(str(dataset.identity()))
     name = "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
     hasher, began, read, unstable = xxhash.xxh3_64(), clock(), 0, 0
-    reader = iter(DataLoader(_Hashes(dataset, seed, items or ITEMS), batch_size=None, num_workers=min(workers, 1)))
+    reader: DataLoader[tuple[int, int]] = DataLoader(
+        _Hashes(dataset, seed, items or ITEMS),
+        batch_size=None,
+        num_workers=min(workers, 1),
+        worker_init_fn=tied_to_this_process(),
+    )
     for first, second in reader:
         read, unstable = read + 1, unstable + (first != second)
         hasher.update(str(first).encode() if first == second else b"changes")
