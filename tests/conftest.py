@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from hypothesis import settings
 
 from surefoot import Recipe, load_recipe
