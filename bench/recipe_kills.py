@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from kills import Kind, Start, errors_of, outcome, unequal
+from orphans import adopt, orphans
 
 from surefoot import Recipe, load_recipe
 from surefoot.load import builtin_recipes
@@ -47,6 +48,7 @@ def recipes(folder: Path) -> dict[str, Recipe]:
 
 def main(each: int, seed: int) -> tuple[int, list[str]]:
     """How often was killed, and what was wrong then."""
+    adopt()
     draw, kills, wrong = random.Random(seed), 0, list[str]()
     with tempfile.TemporaryDirectory() as here:
         for name, recipe in recipes(Path(here)).items():
@@ -70,6 +72,8 @@ def killed(kind: Kind, folder: Path, each: int, draw: random.Random) -> Iterator
         _wait_for(folder, int(at * STEPS), most=20 * seconds + 60)
         time.sleep(draw.random() * seconds / STEPS)
         start.kill()
+        if left := orphans():
+            yield f"{kind.name}: {left} processes lived on after a kill"
     if Start(kind, folder).end() != 0:
         yield f"{kind.name} does not resume:\n{errors_of(folder).read_text()[-1500:]}"
         return
