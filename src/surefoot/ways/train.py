@@ -184,12 +184,10 @@ class _Training:
         checkpoint = self.checkpoints.newest()
         for path, reason in self.checkpoints.rejected:
             self._tell_of("checkpoint-rejected", f"{path.name}: {reason}")
-        rows = self.world.from_first(self.run.rows)
+        rows, saved_step = self.world.from_first(self.run.rows), 0 if checkpoint is None else checkpoint.step
         if not self.accepted:
-            refuse_lost_checkpoints(self.run, left=0 if checkpoint is None else checkpoint.step)
-            self.world.from_first(
-                partial(refuse_lost_rows, self.run, upto=0 if checkpoint is None else checkpoint.step)
-            )
+            refuse_lost_checkpoints(self.run, left=saved_step)
+            self.world.from_first(partial(refuse_lost_rows, self.run, upto=saved_step))
         if checkpoint is not None:
             set_generators(restore(self.step, checkpoint)["generators"])
         self._open_data()
@@ -209,7 +207,7 @@ class _Training:
             device=str(self.step.device),
             data_identity=data,
             evaluation_identity=evaluation or self.run.evaluation_identity,
-            saved_step=0 if checkpoint is None else checkpoint.step,
+            saved_step=saved_step,
             choices=self.step.choices(),
             memory_bytes={},
             traffic=Tally(),
