@@ -52,17 +52,26 @@ Row = dict[str, Any]
 
 def look(program: Program, folder: Path, forks: Forks) -> Row:
     """What surefoot says of one program."""
-    file = write(program, folder)
-    if program.needs == "torchrun":
-        code, seconds, outputs = by_torchrun(file)
-    else:
-        answer = forks.run(do="surefoot", file=str(file), arguments=door(program, file))
-        code, seconds, outputs = answer["code"], answer["seconds"], [(file.parent / "stdout").read_text()]
+    file, code, seconds, outputs = ask(program, folder, forks)
     findings = [finding for output in outputs for finding in findings_in(output)]
     named = [{"check": each["check"], "severity": each["severity"]} for each in findings]
     crashed = code not in (0, 1) or not any(outputs)
     why = (file.parent / "stderr").read_text()[-400:] if crashed and (file.parent / "stderr").exists() else ""
     return row_of(program) | {"findings": named, "seconds": seconds, "crashed": crashed, "why": why}
+
+
+def ask(program: Program, folder: Path, forks: Forks) -> tuple[Path, int | None, float, list[str]]:
+    """Runs surefoot on a program: its file, the exit code, the seconds, and what each rank printed."""
+    file = write(program, folder)
+    if program.needs == "torchrun":
+        return file, *by_torchrun(file)
+    answer = forks.run(do="surefoot", file=str(file), arguments=door(program, file))
+    return file, answer["code"], answer["seconds"], [(file.parent / "stdout").read_text()]
+
+
+def outputs_of(program: Program, folder: Path, forks: Forks) -> list[str]:
+    """What each rank of a program printed."""
+    return ask(program, folder, forks)[-1]
 
 
 def row_of(program: Program) -> Row:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 FINE = (0, 1, 2, 75)
 """Exit codes that surefoot documents. Any other, or a death by signal, counts as a traceback."""
-MEMORY_BYTES = 24 << 30
+MEMORY_BYTES = 12 << 30
 SECRET = "not to be read or written\n"
 CACHES = (".cache", ".triton", ".config")
 USERS = "Your code raised this"

@@ -10,6 +10,8 @@ from types import FrameType
 from typing import Any
 
 _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
+DRIVING = ("surefoot.ways",)
+"""Packages whose loops are surefoot's own: a line in them is no line of the user's."""
 _NEAR = 32
 
 
@@ -42,7 +44,7 @@ def caller() -> str:
     """
     nearest = ""
     for frame in frames():
-        if _module(frame).startswith("surefoot.ways"):
+        if _module(frame).startswith(DRIVING):
             return ""
         if not _is_known(frame):
             line = f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from surefoot.knobs import convert, defaults_of, hints_of, parse_words, unknown_
 from surefoot.ranges import check_knobs
 from surefoot.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
 
+RECIPES = "surefoot.recipes"
+"""The package that holds the reference recipes."""
 SETTINGS = {
     "micro_batch_size": int,
     "global_batch_tokens": int | None,
@@ -91,7 +94,7 @@ def find_function(target: str) -> Callable[..., Any]:
     elif wanted:
         module = _module(place, target)
     elif place in builtin_recipes():
-        module, wanted = importlib.import_module(f"surefoot.recipes.{place}"), place
+        module, wanted = importlib.import_module(f"{RECIPES}.{place}"), place
     else:
         raise RecipeError(
             f"no recipe {place!r}; built in: {', '.join(builtin_recipes())}; "
@@ -111,8 +114,10 @@ def split_target(target: str) -> tuple[str, str]:
 
 def builtin_recipes() -> tuple[str, ...]:
     """The names of the reference recipes."""
-    folder = Path(__file__).parent / "recipes"
-    return tuple(sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__"))
+    folder = files(RECIPES)
+    return tuple(
+        sorted(each.name[:-3] for each in folder.iterdir() if each.name.endswith(".py") and each.name != "__init__.py")
+    )
 
 
 def source_of(recipe: Recipe) -> Path | None:

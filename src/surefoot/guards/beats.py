@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.05
 LOOKS = 20
 """So many looks to a line."""
 _COLLECTIVE = ("distributed_c10d.py", "_functional_collectives.py", "_fsdp_collectives.py")
-_WAITS = {
+WAITS = {
     ("graph.py", "_engine_run_backward"): "backward",
     ("checkpoint/store.py", "_finish"): "a checkpoint",
     ("surefoot/phases.py", "told"): "an exchange of notes",
@@ -123,7 +123,7 @@ def place_of(frame: FrameType | None) -> str:
     while frame is not None:
         if frame.f_code.co_filename.endswith(_COLLECTIVE):
             return frame.f_code.co_name
-        for (file, function), place in _WAITS.items():
+        for (file, function), place in WAITS.items():
             if frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file):
                 return place
         frame = frame.f_back

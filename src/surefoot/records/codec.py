@@ -49,10 +49,16 @@ def from_json(kind: type[Record], text: str | bytes) -> Record:
 
 def read_record(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Record:
     """The record in a plain file. If it is not one, `error` names the file, the field and what is wrong."""
+    return read_both(kind, file, error=error)[0]
+
+
+def read_both(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> tuple[Record, Any]:
+    """The record in a plain file, and the JSON it was made from: one read, so both are of the same moment."""
     with _opened(file, error, follow_links=False) as opened:
         content = _limited(file, opened, error)
     try:
-        return from_json(kind, content)
+        plain = parse(content)
+        return from_plain(kind, plain), plain
     except ValueError as problem:
         raise error(f"{file} is damaged: {problem}") from problem
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from xxhash import xxh3_128_hexdigest
 
 from surefoot.errors import RunError
-from surefoot.records.codec import parse, read_plain_file, read_record, to_json, to_plain
+from surefoot.records.codec import read_both, to_json, to_plain
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
@@ -178,7 +178,7 @@ def read_run(path: str | Path) -> Run:
     file = Path(path) / "run.json"
     if not file.exists():
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
-    run, plain = read_record(Run, file), parse(read_plain_file(file))  # a run that is under way may write in between
+    run, plain = read_both(Run, file)
     if plain.get("digest", "") not in ("", _digest(plain)):  # surefoot 0.1 wrote none
         raise RunError(
             f"{file} was changed by hand or is damaged: it does not have the digest it names\n"

@@ -15,7 +15,8 @@ DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 """What reading `.data` calls."""
 
 
-_UNHEARD = ("surefoot.witness.", "surefoot.phases", "torch.optim.")
+UNHEARD = ("surefoot.witness.", "surefoot.phases", "torch.optim.")
+"""Modules whose own calls are not reported: a dot at the end stands for everything inside a package."""
 
 
 class Hears(Protocol):
@@ -48,4 +49,4 @@ class Functions(TorchFunctionMode):
 def _is_unheard(frame: FrameType) -> bool:
     """Is it the witness that asks a tensor something, or the arithmetic of an update, and not the loop?"""
     module = frame.f_globals.get("__name__", "")
-    return module.startswith(_UNHEARD) and module != "torch.optim.swa_utils"
+    return module.startswith(UNHEARD) and module != "torch.optim.swa_utils"

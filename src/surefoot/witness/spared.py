@@ -6,6 +6,7 @@ import os
 import traceback
 import warnings
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from surefoot.phases import Listener
 
 RAISE = "SUREFOOT_RAISE"
 """The environment variable with which exceptions are raised all the same, for those who look for their cause."""
-_PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(str(files("surefoot")))
 
 
 class Spared:
@@ -59,6 +60,6 @@ class Spared:
 def _place(error: Exception) -> str:
     """The innermost line of surefoot's own that an error went through."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if _PACKAGE in Path(frame.filename).parents:
-            return f"{Path(frame.filename).relative_to(_PACKAGE).as_posix()}, line {frame.lineno}"
+        if PACKAGE in Path(frame.filename).parents:
+            return f"{Path(frame.filename).relative_to(PACKAGE).as_posix()}, line {frame.lineno}"
     return "outside of surefoot"
