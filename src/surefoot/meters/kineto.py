@@ -55,8 +55,8 @@ def read_trace(file: Path) -> list[dict[str, Any]]:
     return events
 
 
-def name_phases(file: Path, phases: Mapping[str, str]) -> None:
-    """Writes the names of phases and modules into a trace that people are to look at."""
+def name_phases(file: Path, phases: Mapping[str, str], *, to: Path) -> None:
+    """Copies a trace with the names of phases and modules in it, for people to look at."""
     trace = json.loads(file.read_text(encoding="utf-8"))
     for event in trace["traceEvents"]:
         name = event.get("name", "")
@@ -64,7 +64,7 @@ def name_phases(file: Path, phases: Mapping[str, str]) -> None:
             event["name"] = f"phase: {phases[name.removeprefix(PHASE)]}"
         elif name.startswith(MODULE):
             event["name"] = name.removeprefix(MODULE) or "model"
-    file.write_text(json.dumps(trace), encoding="utf-8")
+    to.write_text(json.dumps(trace), encoding="utf-8")
 
 
 def _activities() -> list[ProfilerActivity]:

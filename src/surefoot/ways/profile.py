@@ -61,11 +61,11 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
             graphs = graphs_compiled()
             allocated_peak_bytes = counted(lambda: step(data.step()))
         timed = _timed(lambda: step(data.step()), step.model, timed_steps, data)
-        file = Path(trace or Path(folder) / "trace.json")
+        file = Path(folder) / "trace.json"  # torch writes the file's name into the JSON as it is, quotes and all
         phases = traced(lambda: step(data.step()), step.model, file, times=TRACED_STEPS, inside=_told_apart(step))
         seen = spent(read_trace(file), phases)
         if trace is not None:
-            name_phases(file, phases)
+            name_phases(file, phases, to=Path(trace))
         parameters = step.parameter_count
     return Profile(
         recipe=recipe.name,
