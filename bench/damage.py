@@ -59,10 +59,10 @@ QUICK = {"runs": 25, "corpora": 10, "pages": 3, "command-lines": 20, "checkpoint
 SECONDS = 60.0
 """A command that takes longer hangs. The slowest that does not takes 10 s where others share the machine."""
 LOADED = (
-    "torch._dynamo", "torch.export", "torch.distributed.checkpoint", "surefoot.cli", "surefoot.ways.train",
+    "torch._dynamo", "torch.export", "torch.distributed.checkpoint", "surefoot.cli.main", "surefoot.ways.train",
     "surefoot.ways.export", "surefoot.ways.audit", "surefoot.ways.plan", "surefoot.ways.profile", "surefoot.ways.check",
-    "surefoot.watch", "surefoot.search", "surefoot.reports.page", "surefoot.reports.gather", "surefoot.data.inspect",
-    "surefoot.recipes.gpt", "pydantic", "networkx", "plotly.offline",
+    "surefoot.watch", "surefoot.fit.search", "surefoot.reports.page", "surefoot.reports.gather",
+    "surefoot.data.inspect", "surefoot.recipes.gpt", "pydantic", "networkx", "plotly.offline",
 )  # fmt: skip
 """What children would load one by one. Loading alone computes nothing."""
 

@@ -4,7 +4,7 @@
 
 The recipe `gpt` in two sizes is trained by `surefoot.train` on 2 gloo ranks that replicate it, one thread each, as
 `surefoot train` trains: after every step it is asked whether to compare, and from time to time it is done
-(`surefoot.guards.fingerprint`). Both are timed in the run itself, step by step, so that whatever slows the machine
+(`training/guards/fingerprint.py`). Both are timed in the run itself, step by step, so that whatever slows the machine
 slows both. A comparison waits for the slower rank, which the next step would do otherwise; by CPU seconds it does not
 count. Prints one line `RESULT fingerprint_share=F fingerprint_share_cpu=F`, of the size where it is larger.
 """
@@ -26,8 +26,8 @@ from record import write_record
 from trainers.works import TIMED
 
 import surefoot
-from surefoot.guards.fingerprint import Fingerprints
 from surefoot.step import Step
+from surefoot.training.guards.fingerprint import Fingerprints
 
 RANKS = 2
 STEPS = {"gpt short": 300, "gpt long": 60}

@@ -11,7 +11,7 @@ import memory_models_held_out
 from torch import nn
 
 from surefoot import Recipe
-from surefoot.repeats import find_repeats
+from surefoot.planning.repeated_blocks import find_repeats
 
 MODELS: dict[str, Callable[..., Recipe]] = {**memory_models.MODELS, **memory_models_held_out.MODELS}
 FULL_SIZE: dict[str, Callable[..., Recipe]] = {"gpt2_124m": memory_models.gpt2_124m}

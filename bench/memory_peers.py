@@ -26,9 +26,9 @@ from memory_cases import case_recipe, model_of, setting_of
 from torch import nn
 
 from surefoot.data.batches import batches_of
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 
 PEERS = ("MemTracker", "accelerate", "DeepSpeed", "llm-analysis")
 NOT_RUN = {name: {"reason": "not run"} for name in PEERS}

@@ -55,13 +55,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import surefoot
 from surefoot.data.batches import batches_of
+from surefoot.events.phases import Listener, Phases, Segment
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
-from surefoot.phases import Listener, Phases, Segment
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.step import Step
 from surefoot.trees import tensors_in
-from surefoot.world import FakeWorld, World
+from surefoot.world.world import FakeWorld, World
 
 PHASES = ("forward", "loss", "backward", "update")
 STEPS = ("first", "steady")

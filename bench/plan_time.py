@@ -97,7 +97,7 @@ def _run(*words: str, cpu: bool, environment: dict[str, str]) -> dict[str, Any]:
 
 def _calibrated(clock: Callable[[], float]) -> dict[str, Any]:
     from surefoot.hardware.here import keep_here
-    from surefoot.measure import measure_here
+    from surefoot.timing.measure import measure_here
 
     sheet = measure_here(clock=clock)
     keep_here(sheet)
@@ -110,9 +110,9 @@ def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
     from surefoot.costs.rehearsed import rehearsed_time
     from surefoot.costs.roofline import ceilings_of, step_time
     from surefoot.hardware.here import here
-    from surefoot.rehearse import Rehearsal
-    from surefoot.trace import Tracing
-    from surefoot.utilisation import FORMATS
+    from surefoot.planning.mfu import FORMATS
+    from surefoot.planning.trace import Tracing
+    from surefoot.timing.rehearse import Rehearsal
 
     recipe, sheet = case_recipe(case), here()
     with Tracing(recipe, work=True, script=True) as tracing:
@@ -142,7 +142,7 @@ def _step(recipe: Any) -> Callable[[], object]:
     """A real step, on batches that are there already."""
     from surefoot.data.batches import batches_of
     from surefoot.step import Step
-    from surefoot.world import World
+    from surefoot.world.world import World
 
     world = World()
     step, batches = Step(recipe, world), batches_of(recipe, rank=0, ranks=1)

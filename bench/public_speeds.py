@@ -19,13 +19,13 @@ from typing import Any
 from public_recipes import CannotRebuild, Row, device_of, recipe_of
 
 import surefoot
-from surefoot.costs.timing import time_on
-from surefoot.gpu.target import CONTEXT_BYTES, targets
+from surefoot.costs.time_on_cluster import time_on
 from surefoot.hardware import Cluster, cluster
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
+from surefoot.world.gpu.target import CONTEXT_BYTES, targets
 
 ROWS = Path(__file__).with_name("public_speeds.jsonl")
 EVERY = 4

@@ -37,10 +37,10 @@ from record import write_record
 import surefoot
 from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.recipes.llama import SHAPES, Llama, llama
 from surefoot.step import Step
-from surefoot.world import FakeWorld, RealWorld
+from surefoot.world.world import FakeWorld, RealWorld
 
 SMALL = dataclasses.replace(SHAPES["tiny"], layers=3, width=128, hidden=352, context=64, heads=4, kv_heads=2)
 ROUNDS, STEPS = 3, 4

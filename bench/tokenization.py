@@ -133,7 +133,7 @@ def seconds():
 if __name__ == "__main__":
     if kind == "surefoot":
         from surefoot.data.tokenize import tokenize
-        import fastokens, tokenizers, surefoot.data.steps
+        import fastokens, tokenizers, surefoot.data.datatrove_steps
         began = seconds()
         tokenize([f"text={files}/*.jsonl"], to, tokenizer=tokenizer)
     else:

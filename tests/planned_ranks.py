@@ -9,7 +9,7 @@ from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.step import Step
-from surefoot.world import RealWorld
+from surefoot.world.world import RealWorld
 from tests.test_ranks_planned import LAYOUTS, SEEN, recipe
 
 ROUNDS, STEPS = 4, 4

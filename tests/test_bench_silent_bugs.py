@@ -60,7 +60,7 @@ def test_every_bug_has_its_entry_in_the_table_of_names():
 
 
 def test_the_names_in_the_table_are_checks():
-    from surefoot.checks import CHECKS
+    from surefoot.checks.registry import CHECKS
 
     assert {name for names in EXPECTED.values() for name in names} <= set(CHECKS)
 

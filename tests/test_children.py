@@ -84,7 +84,7 @@ def test_workers_end_with_their_trainer(how, tmp_path):
 def test_a_worker_whose_trainer_is_gone_already_ends_at_once():
     program = (
         "import os, time\n"
-        "from surefoot.children import tied_to_this_process\n"
+        "from surefoot.world.child_processes import tied_to_this_process\n"
         "tie = tied_to_this_process()\n"
         "if os.fork() == 0:\n"
         "    if os.fork() == 0:\n"

@@ -8,7 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from surefoot import load_recipe
-from surefoot.cli import app
+from surefoot.cli.main import app
 from surefoot.errors import DataError, DiskError
 from tests.test_cli import surefoot as process
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot import cli
+from surefoot.cli import main as cli
 from tests.raising import __file__ as RAISING
 from tests.test_cli import surefoot
 
@@ -122,13 +122,13 @@ def test_an_error_without_a_line_of_the_users_is_a_bug_of_ours(run_command, monk
     def broken(*_: object, **__: object) -> None:
         raise IndexError("of ours")
 
-    monkeypatch.setattr("surefoot.load.load_recipe", broken)
+    monkeypatch.setattr("surefoot.recipe.load.load_recipe", broken)
     monkeypatch.setattr("tests.test_cli_errors.__file__", "", raising=False)
     broken.__code__ = broken.__code__.replace(co_filename=str(Path(cli.__file__).parent / "load.py"))
     code, told = run_command("plan", "regression")
     assert code == 1
     assert "IndexError: of ours" in told
-    assert "cli_plan.py" in told
+    assert "cli/plan.py" in told
     assert told.rstrip().endswith("a bug in surefoot. Please report it.")
 
 

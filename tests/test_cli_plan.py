@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli import app
+from surefoot.cli.main import app
 from surefoot.errors import SurefootError
 
 CRUNCHER = ("plan", "cruncher", "width=16", "layers=3", "samples=512")

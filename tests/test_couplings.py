@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import surefoot
-from surefoot.callers import DRIVING
-from surefoot.guards.beats import WAITS
-from surefoot.load import RECIPES, builtin_recipes
-from surefoot.phases import told
-from surefoot.witness import functions
-from surefoot.witness.functions import UNHEARD
-from surefoot.witness.spared import PACKAGE, Spared
+from surefoot.checks.engine import functions
+from surefoot.checks.engine.failsafe import PACKAGE, Spared
+from surefoot.checks.engine.functions import UNHEARD
+from surefoot.events.callers import DRIVING
+from surefoot.events.phases import told
+from surefoot.recipe.load import RECIPES, builtin_recipes
+from surefoot.training.guards.beats import WAITS
 
 ROOT = Path(surefoot.__file__).parent
 

@@ -5,7 +5,7 @@ import torch
 import torch._subclasses.fake_tensor as fake
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from surefoot.fake_mode import FakeMode
+from surefoot.world.fake_mode import FakeMode
 
 aten = torch.ops.aten
 

@@ -23,7 +23,7 @@ def imported_by(code: str, *, cwd: Path = ROOT) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in lines}
 
 
-CLI = "import sys; sys.argv = {argv!r}\nfrom surefoot.cli import main\ntry: main()\nexcept SystemExit: pass"
+CLI = "import sys; sys.argv = {argv!r}\nfrom surefoot.cli.main import main\ntry: main()\nexcept SystemExit: pass"
 
 
 def test_importing_surefoot_imports_no_torch():
@@ -107,13 +107,19 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
         ("ways/train.py", "import surefoot.ways.plan", "ways never import each other"),
         ("ways/plan.py", "import surefoot.reports.text", "a way returns a record"),
         ("records/tally.py", "import torch", "below the line nothing imports torch"),
-        ("reports/text.py", "import surefoot.step", "reports read records"),
-        ("checkpoint/store.py", "import surefoot.meters.flops", "checkpoints read records"),
+        ("reports/text.py", "import surefoot.step", "the layers of surefoot"),
+        ("reports/text.py", "import surefoot.world.world", "reports read records"),
+        ("checkpoint/store.py", "import surefoot.meters.flops", "the layers of surefoot"),
+        ("new_file.py", "import surefoot.errors", "the layers of surefoot"),
+        ("checks/new_file.py", "import surefoot.errors", "the layers of checks"),
+        ("checks/losses/loss_calls.py", "import surefoot.checks.models.layout", "the layers of checks"),
+        ("checks/losses/rules/broadcast_loss.py", "import surefoot.checks.loop.gradients", "rules read facts"),
+        ("checks/losses/rules/broadcast_loss.py", "import torch", "rules read facts"),
     ],
 )
 def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, line: str, contract: str):
     target = copy_of_the_project / "src" / "surefoot" / file
-    target.write_text(target.read_text() + f"\n{line}\n")
+    target.write_text((target.read_text() if target.exists() else "") + f"\n{line}\n")
     done = lint_imports(copy_of_the_project)
     assert done.returncode == 1
     broken = [row for row in done.stdout.splitlines() if "BROKEN" in row]
@@ -122,7 +128,7 @@ def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, li
 
 def test_private_torch_parts_stay_in_few_files():
     """Only these files may reach into torch; dispatch modes are the one exception."""
-    allowed = {"world.py", "fake_ranks.py", "fakes.py", "fake_mode.py", "phases.py", "kernels.py", "ddp.py"}
+    allowed = {"world.py", "fake_ranks.py", "fake_operators.py", "fake_mode.py", "phases.py", "kernels.py", "ddp.py"}
     for path in (ROOT / "src" / "surefoot").rglob("*.py"):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             private = re.search(

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from surefoot.kernels import Kernels, allocated_peak, corrected
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
-from surefoot.world import FakeWorld
+from surefoot.world.kernels import Kernels, allocated_peak, corrected
+from surefoot.world.world import FakeWorld
 
 aten = torch.ops.aten
 
@@ -114,7 +114,7 @@ def test_a_fake_result_of_the_wrong_size_is_replaced():
 
 def peaks(build, batch, loss, *, optimizer=torch.optim.SGD):
     """The peak of one step by phase: booked on fake tensors, and counted by the allocator on real ones."""
-    from surefoot.phases import Listener, Phases
+    from surefoot.events.phases import Listener, Phases
 
     class Counter(Listener):
         def __init__(self):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import surefoot
 from surefoot.errors import RecipeError
-from surefoot.knobs import convert
-from surefoot.load import SETTINGS, builtin_recipes, load_recipe
+from surefoot.recipe.knobs import convert
+from surefoot.recipe.load import SETTINGS, builtin_recipes, load_recipe
 
 FILE = """
 import torch

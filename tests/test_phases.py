@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from surefoot import fake_world
+from surefoot.events.phases import Listener, Phases, factors_of, softmax_dim
 from surefoot.meters.meter import Meter, Operators
-from surefoot.phases import Listener, Phases, factors_of, softmax_dim
 
 
 class Diary(Meter):
@@ -254,7 +254,7 @@ def test_gradients_that_autograd_would_sum_in_place_are_told_from_those_it_canno
 
     The third sum is one of a forward that is recomputed.
     """
-    from surefoot.phases import sums_gradients
+    from surefoot.events.phases import sums_gradients
 
     seen = []
 
@@ -275,7 +275,7 @@ def test_gradients_that_autograd_would_sum_in_place_are_told_from_those_it_canno
 
 
 def test_what_is_computed_aside_is_seen_by_no_mode_and_has_no_graph():
-    from surefoot.phases import aside
+    from surefoot.events.phases import aside
 
     seen = []
 
@@ -307,7 +307,7 @@ def test_a_product_remembers_its_factors_until_its_backward():
 
 
 def test_nodes_are_numbered_in_the_order_of_forward():
-    from surefoot.phases import number
+    from surefoot.events.phases import number
 
     x = torch.ones(2, requires_grad=True)
     first, second = x * 2, x * 3
@@ -319,7 +319,7 @@ def test_the_store_of_a_process_group_can_still_be_asked_for():
 
 
 def test_tensors_made_in_inference_mode_can_be_asked_for_their_writes():
-    from surefoot.phases import writes
+    from surefoot.events.phases import writes
 
     with torch.inference_mode():
         made = torch.ones(2)

@@ -12,12 +12,12 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 import surefoot
-from surefoot.cli import app
+from surefoot.cli.main import app
 from surefoot.errors import RecipeError, SurefootError
-from surefoot.knobs import hints_of
-from surefoot.load import builtin_recipes, find_function
-from surefoot.ranges import NUMBERS, Range
-from surefoot.recipe import Recipe
+from surefoot.recipe.knobs import hints_of
+from surefoot.recipe.load import builtin_recipes, find_function
+from surefoot.recipe.ranges import NUMBERS, Range
+from surefoot.recipe.recipe import Recipe
 
 RECIPE = Recipe(
     model=lambda: nn.Linear(1, 1),

@@ -8,7 +8,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 import surefoot
 from surefoot.meters import allocator
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.recipes.llama import SHAPES, Llama, llama
 from surefoot.ways import plan as way
 from tests.ranks import Case, on_ranks

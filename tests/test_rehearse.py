@@ -11,9 +11,9 @@ from surefoot import Recipe, load_recipe, plan
 from surefoot.errors import UnknownDevice, WorldError
 from surefoot.hardware import Datasheet
 from surefoot.hardware.here import keep_here
-from surefoot.meters.script import Call, Freed
-from surefoot.rehearse import Rehearsal, rehearse
-from surefoot.trace import Tracing
+from surefoot.meters.operator_script import Call, Freed
+from surefoot.planning.trace import Tracing
+from surefoot.timing.rehearse import Rehearsal, rehearse
 
 BLOCKS = 6
 
@@ -89,7 +89,7 @@ def test_what_is_not_near_a_timed_call_is_not_run(monkeypatch):
     everything = sum(isinstance(event, Call) for event in script.steps[-1])
 
     def looks(warm_bytes):
-        monkeypatch.setattr("surefoot.rehearse.WARM_BYTES", warm_bytes)
+        monkeypatch.setattr("surefoot.timing.rehearse.WARM_BYTES", warm_bytes)
         clock = Ticks()
         Rehearsal(script, clock=clock).go_through()
         return clock.looks

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from surefoot.repeats import find_repeats
+from surefoot.planning.repeated_blocks import find_repeats
 
 
 class Numbered(nn.Module):

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import surefoot
 from surefoot.errors import RecipeError
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 
 DATA = TensorDataset(torch.randn(8, 2))
 RECIPE = Recipe(

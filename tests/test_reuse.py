@@ -258,7 +258,7 @@ def test_a_failed_proof_is_said_and_costs_nothing_but_time(monkeypatch):
     def refuse(*_):
         raise Irregular("no reason")
 
-    monkeypatch.setattr("surefoot.reuse.unrolled", refuse)
+    monkeypatch.setattr("surefoot.planning.unrolled_trace.unrolled", refuse)
     assert blocks_of(recipe()) == "9 blocks of blocks all run: no reason"
 
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 import surefoot
 from surefoot.data.batches import batches_of
 from surefoot.errors import BudgetError, RecipeError
+from surefoot.fit.search import Searching, what_fits
+from surefoot.fit.trials import Trials, turned
 from surefoot.hardware import counted
 from surefoot.meters import allocator
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.budget import Budget, Limit
 from surefoot.records.search import Search, Trial
-from surefoot.search import Searching, what_fits
 from surefoot.step import Step
-from surefoot.trials import Trials, turned
-from surefoot.world import World
+from surefoot.world.world import World
 
 BENCH = Path(__file__).parent.parent / "bench"
 MIB = 2**20

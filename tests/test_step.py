@@ -16,7 +16,7 @@ import surefoot
 from surefoot import Recipe
 from surefoot.errors import RecipeError
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 
 
 def uneven_loss(model, batch):

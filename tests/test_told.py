@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from surefoot.records.log import MOST_SAMPLES, digest_of
 from surefoot.techniques.mesh import Layout
-from surefoot.told import tell_all
+from surefoot.training.exchange import tell_all
 
 
 def told_by(ranks, tp, turns, size, samples, *, asked=()):

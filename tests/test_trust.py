@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 import surefoot
-from surefoot.cli import main
+from surefoot.cli.main import main
 from surefoot.errors import RecipeError, RunError
-from surefoot.load import load_recipe
+from surefoot.recipe.load import load_recipe
 from surefoot.records.profile import write_profile
 from surefoot.ways.export import export_weights
 

@@ -8,11 +8,11 @@ import torch
 from rich.console import Console
 
 import surefoot
-from surefoot import utilisation
 from surefoot.hardware.datasheet import datasheet
 from surefoot.hardware.names import DRIVER_NAMES, datasheet_of
-from surefoot.present import present
+from surefoot.planning import mfu as utilisation
 from surefoot.reports.live import LiveView
+from surefoot.world.this_machine import present
 
 
 def test_a_device_without_a_datasheet_has_no_peak():

@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import surefoot
 from surefoot.errors import RecipeError, WorldError
-from surefoot.fake_ranks import Chunks
-from surefoot.world import FakeWorld, TinyWorld, World
+from surefoot.world.fake_ranks import Chunks
+from surefoot.world.world import FakeWorld, TinyWorld, World
 
 SEVEN_BILLION = """
 import re

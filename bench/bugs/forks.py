@@ -21,7 +21,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-ALWAYS = ("torch", "torch._dynamo", "surefoot.cli", "surefoot.watch", "surefoot.ways.check", "surefoot.reports.text")
+ALWAYS = (
+    "torch",
+    "torch._dynamo",
+    "surefoot.cli.main",
+    "surefoot.watch",
+    "surefoot.ways.check",
+    "surefoot.reports.text",
+)
 ON_DEMAND = {
     "transformers": ("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),
     "import Trainer": ("transformers.trainer",),
@@ -121,7 +128,7 @@ def _become(task: dict[str, Any]) -> None:
 
 
 def _surefoot(task: dict[str, Any]) -> int:
-    from surefoot.cli import main
+    from surefoot.cli.main import main
 
     sys.argv = ["surefoot", *task["arguments"]]
     main()
@@ -165,9 +172,9 @@ def _run(task: dict[str, Any]) -> None:
         runpy.run_path(task["file"], run_name="__main__")
         return
     from surefoot.data.batches import batches_of
-    from surefoot.load import load_recipe
+    from surefoot.recipe.load import load_recipe
     from surefoot.step import Step
-    from surefoot.world import World
+    from surefoot.world.world import World
 
     recipe = load_recipe(f"{task['file']}:{task['recipe']}")
     step, batches = Step(recipe, World()), batches_of(recipe)

@@ -133,7 +133,7 @@ def _child(place: Place, words: list[str], out: Path, err: Path, do: Callable[[]
         os.environ.update(HOME=str(place.home), TMPDIR=str(place.root / "tmp"), COLUMNS="250", TERM="dumb")
         sys.argv = ["surefoot", *words]
         if do is None:
-            from surefoot.cli import main as do
+            from surefoot.cli.main import main as do
         do()
         code = 0
     except SystemExit as error:

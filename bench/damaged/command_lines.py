@@ -140,7 +140,7 @@ def commands() -> list[Command]:
     """Every command that the program has."""
     import typer
 
-    from surefoot.cli import app
+    from surefoot.cli.main import app
 
     return list(_commands(typer.main.get_command(app), ()))
 
@@ -257,8 +257,8 @@ def _recipe(draw: random.Random) -> list[str]:
 
 def _known(recipe: str) -> set[str]:
     """The knobs of a recipe. Those of small.py stand in for any file's."""
-    from surefoot.knobs import hints_of
-    from surefoot.load import SETTINGS, builtin_recipes, find_function
+    from surefoot.recipe.knobs import hints_of
+    from surefoot.recipe.load import SETTINGS, builtin_recipes, find_function
 
     own = hints_of(find_function(recipe)) if recipe in builtin_recipes() else {"width": int, "lr": float}
     return {*SETTINGS, *own}

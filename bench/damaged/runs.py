@@ -210,7 +210,7 @@ class Runs:
 
 def _train_and_die(recipe: str, folder: Path) -> None:
     """Trains until a step after the second checkpoint is logged, and ends as by `kill -9`."""
-    from surefoot.load import load_recipe
+    from surefoot.recipe.load import load_recipe
     from surefoot.ways.train import train
 
     def tell(run: Any, row: Any) -> None:

@@ -17,7 +17,7 @@ from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.step import Step
 from surefoot.ways.train import train as surefoot_train
-from surefoot.world import World
+from surefoot.world.world import World
 from trainers.job import Job
 from trainers.listener import Listener, Trained
 

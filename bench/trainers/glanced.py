@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
+from surefoot.checks.run_throttle import Glances, is_looked_at
 from surefoot.costs.compare import compared
 from surefoot.data.batches import batches_of
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.comparison import Comparison
 from surefoot.step import Step
-from surefoot.witness.glances import Glances, is_looked_at
-from surefoot.world import World
+from surefoot.world.world import World
 
 STEPS = 1000
 LOOKS = sum(is_looked_at(number, number) for number in range(1, STEPS + 1))

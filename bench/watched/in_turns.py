@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from surefoot.costs.compare import compared
+from surefoot.events.phases import Phases
+from surefoot.meters.log_rows import Rows
 from surefoot.meters.pace import Pace
-from surefoot.meters.rows import Rows
-from surefoot.phases import Phases
 from surefoot.records.comparison import Comparison
 from surefoot.records.log import append_row
 from watched.model import Model, Tokens

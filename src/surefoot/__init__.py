@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 from surefoot.watch import watch  # a file and a word share this name: bind the word before the file can
 
 if TYPE_CHECKING:
-    from surefoot.bare import recipe_of as recipe_of
     from surefoot.errors import SurefootError as SurefootError
+    from surefoot.fit.search import what_fits as what_fits
     from surefoot.hardware.datasheet import datasheet as datasheet
-    from surefoot.load import load_recipe as load_recipe
-    from surefoot.recipe import Recipe as Recipe
+    from surefoot.recipe.bare import recipe_of as recipe_of
+    from surefoot.recipe.load import load_recipe as load_recipe
+    from surefoot.recipe.recipe import Recipe as Recipe
     from surefoot.records.finding import Finding as Finding
     from surefoot.records.finding import Findings as Findings
     from surefoot.records.ledger import Ledger as Ledger
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
     from surefoot.records.run import Run as Run
     from surefoot.records.run import read_run as read_run
     from surefoot.records.tally import Tally as Tally
-    from surefoot.search import what_fits as what_fits
     from surefoot.ways.check import check as check
     from surefoot.ways.export import export as export
     from surefoot.ways.plan import plan as plan
     from surefoot.ways.profile import profile as profile
     from surefoot.ways.train import train as train
-    from surefoot.world import fake_world as fake_world
+    from surefoot.world.world import fake_world as fake_world
 
 __version__ = "0.1.0"
 
@@ -35,21 +35,21 @@ _HOMES = {
     "Ledger": "surefoot.records.ledger",
     "Plan": "surefoot.records.plan",
     "Profile": "surefoot.records.profile",
-    "Recipe": "surefoot.recipe",
+    "Recipe": "surefoot.recipe.recipe",
     "Run": "surefoot.records.run",
     "SurefootError": "surefoot.errors",
     "Tally": "surefoot.records.tally",
     "check": "surefoot.ways.check",
     "datasheet": "surefoot.hardware.datasheet",
     "export": "surefoot.ways.export",
-    "fake_world": "surefoot.world",
-    "load_recipe": "surefoot.load",
+    "fake_world": "surefoot.world.world",
+    "load_recipe": "surefoot.recipe.load",
     "plan": "surefoot.ways.plan",
     "profile": "surefoot.ways.profile",
     "read_run": "surefoot.records.run",
-    "recipe_of": "surefoot.bare",
+    "recipe_of": "surefoot.recipe.bare",
     "train": "surefoot.ways.train",
-    "what_fits": "surefoot.search",
+    "what_fits": "surefoot.fit.search",
 }
 
 __all__ = [*_HOMES, "watch"]

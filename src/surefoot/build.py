@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RecipeError
 from surefoot.randomness import derive, kept, seed_all
-from surefoot.returned import checked_data, checked_model
-from surefoot.world import unseen
+from surefoot.recipe.returned import checked_data, checked_model
+from surefoot.world.world import unseen
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import Dataset
 
-    from surefoot.recipe import Recipe
+    from surefoot.recipe.recipe import Recipe
 
 
 def build_model(recipe: Recipe) -> nn.Module:

@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from surefoot.build import build_model
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
-from surefoot.recipe import Recipe
-from surefoot.returned import checked_loss, checked_optimizer
+from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.returned import checked_loss, checked_optimizer
 from surefoot.techniques import (
     accumulate,
     buffers,
@@ -31,7 +31,7 @@ from surefoot.techniques import (
     schedule,
     tensor_parallel,
 )
-from surefoot.world import World
+from surefoot.world.world import World
 
 
 @dataclass(frozen=True)

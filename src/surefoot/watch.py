@@ -21,8 +21,8 @@ from surefoot.records.watched import Watched
 if TYPE_CHECKING:
     import torch
 
+    from surefoot.checks.watcher import Witness
     from surefoot.meters.books import Books
-    from surefoot.witness.witness import Witness
 
 BOOKED_STEPS = 3
 """How many steps of a script are booked; after that its operators are no longer looked at."""
@@ -61,8 +61,8 @@ def watch(
 
     Without a model, every module with parameters that the loop calls is one.
     """
+    from surefoot.checks.watcher import Witness
     from surefoot.meters.books import Books
-    from surefoot.witness.witness import Witness
 
     books = Books(model)
     witness = Witness(books.phases, *optimizers, spares=True)
@@ -101,14 +101,14 @@ def watch_call(
     keep: Path | None = None,
 ) -> Watched:
     """Calls something that trains, and watches it, as `watch_script` does a script."""
+    from surefoot.checks.script_throttle import Turns
+    from surefoot.checks.watcher import Witness
+    from surefoot.events.phases import Listener
     from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace
     from surefoot.meters.syncs import SyncsMeter
-    from surefoot.phases import Listener
-    from surefoot.watched_run import WatchedRun
-    from surefoot.witness.turns import Turns
-    from surefoot.witness.witness import Witness
+    from surefoot.training.watched_run import WatchedRun
 
     class Ends(Listener):
         """Counts the operators of the first steps, and ends the script after the last."""

@@ -15,7 +15,7 @@ from surefoot.data.batches import batches_of
 from surefoot.errors import CheckpointError
 from surefoot.meters import allocator
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 from tests.checkpoint.test_outline import same
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from surefoot.witness.signatures import signature_of
+from surefoot.checks.losses.gradient_signature import signature_of
 from tests.checks.twins import X, Y, mlp, numbers, plain
 
 pytestmark = pytest.mark.sweep

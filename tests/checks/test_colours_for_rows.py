@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import surefoot
-from surefoot.witness.shapes import takes_colours_for_rows
+from surefoot.checks.loop.crossed_dimensions import takes_colours_for_rows
 
 pytestmark = pytest.mark.sweep
 

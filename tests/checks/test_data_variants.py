@@ -19,8 +19,8 @@ from torch.optim.lr_scheduler import (
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 import surefoot
-from surefoot.probes.dependence import dependence
-from surefoot.probes.source import Line, kept_by, loop_around
+from surefoot.checks.samples.dependence import dependence
+from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
 from tests.checks.test_variants import named
 from tests.checks.twins import Module, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained

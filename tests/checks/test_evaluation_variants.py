@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
-from surefoot.probes.cutoffs import cut_at_half
-from surefoot.probes.source import Line, kept_by, loop_around
+from surefoot.checks.source.cutoffs import cut_at_half
+from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
 from tests.checks.test_data_variants import KINDS, TOLD, by_permutation, stepped
 from tests.checks.twins import mlp
 

@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from surefoot.witness.marks import Marks
+from surefoot.checks.engine.weak_notes import Marks
 
 
 def test_a_note_is_of_one_tensor_and_keeps_it_not_alive():

@@ -1,18 +1,18 @@
 """Every check explains itself under fixed headings, and its page in docs/checks is made from that."""
 
-import importlib
+import sys
 from pathlib import Path
 
 import pytest
 
-from surefoot.checks import CHECKS
+from surefoot.checks.registry import CHECKS
 
 PAGES = Path(__file__).parents[2] / "docs" / "checks"
 HEADINGS = ("## What it does", "## Why it hurts", "## Buggy", "## Fixed", "## What looks like it and is fine")
 
 
 def page(name: str) -> str:
-    return "# " + importlib.import_module(f"surefoot.checks.{name.replace('-', '_')}").__doc__
+    return "# " + sys.modules[CHECKS[name].__module__].__doc__
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from surefoot.probes.rows_apart import rows_apart
+from surefoot.checks.source.rows_apart import rows_apart
 
 pytestmark = pytest.mark.sweep
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.witness.shapes import crosses
+from surefoot.checks.loop.crossed_dimensions import crosses
 
 SIZES = st.lists(st.integers(2, 7), min_size=2, max_size=5)
 

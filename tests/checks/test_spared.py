@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 import surefoot
-from surefoot.checks import CHECKS
+from surefoot.checks.loop.gradients import Gradients
+from surefoot.checks.losses.loss_calls import Losses
+from surefoot.checks.losses.push_direction import Aims
+from surefoot.checks.registry import CHECKS
+from surefoot.checks.run_throttle import Glances
+from surefoot.checks.saved_state.files import Files
+from surefoot.checks.updates.schedules import Schedules
 from surefoot.errors import RecipeError
 from surefoot.reports.sarif import sarif_text
-from surefoot.witness.aims import Aims
-from surefoot.witness.files import Files
-from surefoot.witness.glances import Glances
-from surefoot.witness.gradients import Gradients
-from surefoot.witness.losses import Losses
-from surefoot.witness.schedules import Schedules
 
 PLACES = {
     "a listener": (Gradients, "update_ends"),
@@ -70,7 +70,7 @@ def test_a_loop_ends_as_it_would_and_is_told_why_nothing_was_found(place, monkey
         losses, found = watched()
     assert losses == plain
     assert len(said) == 1
-    assert found.failure.startswith("KeyError: 'nothing of the kind' (witness/")
+    assert found.failure.startswith("KeyError: 'nothing of the kind' (checks/")
     assert (found.findings, found.checks) == ((), ())
 
 
@@ -126,7 +126,7 @@ def test_a_script_that_is_watched_prints_all_that_it_prints(tmp_path: Path):
     script.write_text(
         textwrap.dedent("""
         import torch
-        from surefoot.witness.losses import Losses
+        from surefoot.checks.losses.loss_calls import Losses
         def broken(*_, **__): raise KeyError("x")
         Losses.called = broken
         model = torch.nn.Linear(2, 1)

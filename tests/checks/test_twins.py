@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from surefoot.checks import CHECKS
+from surefoot.checks.registry import CHECKS
 from tests.checks.twins import TWINS, X, Y, mlp, plain, sgd
 from tests.checks.twins.models import Listed
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import surefoot
-from surefoot.probes.again import Again
+from surefoot.checks.engine.rerun import Again
 from tests.checks.twins import Module, X, Y, mlp, numbers, plain, sgd, whole
 from tests.checks.twins.data import COUNT, INPUTS, LABELS, trained
 from tests.checks.twins.losses import TEXT

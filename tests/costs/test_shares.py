@@ -1,6 +1,6 @@
 """Whether arithmetic or memory holds a module up."""
 
-from surefoot.costs.shares import Ceilings, bound, module_shares, seen_ceilings
+from surefoot.costs.module_shares import Ceilings, bound, module_shares, seen_ceilings
 from surefoot.records.profile import Profile
 from surefoot.records.report import ModuleShare
 from surefoot.records.tally import Account, Tally

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.costs.spent import OUTSIDE, PYTHON, spent
+from surefoot.costs.trace_time import OUTSIDE, PYTHON, spent
 from surefoot.records.spans import MODULE, PHASE, STEP
 
 

@@ -16,7 +16,7 @@ from surefoot.data.tokenize import tokenize
 from surefoot.errors import DataError
 from surefoot.records.run import read_run
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 from tests.data.corpora import random_documents, write_corpus
 from tests.test_cli_data import surefoot
 

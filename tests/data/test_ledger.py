@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from surefoot.data import ledger as module
 from surefoot.data.batches import order_seed
 from surefoot.data.formats import open_corpus
-from surefoot.data.ledger import ledger_of_run, token_ledger
 from surefoot.data.mixture import Mixture
 from surefoot.data.order import sample_ids
 from surefoot.data.packing import IGNORED, PackedDocuments
+from surefoot.data.token_ledger import ledger_of_run, token_ledger
 from surefoot.data.windows import TokenWindows
 from tests.data.corpora import random_documents, write_corpus
 

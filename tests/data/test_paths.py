@@ -160,7 +160,7 @@ def test_what_is_named_like_tokens_and_is_no_file_is_refused(tmp_path):
 
 CUT = """
 import os, sys
-from surefoot.data.ends import open_ends
+from surefoot.data.document_ends import open_ends
 from surefoot.data.formats import open_corpus
 from surefoot.data.packing import PackedDocuments
 from surefoot.data.pages import MappedFile

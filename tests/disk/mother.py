@@ -17,7 +17,7 @@ import torch._dynamo  # the first optimizer would load it, in every child anew
 import surefoot.ways.export
 import surefoot.ways.plan
 import surefoot.ways.train  # noqa: F401
-from surefoot import cli
+from surefoot.cli import main as cli
 
 
 def run(request: dict[str, Any]) -> int:

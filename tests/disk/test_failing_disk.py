@@ -16,7 +16,7 @@ from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.records.log import LogRow, read_rows
 from surefoot.records.run import Run, read_run
-from surefoot.weights import damage_of
+from surefoot.training.weights import damage_of
 from tests.disk.machine import HERE, KILL, Done, Fault, Machine
 
 WAVE = str(HERE / "wave.py")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.records.run import read_run
-from surefoot.weights import damage_of
+from surefoot.training.weights import damage_of
 from tests.disk.machine import HERE, Machine
 
 MEGABYTES = 48

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from surefoot.gpu import autocast
-from surefoot.gpu.target import gpu
-from surefoot.world import FakeWorld
+from surefoot.world.gpu import autocast
+from surefoot.world.gpu.target import gpu
+from surefoot.world.world import FakeWorld
 
 BOTH_ALIKE = {
     "conv1d.padding", "conv2d.padding", "conv3d.padding",  # on CUDA the convolution that they call is cast

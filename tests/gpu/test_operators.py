@@ -9,9 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from surefoot.gpu.operators import can_be_efficient, can_flash
-from surefoot.gpu.target import Gpu, gpu
-from surefoot.world import FakeWorld
+from surefoot.world.gpu.operators import can_be_efficient, can_flash
+from surefoot.world.gpu.target import Gpu, gpu
+from surefoot.world.world import FakeWorld
 
 AMPERE, VOLTA = gpu("a100-sxm-80gb"), gpu("v100-sxm-16gb")
 

@@ -4,9 +4,9 @@ import pytest
 
 import surefoot
 from surefoot.errors import UnknownDevice
-from surefoot.gpu.target import CONTEXT_BYTES, gpu, targets
 from surefoot.hardware import datasheet, known_devices
 from surefoot.records.plan import Fit
+from surefoot.world.gpu.target import CONTEXT_BYTES, gpu, targets
 
 GIB = 2**30
 

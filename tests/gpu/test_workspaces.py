@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 import surefoot
-from surefoot.gpu.target import gpu
-from surefoot.gpu.workspaces import GpuKernels
 from surefoot.meters.books import Books
-from surefoot.world import FakeWorld
+from surefoot.world.gpu.target import gpu
+from surefoot.world.gpu.workspaces import GpuKernels
+from surefoot.world.world import FakeWorld
 
 aten = torch.ops.aten
 MIB = 2**20
@@ -56,7 +56,7 @@ def test_layer_norm_of_halves_keeps_its_statistics_in_float32():
 
 def test_nothing_is_run_on_this_cpu(small_recipe, monkeypatch):
     """The CPU's kernels say nothing of a GPU's."""
-    from surefoot.kernels import Kernels
+    from surefoot.world.kernels import Kernels
 
     monkeypatch.setattr(Kernels, "measured", lambda *_: 1 / 0)
     surefoot.plan(small_recipe("gpt"), on="h100-sxm")

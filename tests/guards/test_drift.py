@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.guards.drift import CREEPING, WINDOW, Drift
+from surefoot.training.guards.drift import CREEPING, WINDOW, Drift
 from tests.reports.test_text import log_row
 
 
@@ -72,7 +72,7 @@ class Starving(torch.utils.data.Dataset):
 
 @pytest.fixture
 def short_windows(monkeypatch):
-    monkeypatch.setattr("surefoot.guards.drift.WINDOW", CALM)
+    monkeypatch.setattr("surefoot.training.guards.drift.WINDOW", CALM)
 
 
 def test_a_run_whose_loader_starves_and_whose_memory_creeps_says_so_as_it_goes(short_windows, tmp_path):

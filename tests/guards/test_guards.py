@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from surefoot.guards.signals import StopRequests
-from surefoot.guards.spike import Spikes
-from surefoot.guards.watchdog import Watchdog
+from surefoot.training.guards.signals import StopRequests
+from surefoot.training.guards.spike import Spikes
+from surefoot.training.guards.watchdog import Watchdog
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from surefoot.guards.nonfinite import first_nonfinite
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.training.guards.nonfinite import first_nonfinite
+from surefoot.world.world import World
 
 
 class Breaks(nn.Module):

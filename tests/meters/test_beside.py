@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from surefoot.meters.books import Books
-from surefoot.meters.moved import MovedMeter
+from surefoot.meters.bytes_moved import MovedMeter
 from surefoot.meters.syncs import SyncsMeter
 from surefoot.records.tally import Tally
 

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
+from surefoot.events.phases import Phases
 from surefoot.meters.clock import ClockMeter
-from surefoot.phases import Phases
 from surefoot.records.tally import Tally
 
 

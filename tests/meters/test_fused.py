@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import surefoot
+from surefoot.events.phases import Phases
 from surefoot.meters.fused import Loop, Regions
 from surefoot.meters.meter import Operators
 from surefoot.meters.work import WorkMeter
-from surefoot.phases import Phases
 from surefoot.records.work import Work
 
 ROWS, COLUMNS = 8, 16

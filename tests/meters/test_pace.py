@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from surefoot.events.phases import Phases, innermost_mode
 from surefoot.meters.books import Books
-from surefoot.meters.held import held_bytes
 from surefoot.meters.pace import Pace
-from surefoot.phases import Phases, innermost_mode
+from surefoot.meters.process_memory import held_bytes
 
 
 def loop(steps: int, each=lambda: None) -> None:

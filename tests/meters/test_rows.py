@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from surefoot.meters.rows import Rows
-from surefoot.phases import Phases
+from surefoot.events.phases import Phases
+from surefoot.meters.log_rows import Rows
 
 
 def rows_of(loop, **how):

@@ -6,10 +6,10 @@ import torch
 from surefoot import load_recipe
 from surefoot.meters.books import Books
 from surefoot.meters.work import starred
+from surefoot.planning.repeated_blocks import find_repeats
+from surefoot.planning.trace import Tracing
+from surefoot.planning.unrolled_trace import run_few
 from surefoot.records.work import Work
-from surefoot.repeats import find_repeats
-from surefoot.reuse import run_few
-from surefoot.trace import Tracing
 
 
 def booked(run) -> list[Work]:

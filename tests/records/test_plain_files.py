@@ -6,9 +6,9 @@ import pytest
 
 import surefoot
 from surefoot.errors import RunError
-from surefoot.guards.watchdog import Watchdog
 from surefoot.records.files import write_whole
 from surefoot.records.plain_files import inside, open_new, open_plain
+from surefoot.training.guards.watchdog import Watchdog
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli import app
+from surefoot.cli.main import app
 from surefoot.errors import RunError
 from tests.reports.test_hostile_page import hostile_run
 

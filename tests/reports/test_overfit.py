@@ -1,6 +1,6 @@
 """The texts of overfit, from made-up records."""
 
-from surefoot.checks.one_batch import judge
+from surefoot.costs.overfit_verdict import judge
 from surefoot.records.overfit import Attempt, Overfit, Wiring
 from surefoot.reports.overfit import overfit_text
 from surefoot.reports.text import as_text

@@ -189,6 +189,6 @@ def test_costs_that_were_told_before_are_counted_beside_what_checks_found():
 
 
 def test_what_failed_stands_in_place_of_findings():
-    told = as_text(findings_text(Findings("script.py", (), failure="KeyError: 'x' (witness/losses.py, line 3)")))
+    told = as_text(findings_text(Findings("script.py", (), failure="KeyError: 'x' (checks/text/padding.py, line 3)")))
     assert told.startswith("script.py: the checks say nothing, for surefoot failed: KeyError: 'x'")
     assert "nothing found" not in told

@@ -12,7 +12,7 @@ from surefoot import Recipe, load_recipe
 from surefoot.data.batches import batches_of
 from surefoot.step import Step
 from surefoot.techniques import ddp
-from surefoot.world import RealWorld
+from surefoot.world.world import RealWorld
 
 SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=512"]
 """Eight micro-batches: two for each of four ranks."""

@@ -17,7 +17,7 @@ from surefoot.reports.profile import profile_text
 from surefoot.reports.text import as_text
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
-from surefoot.world import FakeWorld, TinyWorld, World
+from surefoot.world.world import FakeWorld, TinyWorld, World
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler itself
 
@@ -180,7 +180,7 @@ def test_a_model_without_blocks_is_refused(small_recipe):
 
 def test_graphs_that_are_compiled_are_counted():
     """`unique_graphs` of torch's own counters: a new shape is a new graph."""
-    from surefoot.world import graphs_compiled
+    from surefoot.world.world import graphs_compiled
 
     compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     before = graphs_compiled()

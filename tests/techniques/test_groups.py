@@ -10,7 +10,7 @@ import surefoot
 from surefoot.errors import RecipeError
 from surefoot.step import Step
 from surefoot.techniques.groups import explain, optimizer_groups
-from surefoot.world import World
+from surefoot.world.world import World
 
 
 class Odd(nn.Module):

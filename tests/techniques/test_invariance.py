@@ -13,7 +13,7 @@ from torch import nn
 from surefoot import Recipe
 from surefoot.recipes.gpt import GPT
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 
 IGNORED = -100
 TOLERANCE = 1e-5

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from surefoot import load_recipe
 from surefoot.errors import RecipeError
-from surefoot.resume import changes_since, new_run
 from surefoot.step import Step
 from surefoot.techniques.mesh import layout_of, with_global_batch
-from surefoot.world import FakeWorld
+from surefoot.training.resume import changes_since, new_run
+from surefoot.world.world import FakeWorld
 
 SIZES = st.integers(1, 6)
 

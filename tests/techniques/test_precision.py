@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from surefoot.step import Step
 from surefoot.techniques.precision import autocast, in_float32
-from surefoot.world import World
+from surefoot.world.world import World
 
 CPU = torch.device("cpu")
 

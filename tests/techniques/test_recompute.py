@@ -17,11 +17,11 @@ import surefoot
 from surefoot import Recipe
 from surefoot.errors import RecipeError
 from surefoot.meters import allocator
-from surefoot.recipe import budget_of
+from surefoot.recipe.recipe import budget_of
 from surefoot.step import Step
 from surefoot.techniques.budget import Block, choose
 from surefoot.techniques.recompute import blocks_of
-from surefoot.world import World
+from surefoot.world.world import World
 
 WAYS = ["full", "selective", "budget=0.5"]
 

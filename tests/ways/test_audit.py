@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.cli import app
+from surefoot.cli.main import app
 from surefoot.errors import RunError
 from surefoot.step import Step
 from surefoot.ways.audit import audit

@@ -18,11 +18,11 @@ from torch.autograd.graph import _engine_run_backward
 
 import surefoot
 from surefoot.checkpoint.store import DRAFT, Checkpoints
-from surefoot.guards.beats import Beat, place_of, waiting
-from surefoot.guards.fingerprint import Fingerprints, differing, replicas
-from surefoot.guards.stragglers import STEPS, Stragglers
-from surefoot.phases import told
-from surefoot.resume import FAILURES
+from surefoot.events.phases import told
+from surefoot.training.guards.beats import Beat, place_of, waiting
+from surefoot.training.guards.fingerprint import Fingerprints, differing, replicas
+from surefoot.training.guards.stragglers import STEPS, Stragglers
+from surefoot.training.resume import FAILURES
 
 RECIPE = """
 import dataclasses, os, time, torch
@@ -262,7 +262,7 @@ def test_replicas_are_those_that_hold_the_same_shard():
 def test_fingerprints_come_as_often_as_their_share_of_the_time_allows(monkeypatch):
     """A comparison of 8 ms to steps of 100 ms: one in 27 steps is 0.3%."""
     clock = itertools.count(step=0.008)
-    monkeypatch.setattr("surefoot.guards.fingerprint.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("surefoot.training.guards.fingerprint.time.perf_counter", lambda: next(clock))
     world = SimpleNamespace(gather=lambda numbers: [numbers, numbers])
     layout = SimpleNamespace(dp_replicate=2, ranks=2)
     step = SimpleNamespace(layout=layout, world=world, model=torch.nn.Linear(2, 2), number=0)

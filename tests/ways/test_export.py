@@ -21,7 +21,7 @@ def test_the_program_runs_without_the_recipe_and_takes_any_batch(run):
     assert record.dynamic_batch
     program = torch.export.load(record.program).module()
     x = torch.randn(7, 4)
-    from surefoot.load import make_recipe
+    from surefoot.recipe.load import make_recipe
 
     model = make_recipe(run.target, run.knobs).model()
     model.load_state_dict(load_file(record.weights))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from surefoot.witness.glances import Glances
+from surefoot.checks.run_throttle import Glances
 
 
 def with_softmax(recipe):

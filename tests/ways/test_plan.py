@@ -167,7 +167,7 @@ def test_the_peaks_around_the_steps(small_recipe):
 def test_evaluation_inside_changes_nothing(small_recipe):
     from surefoot.data.batches import micro_batches
     from surefoot.step import Step
-    from surefoot.world import World
+    from surefoot.world.world import World
 
     def losses(evaluating: bool):
         recipe = small_recipe("sentiment")

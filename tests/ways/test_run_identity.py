@@ -20,8 +20,8 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.content import MOST_BYTES, content_hash
 from surefoot.data.identity import ITEMS, SECONDS, identity_of
 from surefoot.errors import CheckpointError, ReplayError, RunError
-from surefoot.own_code import module_digests
 from surefoot.records.run import read_run
+from surefoot.training.own_code import module_digests
 
 VALUES = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
 
@@ -267,13 +267,13 @@ def project(tmp_path):
 
 def command(project: Path, *words: str, kill_at: int | None = None) -> subprocess.CompletedProcess:
     """`surefoot train` in a process of its own; `kill_at` kills it after a step."""
-    program = "import sys; from surefoot.cli import main; main()"
+    program = "import sys; from surefoot.cli.main import main; main()"
     if kill_at is not None:
         program = (
-            "import os, sys; from surefoot.scribe import Scribe; append = Scribe.append\n"
+            "import os, sys; from surefoot.training.run_writer import Scribe; append = Scribe.append\n"
             "def killed(self, row):\n"
             f"    append(self, row)\n    if row.step == {kill_at}: os.kill(os.getpid(), 9)\n"
-            "Scribe.append = killed\nfrom surefoot.cli import main; main()"
+            "Scribe.append = killed\nfrom surefoot.cli.main import main; main()"
         )
     line = [sys.executable, "-c", program, "train", "recipe.py", "--run", "run", "--no-plan", *words]
     return subprocess.run(line, cwd=project, capture_output=True, text=True)

@@ -20,13 +20,13 @@ from torch.utils.data import (
 )
 
 from surefoot.build import build_data
-from surefoot.children import tied_to_this_process
-from surefoot.data.ahead import Ahead
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
+from surefoot.data.prefetch import Ahead
 from surefoot.errors import RecipeError
 from surefoot.randomness import Stream, derive, kept, seed_all
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
+from surefoot.world.child_processes import tied_to_this_process
 
 Collate = Callable[[list[Any]], Any]
 LOOK_AHEAD = 8

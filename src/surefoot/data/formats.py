@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_128
 
-from surefoot.data.ends import ends_file, open_ends, read_megatron_header
+from surefoot.data.document_ends import ends_file, open_ends, read_megatron_header
 from surefoot.data.hash_tree import PAGE, SUFFIX
 from surefoot.data.pages import hash_pages
 from surefoot.data.shards import Corpus, read_manifest, write_manifest

@@ -9,11 +9,11 @@ from typing import Any, cast
 import xxhash
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from surefoot.children import tied_to_this_process
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
 from surefoot.randomness import derive, kept, seed_all
 from surefoot.records.data_identity import DataIdentity
+from surefoot.world.child_processes import tied_to_this_process
 
 ITEMS = 64
 """So many items are read, each of them twice, or as many as can be read in `SECONDS`."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from xxhash import xxh3_128_hexdigest
 
-from surefoot.data.ends import IndexEnds, MegatronEnds, ends_beside, ends_file, open_ends
+from surefoot.data.document_ends import IndexEnds, MegatronEnds, ends_beside, ends_file, open_ends
 from surefoot.data.pages import MappedFile, PagedFile, PagedWriter, ReadFile
 from surefoot.errors import DataError
 from surefoot.records.codec import from_json, to_json

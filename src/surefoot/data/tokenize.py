@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.data.shards import smallest_dtype, write_manifest
-from surefoot.data.task import Job, Source, record_of, sound, tokenizer_file, tokenizer_of
+from surefoot.data.tokenize_task import Job, Source, record_of, sound, tokenizer_file, tokenizer_of
 from surefoot.data.tokenizer import BYTES, train_byte_pairs
 from surefoot.errors import DataError
 from surefoot.records.codec import read_record, to_json
@@ -101,7 +101,7 @@ def _source(path: str) -> Source:
 
 def _documents(job: Job, source: Source) -> Any:
     """The step that reads the documents of a source."""
-    from surefoot.data.steps import Documents
+    from surefoot.data.datatrove_steps import Documents
 
     return Documents(source.folder, text_key=job.text_key)
 
@@ -159,7 +159,7 @@ def _texts_to_learn_from(job: Job) -> Iterator[str]:
 
 
 def _run(folder: Path, job: Job, source: Source, workers: int, executor: Callable[..., Any] | None) -> None:
-    from surefoot.data.steps import TokenizeDocuments
+    from surefoot.data.datatrove_steps import TokenizeDocuments
 
     reader = _documents(job, source)
     reader.paths_file = str((folder / ".job" / f"{source.name}.files").resolve())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter
 from surefoot.meters.traffic import kind_of
-from surefoot.phases import Phases
 from surefoot.records.tally import Account
 
 

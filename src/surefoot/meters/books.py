@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.forked import only_here
-from surefoot.kernels import AnyKernels, Kernels
+from surefoot.events.forked import only_here
+from surefoot.events.phases import Listener, Phases
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
@@ -17,9 +17,9 @@ from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
 from surefoot.meters.traffic import TrafficMeter
 from surefoot.meters.work import WorkMeter
-from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
+from surefoot.world.kernels import AnyKernels, Kernels
 
 
 class Books(Listener):

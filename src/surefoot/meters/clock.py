@@ -6,8 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
+from surefoot.events.phases import Phases, Segment
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from surefoot.events.phases import Phases, Segment
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 
 aten = torch.ops.aten

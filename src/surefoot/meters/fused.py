@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from surefoot.events.phases import Segment
+from surefoot.meters.bytes_moved import PICKS, read_by, real_bytes, written_by
 from surefoot.meters.flops import FORMULAS
-from surefoot.meters.moved import PICKS, read_by, real_bytes, written_by
-from surefoot.phases import Segment
 from surefoot.records.work import Work
 from surefoot.trees import tensors_in
 

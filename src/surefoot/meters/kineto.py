@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from surefoot.phases import Listener, Phases, Segment
+from surefoot.events.phases import Listener, Phases, Segment
 from surefoot.records.spans import MODULE, PHASE, STEP
 
 

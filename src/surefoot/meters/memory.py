@@ -34,13 +34,13 @@ from typing import Any
 
 import torch
 
-from surefoot.kernels import AnyKernels
+from surefoot.events.phases import Phases, Segment, sums_gradients
 from surefoot.meters.journal import Journal, Noted
 from surefoot.meters.memory_book import Booking, MemoryBook
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases, Segment, sums_gradients
 from surefoot.records.tally import Account
 from surefoot.trees import plain, tensors_in
+from surefoot.world.kernels import AnyKernels
 
 
 class MemoryMeter(Meter):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from surefoot.phases import Listener, innermost_mode
+from surefoot.events.phases import Listener, innermost_mode
 from surefoot.records.tally import Account
 
 aten = torch.ops.aten

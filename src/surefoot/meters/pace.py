@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from surefoot.events.phases import Listener, Phases
 from surefoot.meters.clock import ClockMeter
-from surefoot.phases import Listener, Phases
 from surefoot.records.tally import Account, Tally
 
 

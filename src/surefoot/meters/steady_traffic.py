@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from surefoot.events.phases import Phases
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.meter import Operators, linear_as_ever
 from surefoot.meters.traffic import TrafficMeter
-from surefoot.phases import Phases
 from surefoot.records.tally import Tally
 
 if TYPE_CHECKING:

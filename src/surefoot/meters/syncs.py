@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from surefoot.callers import asked_inside, caller
+from surefoot.events.callers import asked_inside, caller
+from surefoot.events.phases import Phases, Segment
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 
 aten = torch.ops.aten

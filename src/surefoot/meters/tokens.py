@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
-from surefoot.phases import Phases
 from surefoot.records.tally import Account
 from surefoot.trees import tensors_in
 

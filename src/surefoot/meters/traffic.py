@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from surefoot.events.phases import Phases, group_of
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.meters.streams import Streams
-from surefoot.phases import Phases, group_of
 from surefoot.records.tally import Account
 from surefoot.trees import tensors_in
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from surefoot.events.phases import Phases, Segment
+from surefoot.meters.bytes_moved import moved_bytes, moves_nothing, written_by
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.fused import Place, Regions
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
-from surefoot.meters.moved import moved_bytes, moves_nothing, written_by
-from surefoot.phases import Phases, Segment
 from surefoot.records.tally import Account
 from surefoot.records.work import Work
 from surefoot.trees import tensors_in

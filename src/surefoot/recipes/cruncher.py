@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
-from surefoot.ranges import Count, Layers, Rate
+from surefoot.recipe.ranges import Count, Layers, Rate
 
 
 class Cruncher(nn.Module):

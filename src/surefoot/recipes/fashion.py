@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.data.idx import find_idx, read_idx
-from surefoot.ranges import Count, Rate, Share
+from surefoot.recipe.ranges import Count, Rate, Share
 from surefoot.techniques.schedule import warmup_cosine
 
 DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"

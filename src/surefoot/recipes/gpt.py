@@ -18,7 +18,7 @@ from surefoot.data.packing import IGNORED, PackedDocuments
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
-from surefoot.ranges import Count, Layers, Rate
+from surefoot.recipe.ranges import Count, Layers, Rate
 from surefoot.records.manifest import HELD_OUT
 from surefoot.techniques.schedule import warmup_cosine
 

@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.errors import RecipeError
-from surefoot.ranges import Count, Rate
+from surefoot.recipe.ranges import Count, Rate
 from surefoot.records.codec import parse, read_plain_file
 
 

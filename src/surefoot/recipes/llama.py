@@ -18,7 +18,7 @@ from surefoot.data.formats import is_corpus, open_corpus
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
-from surefoot.ranges import Count, CountOrNone, LayersOrNone
+from surefoot.recipe.ranges import Count, CountOrNone, LayersOrNone
 from surefoot.techniques.schedule import warmup_cosine
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
-from surefoot.ranges import Count, Number, Rate
+from surefoot.recipe.ranges import Count, Number, Rate
 
 
 def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:

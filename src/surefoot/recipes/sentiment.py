@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
-from surefoot.ranges import Count, Rate, Share
+from surefoot.recipe.ranges import Count, Rate, Share
 
 
 class SentimentClassifier(nn.Module):

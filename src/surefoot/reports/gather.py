@@ -8,7 +8,7 @@ from pathlib import Path
 
 from surefoot.costs.diagnosis import Signs, diagnose, first_of, said_once
 from surefoot.costs.ledgers import ledger_of
-from surefoot.costs.shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
+from surefoot.costs.module_shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.errors import RunError
 from surefoot.records.codec import read_plain_file, read_record
 from surefoot.records.finding import Finding, Findings

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.costs.diagnosis import Signs, diagnose
-from surefoot.costs.shares import bound, module_shares, operator_seconds, seen_ceilings
+from surefoot.costs.module_shares import bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.records.comparison import Comparison
 from surefoot.records.ledger import Ledger
 from surefoot.records.profile import Profile

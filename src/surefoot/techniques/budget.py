@@ -25,13 +25,13 @@ from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext
 from surefoot.costs.knapsack import Offer, Way, cheapest, ways
 from surefoot.costs.roofline import Ceilings, ceilings_of, seconds_of
 from surefoot.errors import RecipeError
-from surefoot.fakes import rehearsal
 from surefoot.hardware import datasheet
 from surefoot.meters.work import does_nothing, work_of
-from surefoot.present import present_sheet
 from surefoot.techniques.selective import policy
 from surefoot.trees import map_tensors, tensors_in
-from surefoot.world import World
+from surefoot.world.fake_operators import rehearsal
+from surefoot.world.this_machine import present_sheet
+from surefoot.world.world import World
 
 REFERENCE = "a100-sxm-80gb"
 """Whose roofline is taken where the device has no datasheet: only how blocks compare with each other matters."""

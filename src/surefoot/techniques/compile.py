@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.techniques.recompute import blocks_of
 
 

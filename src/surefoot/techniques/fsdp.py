@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Precision, Recipe
+from surefoot.recipe.recipe import Precision, Recipe
 from surefoot.techniques.mesh import Layout
 from surefoot.techniques.recompute import blocks_of
 

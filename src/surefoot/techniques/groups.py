@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.recipe import Decay
+from surefoot.recipe.recipe import Decay
 
 
 def optimizer_groups(model: nn.Module, decay: Decay) -> list[Any]:

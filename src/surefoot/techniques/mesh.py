@@ -17,7 +17,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

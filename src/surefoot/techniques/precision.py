@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from surefoot.recipe import Precision
+from surefoot.recipe.recipe import Precision
 from surefoot.trees import map_tensors
 
 _ON_CPU = "losses and products over elements"

@@ -29,11 +29,11 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Recipe, budget_of
+from surefoot.recipe.recipe import Recipe, budget_of
 from surefoot.techniques import budget
 from surefoot.techniques.budget import Block, Settled
 from surefoot.techniques.selective import policy
-from surefoot.world import World
+from surefoot.world.world import World
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 

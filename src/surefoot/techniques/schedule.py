@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Recipe
-from surefoot.returned import checked_factor
+from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.returned import checked_factor
 
 Schedule = Callable[[int, int], float]
 

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 from surefoot.errors import RecipeError
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 
 
 @dataclass(frozen=True)

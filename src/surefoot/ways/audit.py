@@ -14,13 +14,13 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of
 from surefoot.errors import RunError
 from surefoot.randomness import kept
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.audit import Audit
 from surefoot.records.run import Run, read_run
 from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
-from surefoot.world import RealWorld
+from surefoot.world.world import RealWorld
 
 
 def audit(recipe: Recipe, path: str) -> Audit:

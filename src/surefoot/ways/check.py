@@ -7,21 +7,21 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from surefoot.build import build_data, build_evaluation
-from surefoot.checks import run_checks
-from surefoot.checks.evidence import Samples
+from surefoot.checks.facts import Samples
+from surefoot.checks.registry import run_checks
+from surefoot.checks.samples.loader_use import Seen
+from surefoot.checks.samples.reread import read_again
+from surefoot.checks.watcher import Witness
 from surefoot.data.batches import batches_of
 from surefoot.data.identity import identity_of
-from surefoot.load import split_target
-from surefoot.phases import Phases
-from surefoot.plain_state import PlainState, loss_of
-from surefoot.probes.data import read_again
+from surefoot.events.phases import Phases
 from surefoot.randomness import kept
-from surefoot.recipe import Recipe
+from surefoot.recipe.load import split_target
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.finding import Findings
 from surefoot.step import Step
-from surefoot.witness.seen import Seen
-from surefoot.witness.witness import Witness
-from surefoot.world import TinyWorld
+from surefoot.training.plain_state import PlainState, loss_of
+from surefoot.world.world import TinyWorld
 
 STEPS = 4
 

@@ -15,15 +15,15 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
 from surefoot.randomness import kept
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Export, Weights
 from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
 from surefoot.techniques.precision import inputs_in, parameters_in
-from surefoot.trust import recipe_of
-from surefoot.weights import verified_weights, write_weights
-from surefoot.world import World
+from surefoot.training.trust import recipe_of
+from surefoot.training.weights import verified_weights, write_weights
+from surefoot.world.world import World
 
 TOLERANCE = 1e-5
 """Largest allowed difference between two outputs, as a share of the larger output's largest value."""

@@ -12,11 +12,11 @@ from surefoot.costs import lr_curve
 from surefoot.data.batches import batches_of
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import kept
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.returned import checked_optimizer
 from surefoot.records.lr_range import LrPoint, LrRange
-from surefoot.returned import checked_optimizer
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 
 FIRST_LR, LAST_LR, STEPS = 1e-7, 10.0, 100
 FEWEST_STEPS = 3 * lr_curve.MODEL_AT_REST

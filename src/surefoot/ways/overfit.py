@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.one_batch import causes, judge, known
+from surefoot.costs.overfit_verdict import causes, judge, known
 from surefoot.data.batches import batches_of
 from surefoot.errors import RecipeError
 from surefoot.randomness import kept
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.returned import checked_model, checked_optimizer
 from surefoot.records.overfit import Attempt, Overfit, Wiring
-from surefoot.returned import checked_model, checked_optimizer
 from surefoot.step import Step
-from surefoot.world import World
+from surefoot.world.world import World
 
 MAX_STEPS = 200
 NEAR_ZERO = 0.01

@@ -12,23 +12,23 @@ from surefoot.costs.conventions import CONVENTIONS, flops_per_token
 from surefoot.costs.rehearsed import rehearsed_time
 from surefoot.costs.roofline import ceilings_of, step_time
 from surefoot.costs.run_cost import run_cost
-from surefoot.costs.timing import time_on
+from surefoot.costs.time_on_cluster import time_on
 from surefoot.costs.unroll import Irregular
 from surefoot.errors import WorldError
-from surefoot.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 from surefoot.hardware import Cluster, Datasheet, cluster
 from surefoot.hardware.here import HERE, here
-from surefoot.recipe import Recipe
+from surefoot.planning.mfu import FORMATS
+from surefoot.planning.repeated_blocks import Repeats, find_repeats
+from surefoot.planning.trace import Trace, Tracing
+from surefoot.planning.unrolled_trace import FEWEST, run_few
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
 from surefoot.records.units import bytes_text
-from surefoot.rehearse import rehearse
-from surefoot.repeats import Repeats, find_repeats
-from surefoot.reuse import FEWEST, run_few
 from surefoot.techniques.mesh import layout_of, with_global_batch
-from surefoot.trace import Trace, Tracing
-from surefoot.utilisation import FORMATS
+from surefoot.timing.rehearse import rehearse
+from surefoot.world.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 
 
 def plan(

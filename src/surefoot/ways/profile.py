@@ -12,29 +12,29 @@ from typing import Any
 import torch
 
 from surefoot.costs.compare import compared
-from surefoot.costs.spent import OUTSIDE, spent
+from surefoot.costs.trace_time import OUTSIDE, spent
 from surefoot.data.batches import batches_of
-from surefoot.load import source_of
+from surefoot.events.phases import Phases
 from surefoot.meters import allocator
 from surefoot.meters.backwards import BackwardsMeter
 from surefoot.meters.books import Books
+from surefoot.meters.bytes_moved import MovedMeter
 from surefoot.meters.clock import ClockMeter
 from surefoot.meters.kineto import name_phases, read_trace, traced
-from surefoot.meters.moved import MovedMeter
 from surefoot.meters.syncs import SyncsMeter
-from surefoot.phases import Phases
+from surefoot.planning.mfu import peak_flops
 from surefoot.randomness import kept
-from surefoot.recipe import Recipe
+from surefoot.recipe.load import source_of
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.comparison import Comparison
 from surefoot.records.profile import Profile
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
-from surefoot.resume import source_digest
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
 from surefoot.techniques.recompute import blocks_of
-from surefoot.utilisation import peak_flops
-from surefoot.world import World, graphs_compiled
+from surefoot.training.resume import source_digest
+from surefoot.world.world import World, graphs_compiled
 
 TRACED_STEPS = 2
 

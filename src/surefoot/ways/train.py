@@ -19,22 +19,19 @@ from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.mirror import Mirror
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.checks import CHECKS, state_lost_on_reload
-from surefoot.checks.evidence import Evidence
+from surefoot.checks.facts import Evidence
+from surefoot.checks.registry import CHECKS
+from surefoot.checks.run_throttle import FIRST, Glances
+from surefoot.checks.saved_state.rules import state_lost_on_reload
 from surefoot.data.batches import Batches, batches_of, micro_batches
 from surefoot.data.identity import identity_of
-from surefoot.data.ledger import ledger_of_run
+from surefoot.data.token_ledger import ledger_of_run
 from surefoot.errors import CheckpointError, DiskError, NonFinite, RecipeError, ReplayError, RunError
-from surefoot.guards.drift import Drift
-from surefoot.guards.nonfinite import first_nonfinite
-from surefoot.guards.signals import StopRequests
-from surefoot.guards.spike import Spikes
-from surefoot.lookout import Lookout
-from surefoot.meters.held import held_bytes
+from surefoot.meters.process_memory import held_bytes
 from surefoot.meters.steady_traffic import SteadyTraffic
-from surefoot.plain_state import PlainState, loss_of
+from surefoot.planning.mfu import peak_flops, step_flops
 from surefoot.randomness import derive, generators, kept, seed_all, set_generators
-from surefoot.recipe import Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.finding import Finding
 from surefoot.records.log import LogRow
@@ -42,7 +39,18 @@ from surefoot.records.plan import Plan
 from surefoot.records.run import Run, Status
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
-from surefoot.resume import (
+from surefoot.step import Step
+from surefoot.techniques import clip
+from surefoot.techniques.accumulate import local_part
+from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.training.exchange import Told, tell_all
+from surefoot.training.guards.drift import Drift
+from surefoot.training.guards.nonfinite import first_nonfinite
+from surefoot.training.guards.signals import StopRequests
+from surefoot.training.guards.spike import Spikes
+from surefoot.training.monitor import Lookout
+from surefoot.training.plain_state import PlainState, loss_of
+from surefoot.training.resume import (
     changes_since,
     folder_for,
     new_run,
@@ -51,16 +59,9 @@ from surefoot.resume import (
     refuse_lost_rows,
     refuse_other_data,
 )
-from surefoot.scribe import Scribe
-from surefoot.step import Step
-from surefoot.techniques import clip
-from surefoot.techniques.accumulate import local_part
-from surefoot.techniques.mesh import layout_of, with_global_batch
-from surefoot.told import Told, tell_all
-from surefoot.utilisation import peak_flops, step_flops
-from surefoot.weights import damage_of, to_repair
-from surefoot.witness.glances import FIRST, Glances
-from surefoot.world import RealWorld
+from surefoot.training.run_writer import Scribe
+from surefoot.training.weights import damage_of, to_repair
+from surefoot.world.world import RealWorld
 
 Tell = Callable[[Run, LogRow], None]
 

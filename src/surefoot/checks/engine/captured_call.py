@@ -1,0 +1,64 @@
+"""Captured: a training forward as it was called, so that a probe can call it again."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.failsafe import Spared
+from surefoot.checks.engine.scene import readable, tensors
+from surefoot.events.phases import aside
+
+_MOST = 256
+
+
+@dataclass
+class Captured:
+    """A call of a model with gradients on: what entered, what left, and what became of it."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[int]
+    """The graph number of each floating-point output, 0 where it has none."""
+    autocast: tuple[str, torch.dtype] | None
+    backward: int
+    """How many backwards had been made before."""
+    used: set[int] = field(default_factory=set)
+    """Which of those numbers a backward passed."""
+    graded: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Of outputs in rows of rows: which of these a backward gave a gradient."""
+
+    columns: list[torch.Tensor] = field(default_factory=list)
+    """The tokens of this call and of those before it, where each is given one of every sample: a loop of steps."""
+
+    def goes_on(self, before: Captured | None) -> None:
+        """Takes over the columns of the call before it, if that was made for the same backward."""
+        column = next((each for each in tensors((self.args, self.kwargs)) if _is_column(each)), None)
+        if column is not None:
+            earlier = before.columns if before is not None and before.backward == self.backward else []
+            self.columns = [*earlier[-_MOST:], column.flatten()]
+
+    def used_places(self) -> list[int]:
+        """The places of the outputs that a backward passed."""
+        return [place for place, number in enumerate(self.outputs) if number in self.used]
+
+    def follow(self, outputs: list[torch.Tensor], spared: Spared) -> None:
+        """Takes note of the rows of its outputs that a loss is made from."""
+        for place, each in enumerate(outputs):
+            if each.requires_grad and each.dim() == 3 and readable(each):
+                each.register_hook(functools.partial(spared.callback(self._grade), place))
+
+    def _grade(self, place: int, gradient: torch.Tensor) -> None:
+        with aside():
+            rows = (gradient != 0).any(-1)
+            self.graded[place] = rows | self.graded.get(place, rows)
+
+
+def _is_column(tensor: torch.Tensor) -> bool:
+    whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return whole and tensor.dim() in (1, 2) and tensor.numel() == len(tensor) > 1

@@ -1,0 +1,52 @@
+"""Functions: every function of torch's that is called on tensors, or makes them, told to the parts that listen."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from surefoot.checks.engine.scene import Scene
+
+DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+"""What reading `.data` calls."""
+
+
+UNHEARD = ("surefoot.checks.", "surefoot.events.phases", "torch.optim.")
+"""Modules whose own calls are not reported: a dot at the end stands for everything inside a package."""
+
+
+class Hears(Protocol):
+    """A part that is told of functions."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None: ...
+
+
+class Functions(TorchFunctionMode):
+    """Tells of every call when it has returned."""
+
+    def __init__(self, scene: Scene, *parts: Hears) -> None:
+        super().__init__()
+        self.scene = scene
+        self._tell = scene.spared.callback(self._told)
+        self.parts = parts
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if not self.scene.phases.is_deaf and not _is_unheard(sys._getframe(1)):
+            self._tell(func, args, kwargs, out)
+        return out
+
+    def _told(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        for part in self.parts:
+            part.called(func, args, kwargs, out)
+
+
+def _is_unheard(frame: FrameType) -> bool:
+    """Is it the witness that asks a tensor something, or the arithmetic of an update, and not the loop?"""
+    module = frame.f_globals.get("__name__", "")
+    return module.startswith(UNHEARD) and module != "torch.optim.swa_utils"

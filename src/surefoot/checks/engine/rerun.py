@@ -1,0 +1,119 @@
+"""Again: a training forward that was seen, run again and again on a copy of its model with some inputs replaced."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.scene import Scene, tensors
+from surefoot.randomness import seed_all
+from surefoot.trees import map_tensors
+
+CHANGED = 1e-3
+"""Outputs that differ by more than this share of their standard deviation have changed."""
+MOST_BYTES = 1 << 31
+_NOTHING = 1e8
+"""Outputs below the negative of this are masked away."""
+
+
+class Again:
+    """A copy of a model, and the call that it is given again and again."""
+
+    def __init__(self, scene: Scene, call: Captured) -> None:
+        self.scene, self.call = scene, call
+        self.model = copied(call.model)
+        self.inputs = list(tensors((call.args, call.kwargs)))
+
+    def __call__(self, changed: dict[int, torch.Tensor] | None = None, *, training: bool = False) -> list[torch.Tensor]:
+        """The floating-point outputs; inputs are replaced by their place, random numbers are always the same."""
+        new = changed or {}
+        places = iter(range(len(self.inputs)))
+        args, kwargs = map_tensors(lambda each: new.get(next(places), each).clone(), (self.call.args, self.call.kwargs))
+        if next(places, None) is not None:
+            raise ValueError("inputs inside of objects that are not copied")
+        kept = [each.clone() for each in self.model.buffers()] if training else []
+        with self._as_called():
+            self.model.train(training)
+            seed_all(0)
+            output = self.model(*args, **kwargs)
+            for buffer, before in zip(self.model.buffers(), kept, strict=False):  # running statistics
+                buffer.copy_(before)
+        numbers = [each.detach().float() for each in tensors(output) if each.is_floating_point()]
+        return [each.masked_fill(each < -_NOTHING, 0.0) for each in numbers]
+
+    def course(self, path: str, value: torch.Tensor) -> list[torch.Tensor]:
+        """What a copy whose attribute has a value returns in two training forwards and an evaluation in a row."""
+        model = copy.deepcopy(self.model)
+        holder, _, attribute = path.rpartition(".")
+        setattr(model.get_submodule(holder), attribute, value.clone())
+        outputs: list[torch.Tensor] = []
+        with self._as_called():
+            for training in (True, True, False):
+                args, kwargs = map_tensors(torch.clone, (self.call.args, self.call.kwargs))
+                seed_all(0)
+                outputs += tensors(model.train(training)(*args, **kwargs))
+        return [each.detach().float() for each in outputs if each.is_floating_point()]
+
+    @contextmanager
+    def _as_called(self) -> Iterator[None]:
+        device, dtype = self.call.autocast or ("cpu", torch.bfloat16)
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # training never takes it, and it makes NaN of what is masked
+        try:
+            with torch.no_grad(), torch.autocast(device, dtype, enabled=self.call.autocast is not None):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy that shares nothing with the model."""
+    model = inner(model)
+    for module in model.modules():
+        if not isinstance(vars(module).get("forward", None), types.MethodType | None):
+            raise ValueError("a forward that a copy would not have")
+    if sum(each.numel() * each.element_size() for each in model.parameters()) > MOST_BYTES:
+        raise ValueError("too large to copy")
+    return copy.deepcopy(model)
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """The model itself, where DDP has wrapped it."""
+    return getattr(model, "module", model) if type(model).__name__ == "DistributedDataParallel" else model
+
+
+def change(before: torch.Tensor, after: torch.Tensor) -> float:
+    if before.shape != after.shape or not before.numel():
+        return 0.0
+    scale = before.std(correction=0) if before.numel() > 1 else before.abs().squeeze()
+    return float((before - after).abs().max() / (scale + 1e-9))
+
+
+def moved(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """By how much each number has changed, in standard deviations of all; rounding is no change."""
+    difference = (before - after).abs()
+    return difference.masked_fill(difference < 1e-6 * before.abs(), 0.0) / (before.std(correction=0) + 1e-9)
+
+
+def other(values: torch.Tensor, seed: int) -> torch.Tensor:
+    """Other values of the same kind: tokens drawn from those that occur, numbers moved and scaled."""
+    if values.is_floating_point():
+        return values.flip(0) * 1.7 + 0.9 if values.dim() else values * 1.7 + 0.9
+    drawn = torch.Generator().manual_seed(seed)
+    pool = values.flatten()
+    return pool[torch.randint(0, pool.numel(), values.shape, generator=drawn)]
+
+
+def redrawn(values: torch.Tensor, pool: torch.Tensor, seed: int) -> torch.Tensor:
+    """Tokens drawn from a pool, each other than the one it replaces."""
+    pool = pool.unique()
+    drawn = torch.Generator().manual_seed(seed)
+    new = pool[torch.randint(0, pool.numel(), values.shape, generator=drawn)]
+    following = pool[(torch.searchsorted(pool, new) + 1) % pool.numel()]
+    return torch.where(new == values, following, new)

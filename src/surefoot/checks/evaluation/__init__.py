@@ -1,0 +1,1 @@
+"""Evaluation: modes, averages and thresholds of what is measured."""

@@ -1,0 +1,63 @@
+"""Averages: the batches of an evaluation, and what its loop makes of their numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.facts import Metric
+from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
+from surefoot.events.callers import user_lines
+
+MOST = 64
+
+
+@dataclass
+class _Batch:
+    """One forward without gradients."""
+
+    update: int
+    shapes: tuple[tuple[int, ...], ...]
+    lines: tuple[tuple[str, int], ...]
+    """The lines that are running, from the inside."""
+    means: set[tuple[str, int]] = field(default_factory=set)
+    """Lines on which a loss took the mean of it."""
+
+
+class Averages(Part):
+    """The forwards of evaluations, with the lines that made them."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._batches: list[_Batch] = []
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if not torch.is_grad_enabled() and len(self._batches) < MOST:
+            shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
+            self._batches.append(_Batch(self.scene.updates, shapes, user_lines()))
+
+    def mean_taken(self) -> None:
+        """A loss was averaged over the batch that was evaluated last."""
+        if self._batches and len(self._batches) < MOST:
+            self._batches[-1].means.update(user_lines())
+
+    def metrics(self) -> Iterator[Metric]:
+        told = set()
+        for _, run in itertools.groupby(self._batches, lambda batch: (batch.update, batch.lines)):
+            batches = list(run)
+            around = loop_around(Line(*each) for each in batches[0].lines) if len(batches) >= 2 else None
+            if around is None or around[0] in told:
+                continue
+            line, loop, scope = around
+            told.add(line)
+            means = {number for batch in batches for file, number in batch.means if file == line.file}
+            unequal = len({batch.shapes for batch in batches}) > 1
+            for kept in kept_by(loop, scope, line.file, means):
+                if kept.kind == "last" or unequal:
+                    yield Metric(kept.kind, kept.name, kept.where, len(batches))

@@ -1,0 +1,126 @@
+"""Evaluations: forwards without gradients, the mode they ran in, and whether they belong to a step of training."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.facts import Evaluation
+from surefoot.checks.loop.forwards import random_state
+from surefoot.checks.loop.modes import active, dropping
+from surefoot.checks.samples.arrays_in_sight import row_prints
+from surefoot.checks.samples.loaders import Loaders
+from surefoot.events.callers import user_lines
+from surefoot.events.phases import writes
+
+_FEWEST_ROWS = 8
+
+
+@dataclass
+class _Run:
+    """One forward without gradients."""
+
+    model: weakref.ref[nn.Module]
+    seen: Evaluation
+    place: int
+    """A hash of what entered, of the lines that evaluate it and of how often the weights were written to."""
+    batches: int
+    """Those that loaders had handed out by then."""
+    inputs: Marks[None] = field(default_factory=Marks)
+
+
+class Evaluations(Part):
+    """What models were asked without gradients."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self._runs: list[_Run] = []
+        self._returned: Marks[Evaluation] = Marks()
+        """What was returned by models in training mode."""
+        self._state = 0
+        self._updated_at = 0
+        """The batches that loaders had handed out when the last update was made."""
+
+    @property
+    def seen(self) -> list[Evaluation]:
+        return [each.seen for each in self._runs]
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        for each in tensors((args, kwargs)) if self._returned else ():
+            if (evaluation := self._returned.get(each)) is not None:
+                evaluation.used = True
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.is_grad_enabled():
+            self._trains(args)
+        else:
+            self._state = random_state()
+
+    def _trains(self, args: tuple[Any, ...]) -> None:
+        """What was asked about the batch that a model is trained on now is a part of the step, as pseudo-labels are."""
+        fresh = self._loaders.handed_out > self._updated_at
+        for run in reversed(self._runs):
+            if run.seen.update != self.scene.updates:
+                return
+            of_batch = fresh and run.batches == self._loaders.handed_out and run.seen.samples in self._loaders.lengths
+            run.seen.in_step |= of_batch or any(each in run.inputs for each in tensors(args))
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if torch.is_grad_enabled():
+            return
+        drew = random_state() != self._state
+        found = (active(model) or (dropping(model) if drew else ())) if model.training else ()
+        place = _place(model, (args, kwargs)) if found or drew else 0
+        before = next((each for each in reversed(self._runs) if each.model() is model), None)
+        again = before is not None and place != 0 and (before.seen.update, before.place) == (self.scene.updates, place)
+        given = [each for each in tensors((args, kwargs)) if each.dim()]
+        seen = Evaluation(self.scene.name(model), found, self.scene.updates, repeated=again)
+        seen.samples = max(map(len, given), default=0)
+        run = _Run(weakref.ref(model), seen, place, self._loaders.handed_out)
+        self._runs.append(run)
+        if found:
+            run.inputs.put(given, None)
+            seen.repeated |= any(_is_tiled(each) for each in given if readable(each))
+            if returned := list(tensors(output)):
+                self._returned.put(returned, seen)
+                seen.used = False
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._updated_at = self._loaders.handed_out
+
+    def settle(self) -> None:
+        """What can only be said at the end."""
+        optimized = self.scene.optimized()
+        trained = {_build(each) for each in self.scene.phases.models if not optimized.isdisjoint(each.parameters())}
+        for run in self._runs:
+            alive = run.model()
+            run.seen.trained = alive is not None and not optimized.isdisjoint(alive.parameters())
+            run.seen.copied = alive is not None and not run.seen.trained and _build(alive) in trained
+
+
+def _build(model: nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
+    """What a model and its copies have in common."""
+    return type(model), tuple(each.shape for each in model.parameters())
+
+
+def _place(model: nn.Module, given: Any) -> int:
+    weights = tuple(map(writes, model.parameters()))
+    return hash((user_lines(), weights, *(digest(each) for each in tensors(given) if readable(each))))
+
+
+def _is_tiled(values: torch.Tensor) -> bool:
+    """Does a batch hold each of its rows equally often, as samples do that go through dropout several times?"""
+    if len(values) < _FEWEST_ROWS or values[0].numel() < 2:
+        return False
+    times = set(Counter(row_prints(values)).values())
+    return len(times) == 1 and times.pop() > 1

@@ -1,0 +1,86 @@
+"""Passes: which samples an evaluation without a loader reads, the first time and the second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, own, readable, tensors
+from surefoot.checks.facts import Pass
+from surefoot.checks.samples.arrays_in_sight import FEWEST, Arrays, row_prints
+from surefoot.checks.samples.loaders import Loaders
+from surefoot.events.callers import user_lines
+
+_MOST = 64
+_RARE = 1 / 3
+"""Forwards after more than this share of the updates belong to the step, as those of a teacher do."""
+
+_DISTINCT = 0.9
+"""So many of the samples of an evaluation differ from all others; states of a game come again and again."""
+
+
+@dataclass
+class _Line:
+    """The evaluations of one line."""
+
+    model: str
+    update: int
+    batches: list[torch.Tensor] = field(default_factory=list)
+    """What the first of them was given."""
+    updates: set[int] = field(default_factory=set)
+    """The numbers of updates after which the others came."""
+    reordered: bool = False
+    left_out: int = 0
+
+
+class Passes(Part):
+    """The samples of evaluations by hand."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self._lines: dict[tuple[tuple[str, int], ...], _Line] = {}
+        self._read = 0
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if torch.is_grad_enabled() or self._loaders.fed_by is not None or self._read >= _MOST:
+            return
+        given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() and len(each)]
+        largest = max(given, key=lambda each: each.numel(), default=None)
+        if largest is None or largest[0].numel() < FEWEST or not self.scene.updates:
+            return
+        self._read += 1
+        line = self._lines.setdefault(user_lines(), _Line(self.scene.name(model), self.scene.updates))
+        if line.update == self.scene.updates:
+            line.batches.append(own(largest))
+            return
+        if not line.updates:
+            self._again(line, largest)
+        line.updates.add(self.scene.updates)
+
+    def _again(self, line: _Line, first: torch.Tensor) -> None:
+        """A second evaluation begins: are its first samples those that the other began with, and was that all?"""
+        rows, known = row_prints(first), [row_prints(each) for each in line.batches]
+        before = {row for batch in known for row in batch}
+        distinct = len(before) >= max(FEWEST, _DISTINCT * sum(map(len, known)))
+        again = sum(row in before for row in rows)
+        line.reordered = rows != known[0] and distinct and again >= max(2, len(rows) / 2)
+        if {each.shape for each in line.batches} == {first.shape} and len(first) > 1:
+            line.left_out = _left_out(torch.cat(line.batches), len(first))
+
+    def passes(self) -> Iterator[Pass]:
+        for line in self._lines.values():
+            if len(line.updates) + 1 <= max(1, _RARE * self.scene.updates):
+                yield Pass(line.model, line.reordered, line.left_out)
+
+
+def _left_out(read: torch.Tensor, batch: int) -> int:
+    """How many rows an array in sight has behind those that were read from its beginning, if fewer than a batch."""
+    for array, places in Arrays().holding(read):
+        if torch.equal(places, torch.arange(len(read))) and len(array) - len(read) < batch:
+            return len(array) - len(read)
+    return 0

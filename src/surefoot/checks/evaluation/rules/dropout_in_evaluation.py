@@ -1,0 +1,40 @@
+"""dropout-in-evaluation
+
+## What it does
+Reports dropout that stays on in evaluation mode.
+
+## Why it hurts
+`F.dropout(x, p)` drops unless it is told the mode, and `scaled_dot_product_attention` drops whatever it is
+told. Evaluation gives other numbers every time, and worse ones.
+
+## Buggy
+```python
+x = F.dropout(x, 0.1)
+```
+
+## Fixed
+```python
+x = F.dropout(x, 0.1, training=self.training)
+```
+
+## What looks like it and is fine
+Monte Carlo dropout, seen by evaluating one input repeatedly; sampling that is no dropout.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for probe in evidence.probes:
+        if probe.random_in_evaluation and not probe.repeats_evaluation:
+            yield Finding(
+                check="dropout-in-evaluation",
+                severity="error",
+                seen=f"{probe.random_in_evaluation} drops elements although the model is in evaluation mode",
+                where=probe.model,
+                why="evaluation gives other numbers every time, and worse ones",
+                remedy="pass training=self.training, or dropout_p=self.p if self.training else 0.0",
+            )

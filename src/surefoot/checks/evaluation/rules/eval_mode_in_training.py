@@ -1,0 +1,69 @@
+"""eval-mode-in-training
+
+## What it does
+Reports a model that is trained while it is in evaluation mode, if it has layers that care.
+
+## Why it hurts
+In evaluation mode Dropout drops nothing and BatchNorm uses frozen statistics. The model trains without
+its regularisation and with the wrong normalisation. The loss curve looks fine; the result is worse. It
+happens when `model.eval()` for a validation pass is not followed by `model.train()`.
+
+## Buggy
+```python
+for epoch in range(epochs):
+    train_one_epoch(model)
+    model.eval()
+    validate(model)
+```
+
+## Fixed
+```python
+for epoch in range(epochs):
+    model.train()
+    train_one_epoch(model)
+    model.eval()
+    validate(model)
+```
+
+## What looks like it and is fine
+Single BatchNorm layers kept in evaluation mode on purpose while the model itself is in training mode; an encoder whose
+statistics stay as they are while a head is trained on it; layers of a frozen part; gradients that are looked at and
+not used; a frozen teacher; a model without any Dropout or BatchNorm.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence, Forward
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    by_model: dict[str, list[Forward]] = {}
+    for forward in evidence.forwards:
+        used = forward.backpropagated or not forward.builds_graph
+        if forward.trained and used and forward.mode_dependent:
+            by_model.setdefault(forward.model, []).append(forward)
+    for model, forwards in by_model.items():
+        wrong = [each for each in forwards if each.resting]
+        if wrong and not _keeps_statistics(wrong, evidence):
+            names = wrong[0].resting
+            yield Finding(
+                check="eval-mode-in-training",
+                severity="error" if len(wrong) < len(forwards) else "warning",
+                seen=(
+                    f"{len(wrong)} of {len(forwards)} forwards that led to an update ran in evaluation mode; "
+                    f"layers that behave differently there: {', '.join(names[:3])}"
+                    + (", ..." if len(names) > 3 else "")
+                ),
+                where=model,
+                why="Dropout is off and BatchNorm uses frozen statistics while the weights are being trained",
+                remedy="call model.train() before training goes on, after every evaluation",
+            )
+
+
+def _keeps_statistics(wrong: list[Forward], evidence: Evidence) -> bool:
+    """Does a model without Dropout always rest while another is trained in training mode: an encoder before a head?"""
+    own = [each for each in evidence.forwards if each.model == wrong[0].model and each.trained]
+    others = [each for each in evidence.forwards if each.model != wrong[0].model and each.trained]
+    norms = all("BatchNorm" in layer for each in wrong for layer in each.resting)
+    return norms and not any(each.training for each in own) and any(each.training for each in others)

@@ -1,0 +1,48 @@
+"""shuffled-evaluation
+
+## What it does
+Mentions an evaluation loader that shuffles or drops its last batch, and evaluations by hand that read their samples in
+another order every time or leave out those that fill no batch.
+
+## Why it hurts
+Samples that are dropped are never measured, and a shuffled order makes two evaluations hard to compare.
+
+## Buggy
+```python
+DataLoader(validation, shuffle=True, drop_last=True)
+```
+
+## Fixed
+```python
+DataLoader(validation)
+```
+
+## What looks like it and is fine
+Random subsets, measured on purpose.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    told = [
+        (f"the evaluation loader of {each.kind}", f"the loader of {each.kind}", each.out_of_order, each.drops_last)
+        for each in evidence.loaders
+        if each.role == "evaluation"
+    ]
+    told += [("the evaluation", each.model, each.reordered, each.left_out > 0) for each in evidence.passes]
+    for what, where, shuffles, drops in told:
+        if shuffles or drops:
+            how = " and ".join(["shuffles"] * shuffles + ["drops its last batch"] * drops)
+            yield Finding(
+                check="shuffled-evaluation",
+                severity="info",
+                seen=f"{what} {how}",
+                where=where,
+                why="dropped samples are never measured, and the order differs from one evaluation to the next",
+                remedy="evaluate in order, with drop_last=False",
+            )
+            return

@@ -1,0 +1,44 @@
+"""unweighted-batch-means
+
+## What it does
+Reports an evaluation that averages the means of its batches although these are not of one size.
+
+## Why it hurts
+Samples of a small last batch count more than others. The number changes with the batch size, and two runs
+with different ones cannot be compared.
+
+## Buggy
+```python
+losses = [criterion(model(x), y).item() for x, y in validation]
+print(sum(losses) / len(losses))
+```
+
+## Fixed
+```python
+total = sum(criterion(model(x), y).item() * len(x) for x, y in validation)
+print(total / len(validation.dataset))
+```
+
+## What looks like it and is fine
+Batches of one size; means that are multiplied by the number of samples before they are added.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for metric in evidence.metrics:
+        if metric.kind == "mean":
+            yield Finding(
+                check="unweighted-batch-means",
+                severity="info",
+                seen=f"{metric.name or 'a sum'} gathers the means of {metric.batches} batches of different sizes, and "
+                "each counts the same",
+                where=metric.where,
+                why="samples of small batches count more than others",
+                remedy="add up sums and divide by the number of samples",
+            )
+            return

@@ -1,0 +1,1 @@
+"""Gradients: the graph, its backward passes and what is lost on the way."""

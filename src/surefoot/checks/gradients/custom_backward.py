@@ -1,0 +1,66 @@
+"""Derivatives: the backward of a function of one's own beside small differences of its forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.scene import tensors
+from surefoot.checks.facts import Derivative
+from surefoot.events.phases import Phases
+from surefoot.randomness import kept
+
+_STEP = 1e-5
+_SMOOTH = 1e-3
+"""Differences with two step sizes that agree to this share have a derivative."""
+
+
+def derivatives_of(calls: dict[Any, tuple[Any, ...]], phases: Phases) -> Iterator[Derivative]:
+    """What each function's backward makes of a step in a random direction; those that cannot be run are left out."""
+    for kind, args in calls.items():
+        with phases.deaf(), kept(), torch.enable_grad():
+            torch.manual_seed(0)
+            try:
+                share = _share(kind, args)
+            except Exception:
+                continue
+        if share is not None:
+            yield Derivative(kind.__name__, share)
+
+
+def _share(kind: Any, args: tuple[Any, ...]) -> float | None:
+    """Of the change that a small step makes, the share that backward tells; None where there is nothing to compare."""
+    wide = [_widened(each) for each in args]
+    graded = [each for each in wide if isinstance(each, torch.Tensor) and each.requires_grad]
+    ways = [torch.randn_like(each) for each in graded]
+    before = [each for each in tensors(kind.apply(*wide)) if each.requires_grad]
+    if not before or any(out.shape == each.shape and torch.equal(out, each) for out in before for each in graded):
+        return None  # a function that gives what it is given is there for its backward
+    towards = [torch.randn_like(each) for each in before]
+    slopes = torch.autograd.grad(before, graded, towards, allow_unused=True)
+    told = sum(float((slope * way).sum()) for slope, way in zip(slopes, ways, strict=True) if slope is not None)
+    seen = [_difference(kind, wide, graded, ways, towards, size) for size in (_STEP, 3 * _STEP)]
+    if abs(seen[0]) < 1e-6 or abs(seen[1] / seen[0] - 1) > _SMOOTH:
+        return None  # flat or with jumps, as what is rounded is: its backward stands in for a derivative
+    return told / seen[0]
+
+
+def _difference(
+    kind: Any, args: list[Any], graded: list[Any], ways: list[Any], towards: list[Any], size: float
+) -> float:
+    """How the outputs change along a direction, weighed as their gradients were."""
+    ends = []
+    for sign in (1, -1):
+        moved = {id(each): each.detach() + sign * size * way for each, way in zip(graded, ways, strict=True)}
+        outs = tensors(kind.apply(*(moved.get(id(each), each) for each in args)))
+        floating = [each for each in outs if each.is_floating_point()]
+        ends.append(sum(float((out * weight).sum()) for out, weight in zip(floating, towards, strict=True)))
+    return (ends[0] - ends[1]) / (2 * size)
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().double().requires_grad_(value.requires_grad)
+    return value

@@ -1,0 +1,43 @@
+"""Aliases: tensors of a graph that are written to through `.data`, where autograd does not see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.functions import DATA
+from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.events.callers import caller
+from surefoot.events.phases import number
+
+_WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
+
+
+class Aliases(Part):
+    """What is written behind autograd's back."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.lines: dict[str, None] = {}
+        self._known: Marks[int] = Marks()
+        """The `.data` of tensors with a graph, and the numbers of the nodes that made these."""
+        self._written: dict[int, str] = {}
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
+            return
+        name = getattr(function, "__name__", "")
+        if name == "__get__" and function == DATA and args[0].grad_fn is not None:
+            self._known[out] = number(args[0].grad_fn)
+        elif name in _WRITES or (name.endswith("_") and not name.endswith("__")):
+            node = self._known.get(args[0])
+            if node is not None:
+                self._written.setdefault(node, caller() or self.scene.phases.module() or "the model")
+
+    def graph_seen(self, graph: Graph) -> None:
+        self.lines |= {line: None for node, line in self._written.items() if node in graph.numbers}
+        self._known, self._written = Marks(), {}

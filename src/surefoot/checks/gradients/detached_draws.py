@@ -1,0 +1,82 @@
+"""Drawn: samples of a distribution that a model has made, cut off from the model, which a loss is then made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import distributions
+from torch.distributions import Distribution
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.events.callers import caller
+
+
+@dataclass
+class _Sample:
+    """One draw, and what became of it."""
+
+    line: str
+    used: bool = False
+
+
+class Drawn(Part):
+    """From `sample()` into the graph. A sample whose probability is asked for is used as policy gradients use it."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._marks: Marks[_Sample] = Marks()
+        self._used: Counter[str] = Counter()
+        self._scored: set[str] = set()
+
+    def __enter__(self) -> Drawn:
+        for kind in vars(distributions).values():
+            if isinstance(kind, type) and issubclass(kind, Distribution):
+                if "sample" in vars(kind):
+                    self.follow(kind, "sample", after=self._drawn)
+                if "log_prob" in vars(kind):
+                    self.follow(kind, "log_prob", before=self._score)
+        return self
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(line for line, count in self._used.items() if count >= 2 and line not in self._scored)
+
+    def _drawn(self, out: Any, source: Distribution, *_: Any, **__: Any) -> None:
+        if self.scene.close and torch.is_grad_enabled() and source.has_rsample and _is_graded(source):
+            self._mark(out, _Sample(caller()))
+
+    def _mark(self, found: Any, sample: _Sample) -> None:
+        for each in tensors(found):
+            if each.is_floating_point() and not each.requires_grad:
+                self._marks[each] = sample
+
+    def _samples(self, given: Any) -> list[_Sample]:
+        return [sample for each in tensors(given) if (sample := self._marks.get(each)) is not None]
+
+    def _score(self, _: Distribution, value: Any, *__: Any, **___: Any) -> None:
+        self._scored |= {sample.line for sample in self._samples(value)} if self._marks else set()
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self._marks:
+            return
+        for sample in self._samples((args, kwargs)):
+            sample.used |= any(each.requires_grad for each in tensors(out))
+            self._mark(out, sample)
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._used.update({sample.line for sample in self._marks.notes() if sample.used})
+        self._marks = Marks()
+
+
+def _is_graded(source: Any) -> bool:
+    """Do the parameters of a distribution, or of one that it is made from, have a gradient?"""
+    while source is not None:
+        if any(each.requires_grad for each in tensors(source)):
+            return True
+        source = getattr(source, "base_dist", None)
+    return False

@@ -1,0 +1,60 @@
+"""Recomputed: modules that run again in a backward, beside what entered and left them in the forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.facts import Recomputation
+from surefoot.events.phases import aside
+
+_ALIKE = 1e-4
+
+
+class Recomputed(Part):
+    """What recomputation does otherwise than the forward did.
+
+    It ends as soon as it has all that backward needs, which may be in the middle of a module: so what enters is
+    compared, too. Both are noted from the first recomputation on.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.differing: dict[str, Recomputation] = {}
+        self._happens = self._graded = False
+        self._sizes: dict[tuple[nn.Module, str], list[float]] = {}
+        """Of every call in the forward; a module that is called several times is run again in another order."""
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._graded = torch.is_grad_enabled()
+
+    def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if args:
+            self._note(module, "input", args[0])
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self._note(module, "output", output)
+
+    def backward_ends(self) -> None:
+        self._sizes = {}
+
+    def _note(self, module: nn.Module, side: str, value: Any) -> None:
+        again = self.scene.phases.recomputing()
+        self._happens |= again
+        if not self._happens or not self.scene.close or not (again or self._graded):
+            return
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not readable(value):
+            return
+        before = self._sizes.setdefault((module, side), [])
+        if again and not before:
+            return
+        with aside():
+            size = float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64))
+        if not again:
+            before.append(size)
+        elif (difference := min(abs(size - each) / (abs(each) + 1e-12) for each in before)) > _ALIKE:
+            name = self.scene.phases.names.get(module, type(module).__name__)
+            self.differing.setdefault(name, Recomputation(name, difference))

@@ -1,0 +1,85 @@
+"""gradients-into-fixed-network
+
+## What it does
+Reports a model that no optimizer holds, in whose parameters a loss leaves gradients although nothing before it needs
+them; and one that follows another of its shape by hand and is trained all the same.
+
+## Why it hurts
+A target network or teacher that is not detached receives gradients: half of the work of the backward is
+wasted, and where it shares layers with the trained model the target runs after its own prediction.
+
+## Buggy
+```python
+wanted = reward + 0.99 * target(following).max(1).values
+loss = F.mse_loss(online(state), wanted)
+```
+
+## Fixed
+```python
+with torch.no_grad():
+    wanted = reward + 0.99 * target(following).max(1).values
+loss = F.mse_loss(online(state), wanted)
+```
+
+## What looks like it and is fine
+A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss; copies
+that learn by hand for one update, as in meta-learning; networks with
+optimizers of their own, of which the worst goes on from the weights of the best.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence, Parameter
+from surefoot.records.finding import Finding
+
+
+def fixed_networks(evidence: Evidence) -> set[str]:
+    """Models that ran, receive gradients, and are held by no optimizer, while another model is."""
+    by_model: dict[str, list[bool]] = {}
+    for each in evidence.parameters:
+        by_model.setdefault(each.model, []).append(each.optimized)
+    graded = {forward.model for forward in evidence.forwards if forward.input_graded}
+    if sum(any(held) for held in by_model.values()) == 0:
+        return set()
+    return {model for model, held in by_model.items() if not any(held) and model not in graded}
+
+
+def _is_brief(evidence: Evidence, model: str) -> bool:
+    """Did it run for one update alone, as a copy does that learns from its own gradients by hand?"""
+    return len(evidence.updates) >= 2 > len({each.update for each in evidence.forwards if each.model == model})
+
+
+def followers(evidence: Evidence) -> Iterator[str]:
+    """Models that are written to between updates as a whole, and beside which one of the same shape is not."""
+    models: dict[str, list[Parameter]] = {}
+    for each in evidence.parameters:
+        models.setdefault(each.model, []).append(each)
+    trained = {name: held for name, held in models.items() if all(each.optimized and each.reached for each in held)}
+    shapes = {name: [each.elements for each in held] for name, held in trained.items()}
+    leaders = [shapes[name] for name, held in trained.items() if not any(each.follows for each in held)]
+    yield from (n for n, held in trained.items() if all(each.follows for each in held) and shapes[n] in leaders)
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for model in followers(evidence):
+        yield Finding(
+            check="gradients-into-fixed-network",
+            severity="warning",
+            seen=f"{model} is set by hand between updates, as a teacher or target is, and an optimizer trains it too",
+            where=model,
+            why="the target runs after what it is to be a target for, and both can meet anywhere",
+            remedy="call it under torch.no_grad(), and leave its parameters out of the optimizer",
+        )
+    for model in sorted(fixed_networks(evidence)):
+        reached = [each for each in evidence.parameters if each.model == model and each.trainable and each.reached]
+        if reached and not _is_brief(evidence, model):
+            yield Finding(
+                check="gradients-into-fixed-network",
+                severity="warning",
+                seen=f"{len(reached)} parameters of {model} receive gradients; no optimizer holds any of it, and "
+                "nothing before it needs them",
+                where=model,
+                why="the gradient flows into the target: the backward does needless work, and a target that shares "
+                "layers with the model runs after it",
+                remedy="call it under torch.no_grad(), or freeze it with requires_grad_(False)",
+            )

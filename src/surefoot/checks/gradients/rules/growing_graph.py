@@ -1,0 +1,77 @@
+"""growing-graph
+
+## What it does
+Reports a loss whose graph grows with every step although the inputs keep their shape.
+
+## Why it hurts
+A state that is carried over without `detach()` ties every step to all steps before: each backward is longer
+than the last, in time and memory.
+
+## Buggy
+```python
+output, hidden = rnn(x, hidden)
+loss.backward(retain_graph=True)
+```
+
+## Fixed
+```python
+output, hidden = rnn(x, hidden.detach())
+loss.backward()
+```
+
+## What looks like it and is fine
+Inputs of varying length; curricula, such as of steps that a model is unrolled for: nothing of them was made before an
+earlier update.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    by_line: dict[tuple[str, object], list[int]] = {}
+    tied: set[tuple[str, object]] = set()
+    old: dict[str, list[int]] = {}
+    for backward in evidence.backwards:
+        by_line.setdefault((backward.where, backward.shapes), []).append(backward.nodes)
+        if backward.old_nodes or not evidence.updates:
+            tied.add((backward.where, backward.shapes))
+        old.setdefault(backward.where, []).append(backward.old_nodes)
+    for (where, shapes), nodes in by_line.items():
+        if (
+            (where, shapes) in tied
+            and len(nodes) >= 4
+            and _longest_growth(nodes) == nodes
+            and nodes[-1] >= 1.5 * nodes[0]
+        ):
+            yield _finding(where, nodes, "nodes", "inputs of one shape")
+            return
+    for where, nodes in old.items():
+        grown = _longest_growth([count for count, _ in itertools.groupby(nodes)])
+        if len(grown) >= 4:
+            yield _finding(where, grown, "nodes of earlier updates", "one line")
+            return
+
+
+def _longest_growth(counts: list[int]) -> list[int]:
+    """The longest stretch in which every count is above the one before."""
+    longest: list[int] = []
+    growth: list[int] = []
+    for count in counts:
+        growth = [*growth, count] if growth and count > growth[-1] else [count]
+        longest = max(longest, growth, key=len)
+    return longest
+
+
+def _finding(where: str, grown: list[int], what: str, of: str) -> Finding:
+    return Finding(
+        check="growing-graph",
+        severity="error",
+        seen=f"the graph grew from {grown[0]:,} to {grown[-1]:,} {what} over {len(grown)} backwards of {of}",
+        where=where or "the recipe's loss",
+        why="every step is tied to all steps before it: time and memory grow until the run dies",
+        remedy="detach the state that is carried over: hidden = hidden.detach()",
+    )

@@ -1,0 +1,43 @@
+"""input-changed-in-place
+
+## What it does
+Mentions a forward that writes into the tensor it was given.
+
+## Why it hurts
+Who called the model still holds that tensor: a second look at the batch, a residual or a metric sees other
+numbers.
+
+## Buggy
+```python
+def forward(self, x):
+    x += self.block(x)
+    return x
+```
+
+## Fixed
+```python
+def forward(self, x):
+    return x + self.block(x)
+```
+
+## What looks like it and is fine
+Writing into tensors that forward has made itself.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    wrote = [forward for forward in evidence.forwards if forward.wrote_input]
+    if wrote:
+        yield Finding(
+            check="input-changed-in-place",
+            severity="info",
+            seen=f"{len(wrote)} of {len(evidence.forwards)} forwards wrote into their input",
+            where=wrote[0].model,
+            why="whoever called the model holds changed data",
+            remedy="write x = x + y, or clone the input first",
+        )

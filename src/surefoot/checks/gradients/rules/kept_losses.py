@@ -1,0 +1,41 @@
+"""kept-losses
+
+## What it does
+Reports back-propagated graphs of steps long past that still exist, because something keeps their loss, or
+anything else that hangs on them.
+
+## Why it hurts
+A loss in a list keeps its graph: memory grows with every step, until a long run dies of it.
+
+## Buggy
+```python
+losses.append(loss)
+```
+
+## Fixed
+```python
+losses.append(loss.item())
+```
+
+## What looks like it and is fine
+The loss of the last step in a variable; windows of truncated back-propagation; trajectories that are still
+to be back-propagated.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.kept_graphs >= 2:
+        yield Finding(
+            check="kept-losses",
+            severity="warning",
+            seen=f"{evidence.kept_graphs} graphs from three or more updates ago still exist "
+            f"after {len(evidence.updates)} updates",
+            where=evidence.backwards[0].where or "the loop",
+            why="every kept loss keeps its graph, so memory grows with every step",
+            remedy="keep loss.item() or loss.detach()",
+        )

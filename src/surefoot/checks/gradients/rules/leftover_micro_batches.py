@@ -1,0 +1,68 @@
+"""leftover-micro-batches
+
+## What it does
+Reports gradients that are left when a pass over the data ends in the middle of an accumulation.
+
+## Why it hurts
+The last micro-batches of every epoch are dropped, or leak into the first update of the next.
+
+## Buggy
+```python
+if (number + 1) % 4 == 0:
+    optimizer.step()
+```
+
+## Fixed
+```python
+if (number + 1) % 4 == 0 or number + 1 == len(loader):
+    optimizer.step()
+```
+
+## What looks like it and is fine
+A loader whose length divides; one that is iterated without end; a count that goes on from one pass to the next, so
+that every update has as many micro-batches as the others.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    left = [loader for loader in evidence.loaders if loader.leftover]
+    for loader in left:
+        seen = f"{loader.leftover} of {loader.window} micro-batches unused"
+        yield _finding(
+            f"a pass over {loader.batches} batches ended with the gradients of {seen}", f"the loader of {loader.kind}"
+        )
+    if not left and (seen := _by_updates(evidence)):
+        yield _finding(seen, evidence.updates[0].where or "the loop")
+
+
+def _by_updates(evidence: Evidence) -> str:
+    """Updates that use more backwards than nearly all others, or backwards that are cleared now and then."""
+    sizes = [update.micro_batches for update in evidence.updates if update.micro_batches]
+    usual = max(set(sizes), key=sizes.count, default=1)
+    lines = max((update.lines for update in evidence.updates if update.micro_batches == usual), default=1)
+    larger = [each.micro_batches for each in evidence.updates if each.lines <= lines]  # not one more loss now and then
+    larger = [size for size in larger if usual < size < 2 * usual]
+    cleared = [each for each in evidence.discards if 2 <= each.discarded < 0.75 * each.used]
+    if usual < 2 or len(sizes) < 8 or sizes.count(usual) + len(larger) < len(sizes) - 1 or 4 * len(larger) > len(sizes):
+        return ""
+    if larger:
+        return f"{len(larger)} updates used the gradients of {larger[0]} backwards, nearly all others of {usual}"
+    return (
+        f"the gradients of {cleared[0].discarded} backwards were cleared before any update used them" if cleared else ""
+    )
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="leftover-micro-batches",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="they are dropped, or leak into the first update of the next epoch",
+        remedy="make an update at the end of a pass, too, or let the number of micro-batches divide its length",
+    )

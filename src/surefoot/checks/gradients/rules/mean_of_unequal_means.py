@@ -1,0 +1,97 @@
+"""mean-of-unequal-means
+
+## What it does
+Reports micro-batches with different numbers of valid targets whose means count alike.
+
+## Why it hurts
+A token in a short micro-batch then weighs more than one in a long one. The update depends on how the batch
+was cut; with unequal lengths it can point elsewhere altogether.
+
+## Buggy
+```python
+for x, y in micro_batches:
+    (F.cross_entropy(model(x), y, ignore_index=pad) / len(micro_batches)).backward()
+```
+
+## Fixed
+```python
+total = sum((y != pad).sum() for _, y in micro_batches)
+for x, y in micro_batches:
+    (F.cross_entropy(model(x), y, ignore_index=pad, reduction="sum") / total).backward()
+```
+
+## What looks like it and is fine
+Micro-batches of equal size; a last batch that is somewhat smaller.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence, Loss
+from surefoot.checks.gradients.rules.summed_micro_batches import counts_of, own_weights, sums_beside, windows
+from surefoot.records.finding import Finding
+
+_SLIGHT, _FAR = 0.1, 0.25
+"""By which share a target weighs too much or too little: in most updates, or in a single one."""
+_FAR_FEWER = 8
+"""A last batch that is so many times smaller is no trifle."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    ranks = evidence.ranks
+    if ranks is not None and ranks.target_counts:
+        yield _finding("ranks", ranks.target_counts, "")
+        return
+    cuts = [(losses, counts_of(losses, evidence)) for losses in windows(evidence)]
+    cuts += [each for each in _beside(evidence) if each[0] not in [losses for losses, _ in cuts]]
+    uneven = [
+        each for each in cuts if _count_alike(each[0], evidence) and _misweighed(each[1]) > _least(*each, evidence)
+    ]
+    padded = [each for each in uneven if _is_ragged(*each)]
+    far = [each for each in padded if _misweighed(each[1]) > _FAR]
+    passes = max((loader.passes for loader in evidence.loaders if loader.role == "training"), default=len(cuts))
+    mostly = padded if len(padded) >= max(2, len(cuts) / 2) else []  # masks drawn at random differ a little by chance
+    often = uneven if len(uneven) >= 3 + passes and 2 * len(uneven) > len(cuts) else []  # a pass has one last batch
+    for losses, counts in (far or mostly or often)[:1]:
+        yield _finding("micro-batches", tuple(map(round, counts)), evidence.backwards[losses[0].backward].where)
+
+
+def _beside(evidence: Evidence) -> Iterator[tuple[list[Loss], list[float]]]:
+    """Sums beside other terms that are divided by what a mask counts."""
+    for losses in sums_beside(evidence):
+        counts = counts_of(losses, evidence)
+        if counts != [float(loss.valid) for loss in losses] and len(set(counts)) > 1:
+            yield losses, counts
+
+
+def _count_alike(losses: list[Loss], evidence: Evidence) -> bool:
+    weights = own_weights(losses, evidence)
+    return max(weights) - min(weights) < 1e-4 * max(map(abs, weights)) and all(w < 1 - 1e-4 for w in weights)
+
+
+def _least(losses: list[Loss], counts: list[float], evidence: Evidence) -> float:
+    """A recipe can give a sum and its count, and is seen on few samples; so any difference counts."""
+    is_recipe = not evidence.backwards[losses[0].backward].where
+    return 0.0 if is_recipe and _is_ragged(losses, counts) else _SLIGHT
+
+
+def _misweighed(counts: list[float]) -> float:
+    """By which share a target of the shortest weighs too much or of the longest too little, whichever is more."""
+    right = [count / sum(counts) for count in counts if count]
+    return max((abs(1 / len(counts) - share) / share for share in right), default=0.0)
+
+
+def _is_ragged(losses: list[Loss], counts: list[float]) -> bool:
+    """Do they differ by more than the number of samples, as a last batch may?"""
+    masked = any(loss.valid < loss.targets for loss in losses) or counts[0] not in (losses[0].valid, losses[0].shape[0])
+    return masked or len({loss.shape[2:] for loss in losses}) > 1 or max(counts) >= _FAR_FEWER * min(counts)
+
+
+def _finding(what: str, counts: tuple[int, ...], where: str) -> Finding:
+    return Finding(
+        check="mean-of-unequal-means",
+        severity="warning",
+        seen=f"{what} with {', '.join(map(str, counts))} valid targets count alike, each with its own mean",
+        where=where or "the loop",
+        why="a target in a short one weighs more than one in a long one, so the update depends on the cut",
+        remedy="add up sums, and divide once by the count of all targets",
+    )

@@ -1,0 +1,63 @@
+"""missing-zero-grad
+
+## What it does
+Reports updates whose gradients still contain the gradients that the previous update had used.
+
+## Why it hurts
+`backward()` adds to `.grad`. Without `zero_grad()` every update applies the sum of all gradients since
+training began. The loss still falls at first, so nothing looks broken; then it wanders or blows up.
+
+## Buggy
+```python
+for batch, target in loader:
+    loss = criterion(model(batch), target)
+    loss.backward()
+    optimizer.step()
+```
+
+## Fixed
+```python
+for batch, target in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(batch), target)
+    loss.backward()
+    optimizer.step()
+```
+
+## What looks like it and is fine
+Accumulating several backwards into one update; a GAN, where one loss fills gradients that the other
+optimizer clears before its own backward; `p.grad = None` by hand.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    stale = [update for update in evidence.updates if update.carried]
+    if evidence.carried_by_hand >= 3:
+        yield Finding(
+            check="missing-zero-grad",
+            severity="error",
+            seen=f"{evidence.carried_by_hand} times, gradients that had moved their weights were added to by the next "
+            "backward",
+            where=evidence.backwards[0].where or "the loop",
+            why="every move applies the sum of all gradients since training began",
+            remedy="set p.grad = None once the weights are moved",
+        )
+    elif stale:
+        first = stale[0]
+        yield Finding(
+            check="missing-zero-grad",
+            severity="error",
+            seen=(
+                f"in {len(stale)} of {len(evidence.updates)} updates, gradients still held what an earlier "
+                f"update had used; first in update {first.number}: {len(first.carried)} of {first.parameters} "
+                f"parameters, such as {first.carried[0]}"
+            ),
+            where=first.where,
+            why="every update applies the sum of all gradients since training began",
+            remedy="call optimizer.zero_grad() once per update, before the first backward",
+        )

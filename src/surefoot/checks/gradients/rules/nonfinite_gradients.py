@@ -1,0 +1,55 @@
+"""nonfinite-gradients
+
+## What it does
+Reports updates made from gradients that hold infinity or NaN, and losses that are infinite or NaN themselves.
+
+## Why it hurts
+One infinite entry makes a clipped gradient zero or NaN everywhere, and after the update every weight is
+NaN.
+
+## Buggy
+```python
+loss = (scores / lengths).log().mean()  # a length of zero
+```
+
+## Fixed
+```python
+loss = (scores / lengths.clamp(min=1)).log().mean()
+```
+
+## What looks like it and is fine
+Steps that a gradient scaler leaves out.
+"""
+
+import math
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    spoilt = [update for update in evidence.updates if update.nonfinite]
+    if spoilt:
+        first = spoilt[0]
+        yield Finding(
+            check="nonfinite-gradients",
+            severity="error",
+            seen=f"{len(spoilt)} of {len(evidence.updates)} updates used infinite or NaN gradients; first update "
+            f"{first.number}, {len(first.nonfinite)} of {first.parameters} parameters, such as {first.nonfinite[0]}",
+            where=first.where or first.nonfinite[0],
+            why="after such an update every weight it touches is NaN",
+            remedy="look at the loss of that batch for log(0), division by zero or a mean over nothing",
+        )
+        return
+    endless = [each for each in evidence.backwards if each.value is not None and not math.isfinite(each.value)]
+    endless = [each for each in endless if each.scale == 1 and each.reaches_optimized]
+    if len(endless) >= 2:
+        yield Finding(
+            check="nonfinite-gradients",
+            severity="error",
+            seen=f"in {len(endless)} backwards the loss was {endless[0].value}, though gradients were finite",
+            where=endless[0].where or "the recipe's loss",
+            why="some of what the loss is made from has no gradient there, or one that says nothing",
+            remedy="look at the loss of that batch for log(0), division by zero or an overflow",
+        )

@@ -1,0 +1,61 @@
+"""overwritten-saved-tensor
+
+## What it does
+Reports parameters and inputs whose values change between a forward and its backward, behind autograd's back, and
+tensors of the graph that are written to through `.data`.
+
+## Why it hurts
+Autograd saved a reference to the weight. Changed through `.data`, the gradient is computed with a value
+that the forward never used; no error is raised, because `.data` does not count as a write.
+
+## Buggy
+```python
+loss = criterion(model(x), y)
+model.head.weight.data.mul_(0.9)
+loss.backward()
+```
+
+## Fixed
+```python
+loss = criterion(model(x), y)
+loss.backward()
+with torch.no_grad():
+    model.head.weight.mul_(0.9)
+```
+
+## What looks like it and is fine
+Weights that are clipped or averaged after the update, or that no gradient goes through, as those of a slow copy;
+optimizers that run inside the backward; pictures that are scaled through `.data` to be saved, after
+the backward.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+from surefoot.records.units import counted
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    spoilt = [forward for forward in evidence.forwards if forward.overwritten]
+    if evidence.written_through_data:
+        yield Finding(
+            check="overwritten-saved-tensor",
+            severity="warning",
+            seen="a tensor of the graph is written to through its .data before the backward",
+            where=evidence.written_through_data[0],
+            why="autograd sees nothing of it: what is written has no gradient, and what was saved is no longer true",
+            remedy="write x = x + y in place of x.data.add_(y)",
+        )
+    elif spoilt:
+        names = spoilt[0].overwritten
+        yield Finding(
+            check="overwritten-saved-tensor",
+            severity="error",
+            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {counted(len(names), 'tensor')} changed "
+            f"before the backward, such as {names[0]}",
+            where=names[0],
+            why="the gradient is computed with values that the forward never used",
+            remedy="change weights after backward, under no_grad and not through .data; give a forward an array of "
+            "its own",
+        )

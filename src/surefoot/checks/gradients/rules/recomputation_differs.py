@@ -1,0 +1,43 @@
+"""recomputation-differs
+
+## What it does
+Reports a module whose forward gives something else when recomputation runs it again in backward.
+
+## Why it hurts
+Gradients are then those of another forward than the one whose loss was computed. It happens when a
+recomputed block draws from NumPy, Python's `random` or a generator of its own, or depends on a counter.
+
+## Buggy
+```python
+def forward(self, x):  # inside checkpoint(...)
+    return self.layer(x * np.random.uniform(0.9, 1.1))
+```
+
+## Fixed
+```python
+def forward(self, x):
+    return self.layer(x * torch.empty((), device=x.device).uniform_(0.9, 1.1))
+```
+
+## What looks like it and is fine
+Dropout: torch's own generators are put back before a block is run again.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.recomputations:
+        first = evidence.recomputations[0]
+        yield Finding(
+            check="recomputation-differs",
+            severity="error",
+            seen=f"{len(evidence.recomputations)} modules gave something else when they were run again in backward; "
+            f"{first.module} by {first.difference:.2g} of its size",
+            where=first.module,
+            why="the gradients belong to another forward than the loss",
+            remedy="draw random numbers from torch's global generator inside recomputed blocks, and keep no counters",
+        )

@@ -1,0 +1,191 @@
+"""summed-micro-batches
+
+## What it does
+Reports several backwards of one line per update whose mean losses are added up and not averaged.
+
+## Why it hurts
+The gradient is as many times too large as there are micro-batches. Clipping, weight decay and SGD's step
+all change with the cut.
+
+## Buggy
+```python
+for x, y in micro_batches:
+    F.cross_entropy(model(x), y).backward()
+optimizer.step()
+```
+
+## Fixed
+```python
+for x, y in micro_batches:
+    (F.cross_entropy(model(x), y) / len(micro_batches)).backward()
+optimizer.step()
+```
+
+## What looks like it and is fine
+Different losses on purpose: at lines of their own, of the same targets, for other parts of the model, or one from
+each of several loaders; a sequence in parts, each of which goes on from the state that the last one left; sums that
+are divided by a count; a term whose weight in the loss is the number that the loss is divided by.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from surefoot.checks.facts import Evidence, Loss
+from surefoot.records.finding import Finding
+
+_ALIKE = 1e-4
+"""Weights of one loss that differ by no more than this are the same."""
+_ABOUT = 0.2
+"""Micro-batches of the same data have counts that differ by no more than this."""
+_NO_CHANCE = 12
+"""So many targets are not the same twice by chance."""
+
+
+def windows(evidence: Evidence) -> Iterator[list[Loss]]:
+    """For every update, the losses of its micro-batches: of one function, one line of backward, one per backward."""
+    for chosen in _micro_batches(evidence):
+        yield from _alike(evidence.losses, chosen) or _alike(evidence.reductions, chosen)
+
+
+def _among_terms(evidence: Evidence) -> Iterator[list[Loss]]:
+    """For every update whose losses are sums of several terms, and not divided as such: a mean that counts in full."""
+    for chosen in _micro_batches(evidence):
+        lines = _by_line(evidence.losses, chosen)
+        backwards = [evidence.backwards[n] for n in chosen]
+        whole = all(sorted(one.backward for one in each) == chosen for each in lines)
+        undivided = all(b.joint is not None and abs(b.joint / b.scale - 1) < _ALIKE for b in backwards)
+        if len(lines) < 2 or not whole or not undivided or any(_is_one_batch(each, evidence) for each in lines):
+            continue
+        means = [each for each in lines if each[0].reduction == "mean"]
+        yield from [each for each in means if _count_in_full(each, evidence)][:1]
+
+
+def sums_beside(evidence: Evidence) -> Iterator[list[Loss]]:
+    """For every update, each line of sums of which there is one in each micro-batch, beside other terms."""
+    for chosen in _micro_batches(evidence):
+        lines = _by_line((each for each in evidence.reductions if each.function == "sum"), chosen)
+        yield from (each for each in lines if sorted(one.backward for one in each) == chosen)
+
+
+def _micro_batches(evidence: Evidence) -> Iterator[list[int]]:
+    """For every update, the backwards of one line that reach the same parameters."""
+    for update in {each.update for each in evidence.backwards if each.followed_by_update and not each.in_update}:
+        numbers = [
+            n
+            for n, backward in enumerate(evidence.backwards)
+            if backward.update == update and not backward.in_update and not backward.cleared
+        ]
+        if added := [n for n in numbers if not evidence.backwards[n].asked]:
+            numbers = added  # beside these, gradients that were only asked for are steps inside of one
+        sites = [evidence.backwards[n].site for n in numbers]
+        chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
+        if len(chosen) >= 2 and len({evidence.backwards[n].reach for n in chosen}) == 1:
+            yield chosen
+
+
+def _by_line(losses: Iterable[Loss], backwards: list[int]) -> list[list[Loss]]:
+    by_line: dict[tuple[str, int], list[Loss]] = {}
+    for each in losses:
+        if each.backward in backwards and each.weights and each.reduction != "none":
+            by_line.setdefault((each.function, each.site), []).append(each)
+    return list(by_line.values())
+
+
+def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
+    """Calls of one line of which there is one in each of these backwards, all of one kind."""
+    lines = _by_line(losses, backwards)
+    whole = [each for each in lines if len(lines) == 1 and sorted(one.backward for one in each) == backwards]
+    return [each for each in whole if each[0].function in ("mean", "sum") or len({one.shape[1:] for one in each}) == 1]
+
+
+def own_weights(losses: list[Loss], evidence: Evidence) -> list[float]:
+    """With which weight the mean over each micro-batch counts, be it torch's or a sum that is divided."""
+    each = zip(losses, _weights(losses, evidence), counts_of(losses, evidence), strict=True)
+    return [weight * count if loss.reduction == "sum" else weight for loss, weight, count in each]
+
+
+def _weights(losses: list[Loss], evidence: Evidence) -> list[float]:
+    return [abs(loss.weights[0]) / evidence.backwards[loss.backward].scale for loss in losses]
+
+
+def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
+    """How many targets each has; by hand a sum is divided by its elements, its samples or what a mask counts."""
+    weights = _weights(losses, evidence)
+    counts = [float(loss.valid) for loss in losses]
+    if losses[0].function != "sum":
+        return counts
+    samples = [float(loss.shape[0]) if loss.shape else 1.0 for loss in losses]
+    products = [weight * count for weight, count in zip(weights, samples, strict=True)]
+    if any(all(abs(product - whole) < _ALIKE for product in products) for whole in (1, 1 / len(losses))):
+        return samples
+    for parts in (len(losses), 1):
+        masked = [1 / (parts * w) if w else 0.5 for w in weights]
+        if max(masked) > 1.02 * min(masked) and all(n > 1 and abs(n - round(n)) < 1e-3 for n in masked):
+            return masked
+    return counts
+
+
+def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
+    """Are they terms of one batch: the same inputs or targets for each, or one side of a game after the other?"""
+    constants, targets = {loss.constant for loss in window}, {loss.target_print for loss in window}
+    if len(constants) == len(window) and None not in constants:
+        return True
+    if len(targets) == 1 and targets != {0} and constants == {None} and window[0].valid >= _NO_CHANCE:
+        return True
+    given: dict[Any, list[int]] = {}
+    for forward in evidence.forwards:
+        if forward.update == window[0].update and forward.backpropagated and forward.batch:
+            given.setdefault((forward.model, forward.shapes), []).append(forward.batch)
+    return any(len(each) >= len(window) for each in given.values()) and all(len(set(e)) == 1 for e in given.values())
+
+
+def _is_in_turn(window: list[Loss], evidence: Evidence) -> bool:
+    """Does a model go on from what it has returned, or is it given samples and then what another one made?"""
+    sources: dict[str, set[str]] = {}
+    for forward in evidence.forwards:
+        if forward.update == window[0].update and forward.backpropagated:
+            sources.setdefault(forward.model, set()).add(forward.fed_by)
+    return any("itself" in each or len(each) > 1 for each in sources.values())
+
+
+def _is_one_of_each(window: list[Loss], evidence: Evidence) -> bool:
+    """Is there one batch from each of several loaders, such as one for every task?"""
+    return any(each.loaders == len(window) for each in evidence.updates if each.number == window[0].update + 1)
+
+
+def _is_divided_later(window: list[Loss], evidence: Evidence) -> bool:
+    """Does the loop divide the gradients themselves, by what their losses were not divided by?"""
+    return any(each.rescaled for each in evidence.updates if each.number == window[0].update + 1)
+
+
+def _count_in_full(window: list[Loss], evidence: Evidence) -> bool:
+    return all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
+
+
+def _near(window: list[Loss]) -> float:
+    """How near to 1 a weight must be: a sum may be divided by the count of another micro-batch than its own."""
+    return _ABOUT if window[0].reduction == "sum" and window[0].function != "sum" else _ALIKE
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    # without a line it is a way's own step, which divides once, by the count of all
+    cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
+    summed = [
+        window
+        for window in (*windows(evidence), *_among_terms(evidence))
+        if _count_in_full(window, evidence)
+        and not _is_divided_later(window, evidence)
+        and not _is_one_batch(window, evidence)
+        and not _is_one_of_each(window, evidence)
+        and not _is_in_turn(window, evidence)
+        and evidence.backwards[window[0].backward].where not in {"", *cleared}
+    ]
+    if len({window[0].update for window in summed}) >= 2:
+        yield Finding(
+            check="summed-micro-batches",
+            severity="warning",
+            seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches with mean losses count with weight 1 each",
+            where=evidence.backwards[summed[0][0].backward].where or "the loop",
+            why=f"the gradient is {len(summed[0])} times that of the whole batch",
+            remedy="divide each micro-batch's loss by their number, or by the count of all targets",
+        )

@@ -1,0 +1,56 @@
+"""wrong-custom-backward
+
+## What it does
+Reports an `autograd.Function` of one's own whose backward does not agree with small differences of its forward.
+
+## Why it hurts
+Autograd believes whatever backward returns. The loss may still fall, only worse, and no error ever shows.
+
+## Buggy
+```python
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * torch.sigmoid(x)
+```
+
+## Fixed
+```python
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return gradient * s * (1 + x * (1 - s))
+```
+
+## What looks like it and is fine
+Functions that give what they are given, such as a reversal or a scaling of gradients; rounding and signs, whose
+backward stands in for a derivative that they do not have.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+_FAR = 0.02
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.derivatives:
+        if abs(each.share - 1) > _FAR:
+            yield Finding(
+                check="wrong-custom-backward",
+                severity="warning",
+                seen=f"along a random direction the backward of {each.function} tells {each.share:.3g} times the "
+                "change of its forward",
+                where=each.function,
+                why="gradients behind it lead elsewhere than down the loss",
+                remedy="hold it against torch.autograd.gradcheck in float64; if it is meant so, allow this",
+            )

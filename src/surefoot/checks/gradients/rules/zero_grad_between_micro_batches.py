@@ -1,0 +1,48 @@
+"""zero-grad-between-micro-batches
+
+## What it does
+Reports gradients of one line of backward that are cleared before the update as often as they are used.
+
+## Why it hurts
+Only the last micro-batch of every update counts; the work on all others is thrown away.
+
+## Buggy
+```python
+for x, y in micro_batches:
+    optimizer.zero_grad()
+    criterion(model(x), y).backward()
+optimizer.step()
+```
+
+## Fixed
+```python
+optimizer.zero_grad()
+for x, y in micro_batches:
+    criterion(model(x), y).backward()
+optimizer.step()
+```
+
+## What looks like it and is fine
+A backward of its own line for an adversarial example or a probe, whose gradients are cleared on purpose; gradients
+that the loop has copied or added up before they are cleared, such as those of single tasks or samples; those of
+updates that a gradient scaler has left out.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    lost = [each for each in evidence.discards if each.used >= 2 and each.discarded >= max(2, 0.75 * each.used)]
+    if lost:
+        yield Finding(
+            check="zero-grad-between-micro-batches",
+            severity="error",
+            seen=f"of {lost[0].discarded + lost[0].used} backwards of this line, the gradients of {lost[0].discarded} "
+            "were cleared before any update used them",
+            where=lost[0].where or "the loop",
+            why="only the last micro-batch of every update counts",
+            remedy="call zero_grad once per update, before the first backward",
+        )

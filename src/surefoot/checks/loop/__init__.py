@@ -1,0 +1,1 @@
+"""Loop: forwards and gradients, which every subject shares."""

@@ -1,0 +1,155 @@
+"""Shapes: views that take dimensions for others, and products that add up over another one than a softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.autograd_graph import operation, through_views
+from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.facts import Crossing
+from surefoot.events.callers import caller
+from surefoot.events.phases import softmax_dim
+
+VIEWS = {"view", "reshape", "view_as", "reshape_as"}
+_PRODUCTS = {"matmul", "__matmul__", "bmm"}
+_GATHERINGS = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
+_KEEPS_DIMENSIONS = {"Clone", "ToCopy", "NativeDropout", "Mul", "Div"}
+"""Between a softmax and its product: what leaves dimensions in their places."""
+
+_COLOURS, _SMALLEST_SIDE = (2, 3, 4), 8
+"""What tells a picture from other arrays of numbers."""
+
+
+class Shapes(Part):
+    """Where dimensions change places by mistake."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.crossings: dict[str, Crossing] = {}
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor):
+            return
+        name = getattr(function, "__name__", "")
+        if name in VIEWS:
+            before, after = tuple(args[0].shape), tuple(out.shape)
+            computed = out.is_floating_point() and (out.requires_grad or self.scene.phases.in_model())
+            if crosses(before, after) if computed else takes_colours_for_rows(before, after):
+                self._note("view", f"{size_text(before)} as {size_text(after)}")
+        elif name in _PRODUCTS and len(args) == 2 and out.requires_grad:
+            self._product(args[0])
+        elif name in _GATHERINGS and out.requires_grad:
+            self._gathered(list(tensors((args[1:], kwargs))))
+        elif name == "einsum" and args and isinstance(args[0], str) and out.requires_grad:
+            self._einsum(args[0], list(tensors(args[1:])))
+
+    def _product(self, weights: Any) -> None:
+        """What a softmax has shared out is added up over the last dimension of a product's first factor."""
+        dim = shared_out_over(weights)
+        if dim is not None and min(weights.shape[-1], weights.shape[dim]) > 1:
+            self._note("product", f"dimension {dim} of {size_text(weights.shape)}")
+
+    def _einsum(self, equation: str, operands: list[torch.Tensor]) -> None:
+        """Of what a softmax has shared out, the very dimension is added up; others alone are not."""
+        inputs, _, output = equation.replace(" ", "").partition("->")
+        for labels, weights in zip(inputs.split(","), operands, strict=False):
+            node = _straight_above(weights)
+            if operation(node) != "Softmax" or len(labels) != weights.dim() or not output:
+                continue
+            dim = softmax_dim(node) % weights.dim()
+            added = [place for place, label in enumerate(labels) if label not in output]
+            if added and dim not in added:
+                self._note("product", f"dimension {dim} of {size_text(weights.shape)}")
+
+    def _gathered(self, given: list[torch.Tensor]) -> None:
+        """Messages that are added up group by group, and were weighed by one softmax over all groups."""
+        for message in given:
+            node = _weights_of(message.grad_fn)
+            if node is not None and softmax_dim(node) == 0:
+                self._note("product", "all groups")
+
+    def _note(self, kind: str, seen: str) -> None:
+        where = caller() or self.scene.phases.module() or "the model"
+        self.crossings.setdefault(f"{kind} {where}", Crossing(kind, where, seen))
+
+
+def shared_out_over(weights: Any) -> int | None:
+    """The dimension of a batched product's softmax, if it is not the last; None where there is no such thing."""
+    if not isinstance(weights, torch.Tensor) or weights.dim() < 3:
+        return None
+    node = _straight_above(weights)
+    if operation(node) != "Softmax":
+        return None
+    dim = softmax_dim(node) % weights.dim()
+    scores = node.next_functions[0][0]
+    while operation(scores) in ("Mul", "Div", "Add", "MaskedFill", "Where", "ToCopy", "UnsafeView", "View", "Sub"):
+        scores = next((each for each, _ in scores.next_functions if each is not None), None)
+    return dim if operation(scores) == "Bmm" and dim != weights.dim() - 1 else None
+
+
+def _weights_of(node: Any) -> Any:
+    """The softmax that is a factor of a product, whatever was done to its shape; None where there is none."""
+    waiting = [through_views(node)]
+    while waiting:
+        each = through_views(waiting.pop())
+        if operation(each) == "Softmax":
+            return each
+        if operation(each) in ("Mul", "NativeDropout"):
+            waiting += [above for above, _ in each.next_functions if above is not None]
+    return None
+
+
+def _straight_above(tensor: torch.Tensor) -> Any:
+    node = tensor.grad_fn
+    while node is not None and operation(node) in _KEEPS_DIMENSIONS:
+        above = [each for each, _ in node.next_functions if each is not None]
+        node = above[0] if len(above) == 1 else None
+    return node
+
+
+@lru_cache(maxsize=4096)
+def crosses(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Has a view the sizes of a transposed tensor, of which the dimensions can only be told apart by their places?"""
+    old, new = (tuple(size for size in shape if size != 1) for shape in (before, after))
+    if old == new or len(old) < 2 or len(new) < 2 or max(len(old), len(new)) > 6 or math.prod(old) != math.prod(new):
+        return False
+    return any(_only_out_of_order(*pair) for pair in ((old, new), (new, old)))
+
+
+def takes_colours_for_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Is a picture with its colours last viewed as one with its colours first, or the other way round?"""
+    if len(before) not in (3, 4) or len(before) != len(after) or before[:-3] != after[:-3]:
+        return False
+    old, new = before[-3:], after[-3:]
+    for last, first in ((old, new), (new, old)):
+        if last[2] in _COLOURS and (last[2], *last[:2]) == first and min(last[:2]) >= _SMALLEST_SIDE:
+            return True
+    return False
+
+
+def _only_out_of_order(parts: tuple[int, ...], wholes: tuple[int, ...]) -> bool:
+    """Can every whole be made of some parts, but not with all parts in their order?"""
+    orders = list(_shared_out(parts, wholes))
+    return bool(orders) and not any(list(order) == sorted(order) for order in orders)
+
+
+def _shared_out(parts: tuple[int, ...], wholes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """All ways to give each part to a whole, so that the parts of each multiply to it."""
+    if not parts:
+        if all(whole == 1 for whole in wholes):
+            yield ()
+        return
+    for place, whole in enumerate(wholes):
+        if whole % parts[0] == 0:
+            left = (*wholes[:place], whole // parts[0], *wholes[place + 1 :])
+            yield from ((place, *rest) for rest in _shared_out(parts[1:], left))
+
+
+def size_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

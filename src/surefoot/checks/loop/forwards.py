@@ -1,0 +1,281 @@
+"""Calls: the forwards of models, the modes they ran in, and what became of what they returned."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.autograd_graph import Graph, saves
+from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.scene import Part, Scene, digest, fingerprint, held, readable, tensors
+from surefoot.checks.facts import Forward
+from surefoot.checks.loop.modes import resting, switching
+from surefoot.events.phases import aside, number, writes
+from surefoot.trees import map_tensors
+
+_RETURNS_ITSELF = {
+    "contiguous", "to", "float", "double", "half", "bfloat16", "long", "int", "type", "cpu", "cuda", "type_as",
+    "requires_grad_", "retain_grad", "expand_as", "view_as", "squeeze", "flatten", "dropout", "__get__", "bool",
+}  # fmt: skip
+"""Functions that may return the tensor they were given, and leave it as it is."""
+
+
+class Sentinel:
+    """Lives as long as the graph node that holds it."""
+
+
+@dataclass
+class _Pending:
+    """A forward whose backward may still come."""
+
+    model: weakref.ref[nn.Module]
+    forward: Forward
+    numbers: set[int] = field(default_factory=set)
+    model_updates: int = 0
+    prints: dict[torch.Tensor, tuple[int, int]] = field(default_factory=dict)
+    sentinel: weakref.ref[Sentinel] | None = None
+    asked: bool = False
+    """Its gradients were returned, and so far not added to those that an update uses."""
+    inputs: list[tuple[weakref.ref[torch.Tensor], int, int]] = field(default_factory=list)
+    """What entered: a hash of its values, and how often it had been written to."""
+
+    def input_overwritten(self, graph: Graph) -> bool:
+        """Does an input hold other values now than in the forward, unseen by autograd, which has kept it?"""
+        return any(
+            (each := ref()) is not None and writes(each) == written and digest(each) != before and saves(graph, each)
+            for ref, before, written in self.inputs
+        )
+
+
+class Calls(Part):
+    """What models were called with, and in which mode."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.forwards: list[Forward] = []
+        self.captured: dict[nn.Module, Captured] = {}
+        self.executed: set[nn.Module] = set()
+        self.resting: set[nn.Module] = set()
+        """Of those, the ones that ran in evaluation mode inside of a model in training mode."""
+        self.feeding: set[nn.Module] = set()
+        """Models whose output entered another model without its graph."""
+        self.shapes: list[Any] = []
+        self._made: dict[int, nn.Module] = {}
+        """The model that made an output with a graph, by the output's hash."""
+        self._first_prints: dict[torch.Tensor, int] = {}
+        self._graded = False
+        self._pending: list[_Pending] = []
+        self._unsettled: list[_Pending] = []
+        self._model_updates: dict[nn.Module, int] = {}
+        self._versions: list[tuple[torch.Tensor, int]] = []
+        self._states: dict[tuple[int, int], tuple[int, int]] = {}
+        self._running: set[nn.Module] = set()
+        self._written: dict[nn.Module, list[torch.Tensor]] = {}
+        """What was written to in place while a module ran."""
+        self._wrote_argument = False
+        self._state = 0
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned; in place, if it returns what it was given or sets an item of it."""
+        name = getattr(function, "__name__", "")
+        written = kwargs.get("out", args[0] if args else None)
+        if name != "__setitem__" and (out is not written or name in _RETURNS_ITSELF):
+            return
+        if self._graded and isinstance(written, torch.Tensor) and self.scene.close:
+            for module in self.scene.phases.running():
+                self._written.setdefault(module, []).append(written)
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._running = set()
+        self._written = {}
+        self._graded = torch.is_grad_enabled()
+        self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
+        if self.scene.close:
+            self._state = random_state()
+        if torch.is_grad_enabled():
+            self._note_kept(model)
+            forward = Forward(self.scene.name(model), model.training, switching(model), update=self.scene.updates)
+            forward.resting = () if model.training else resting(model)
+            pending = _Pending(weakref.ref(model), forward, model_updates=self._model_updates.get(model, 0))
+            self.forwards.append(forward)
+            self._pending.append(pending)
+            self._unsettled.append(pending)
+
+    def leave_out(self, forwards: int) -> None:
+        """Forgets the forwards after so many: single samples of what is one batch."""
+        extra = {id(each) for each in self.forwards[forwards:]}
+        self.forwards = self.forwards[:forwards]
+        self._pending = [each for each in self._pending if id(each.forward) not in extra]
+        self._unsettled = [each for each in self._unsettled if id(each.forward) not in extra]
+
+    def derive(self, numbers: set[int]) -> None:
+        """A gradient is asked for whose graph has these nodes."""
+        for pending in self._pending:
+            pending.forward.derived |= not numbers.isdisjoint(pending.numbers)
+
+    def forget_backpropagated(self) -> None:
+        """Forwards whose gradients are cleared lead to no update, as those of an attack or a measurement."""
+        self._unsettled = [each for each in self._unsettled if not each.forward.backpropagated]
+
+    def _note_kept(self, model: nn.Module) -> None:
+        """A graph of an evaluation that outlives the forward after it is kept by something."""
+        last = [each for each in self._pending[-2:] if not each.forward.training and each.model() is model]
+        if len(last) == 2 and not model.training and last[0].sentinel is not None:
+            last[0].forward.graph_kept |= last[0].sentinel() is not None
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if self.scene.phases.recomputing():
+            return
+        if self._graded:
+            self._running.add(module)
+        if self.scene.close and (not type(module).__module__.startswith("torch.") or isinstance(module, nn.Sequential)):
+            self._wrote_argument |= _among(args, self._written.get(module, ()))
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
+        if not torch.is_grad_enabled():
+            return
+        self.shapes.append(shapes)
+        pending = self._pending[-1]
+        forward = pending.forward
+        forward.shapes = shapes
+        forward.wrote_input = any(writes(each) != before for each, before in self._versions)
+        forward.wrote_input |= self._wrote_argument or _among((args, kwargs), self._written.get(model, ()))
+        self._wrote_argument, self._written = False, {}
+        self._versions = []
+        outputs = [each for each in tensors(output) if each.is_floating_point()]
+        nodes = [each.grad_fn for each in outputs if each.grad_fn is not None]
+        pending.numbers = {number(node) for node in nodes if not hasattr(node, "variable")}
+        forward.builds_graph = bool(pending.numbers)
+        forward.input_graded = any(each.requires_grad for each in tensors((args, kwargs)))
+        self.executed |= self._running
+        self.resting |= {each for each in self._running if model.training and not each.training}
+        self._note_precision(model, forward)
+        if not model.training and nodes:
+            sentinel = Sentinel()
+            for node in nodes:
+                node.metadata["surefoot"] = sentinel  # type: ignore[index]
+            pending.sentinel = weakref.ref(sentinel)
+        if self.scene.close:
+            self._look(model, pending, args, kwargs, outputs)
+
+    def _look(self, model: nn.Module, pending: _Pending, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+        """The first forwards are read: their inputs, their random numbers, their parameters."""
+        forward = pending.forward
+        inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
+        prints = tuple(digest(each) for each in inputs)
+        forward.batch = hash(prints) if inputs else 0
+        pending.inputs = [(weakref.ref(each), it, writes(each)) for each, it in zip(inputs, prints, strict=True)]
+        drew = random_state() != self._state
+        ordinal = sum(each.forward.update == forward.update for each in self._pending)
+        before = self._states.get((id(model), ordinal))
+        forward.reseeded = drew and before == (self._state, forward.update - 1)
+        self._states[id(model), ordinal] = self._state, forward.update
+        own = (p for p in model.parameters() if p.is_leaf and readable(p))  # others were put in their place
+        pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in own}
+        for parameter, (print_, _) in pending.prints.items():
+            self._first_prints.setdefault(parameter, print_)
+        forward.fed_by = self._link(model, inputs, outputs)
+        captured = self.captured.get(model)
+        if forward.builds_graph and (captured is None or not captured.used):
+            self._capture(model, args, kwargs, outputs)
+
+    def _link(self, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
+        """Which model an input without a graph came from: the same one, or another."""
+        given = (each for each in inputs if each.is_floating_point() and not each.requires_grad)
+        makers = {maker for each in given if (maker := self._made.get(digest(each))) is not None}
+        self.feeding |= makers - {model}
+        self._made |= {digest(each): model for each in outputs if each.requires_grad and readable(each)}
+        return "itself" if model in makers else "another" if makers else ""
+
+    def moved(self, parameter: torch.Tensor) -> bool:
+        """Is a parameter no longer what it was in the first forward?"""
+        before = self._first_prints.get(parameter)
+        return before is not None and fingerprint(parameter, 64) != before
+
+    def _capture(self, model: nn.Module, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+        device = next((each.device.type for each in outputs), "cpu")
+        on = torch.is_autocast_enabled(device)
+        numbers = [0 if each.grad_fn is None else number(each.grad_fn) for each in outputs]
+        with aside():
+            own_args, own_kwargs = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
+        cast = (device, torch.get_autocast_dtype(device)) if on else None
+        captured = Captured(model, own_args, own_kwargs, numbers, cast, self.scene.backwards)
+        captured.goes_on(self.captured.get(model))
+        captured.follow(outputs, self.scene.spared)
+        self.captured[model] = captured
+
+    def _note_precision(self, model: nn.Module, forward: Forward) -> None:
+        device = next((each.device.type for each in model.parameters()), "cpu")
+        trained = (each.dtype for each in model.parameters() if each.is_floating_point() and each.requires_grad)
+        dtype = next(trained, None)
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16
+
+    def graph_seen(self, graph: Graph) -> None:
+        for captured in self.captured.values():
+            captured.used |= graph.numbers.intersection(captured.outputs)
+        for pending in self._pending:
+            forward = pending.forward
+            if not pending.numbers & graph.numbers:
+                continue
+            pending.asked = graph.asked and (pending.asked or not forward.backpropagated)
+            if forward.backpropagated:
+                continue
+            forward.backpropagated = True
+            model = pending.model()
+            if model is not None:
+                forward.late_backward = self._model_updates.get(model, 0) > pending.model_updates
+            forward.overwritten = tuple(
+                self.scene.names().get(parameter, "?")
+                for parameter, (print_, written) in pending.prints.items()
+                if writes(parameter) == written
+                and fingerprint(parameter, 64) != print_
+                and (parameter in graph.leaves or saves(graph, parameter))
+            )
+            if pending.input_overwritten(graph):
+                forward.overwritten = (*forward.overwritten, "what the model was given")
+            pending.prints, pending.inputs = {}, []
+        self.shapes = []
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        for model in self._mark_trained(optimizer):
+            self._model_updates[model] = self._model_updates.get(model, 0) + 1
+        self._made = {}
+
+    def _mark_trained(self, optimizer: torch.optim.Optimizer) -> set[nn.Module]:
+        """The models of an optimizer; their forwards since its last update are trained."""
+        parameters = set(held(optimizer))
+        touched = {m for m in self.scene.phases.models if not parameters.isdisjoint(m.parameters())}
+        added = any(each.forward.backpropagated and not each.asked for each in self._unsettled)
+        for pending in self._unsettled:
+            measured = pending.asked and added and not pending.forward.training
+            pending.forward.trained |= pending.model() in touched and not measured
+        self._unsettled = []
+        return touched
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._mark_trained(optimizer)  # what a closure has run
+        waiting = []
+        for pending in self._pending:
+            age = self.scene.updates - pending.forward.update
+            alive = pending.sentinel is not None and pending.sentinel() is not None
+            pending.forward.graph_kept |= alive and age >= 2 and not pending.forward.backpropagated
+            pending.prints, pending.inputs = {}, []
+            if age < 3 and not pending.forward.backpropagated:
+                waiting.append(pending)
+        self._pending = waiting
+
+
+def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:
+    return any(each is other for each in tensors(tree) for other in written)
+
+
+def random_state() -> int:
+    return digest(torch.default_generator.get_state())

@@ -1,0 +1,1 @@
+"""Losses: what a loss is given and what comes out of it."""

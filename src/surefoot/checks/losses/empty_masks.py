@@ -1,0 +1,40 @@
+"""Emptied: lines of a loss that multiply it by a mask of zeros, or pick none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.events.callers import caller
+from surefoot.events.phases import aside
+
+PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
+_PICKS = {"__getitem__", "masked_select"}
+
+
+class Emptied(Part):
+    """What is left of losses that are masked by hand."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._left: dict[str, list[bool]] = {}
+        """By line: whether a mask left something, each time."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        name = getattr(function, "__name__", "")
+        if not (name in PRODUCTS or name in _PICKS) or not self.scene.close or self.scene.phases.in_model():
+            return
+        if len(args) < 2 or not isinstance(out, torch.Tensor) or not out.requires_grad:
+            return
+        masks = [each for each in args[:2] if readable(each) and not each.requires_grad and each.dim()]
+        if not masks or (name in _PICKS and masks[0].dtype != torch.bool):
+            return
+        with aside():
+            self._left.setdefault(caller(), []).append(bool(masks[0].any()))
+
+    def lines(self) -> tuple[str, ...]:
+        """Lines that left nothing, at least twice and whenever they ran."""
+        return tuple(line for line, left in self._left.items() if len(left) >= 2 and not any(left))

@@ -1,0 +1,224 @@
+"""Transforms: losses whose gradients are asked for by `torch.func` or `torch.autograd.grad`, seen from outside.
+
+Inside `torch.func`'s transforms tensors cannot be read. What they transform is a pure function, so it is called once
+more beforehand, with plain tensors and autograd, for the witness to hear; of a `vmap` the first samples are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.autograd_graph import walk
+from surefoot.checks.engine.scene import Part, Scene, held, tensors
+from surefoot.checks.facts import Loss
+from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.gradients import Gradients
+from surefoot.checks.losses.loss_calls import Losses
+from surefoot.events.phases import aside
+from surefoot.randomness import kept
+from surefoot.trees import map_tensors
+
+MOST_SAMPLES = 16
+_MARK = "surefoot_transformed"
+
+
+@dataclass(frozen=True)
+class _Transformed:
+    """A function whose value is differentiated, and which of its arguments by."""
+
+    function: Callable[..., Any]
+    argnums: tuple[int, ...]
+    has_aux: bool
+
+
+class Transforms(Part):
+    """Gradients that no backward puts into `.grad`."""
+
+    def __init__(self, scene: Scene, calls: Calls, losses: Losses, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self._calls, self._losses, self._gradients = calls, losses, gradients
+        self.seen: Callable[[torch.Tensor], None] = lambda loss: None
+        """Told of every such loss."""
+        self._asking = False
+        self.derivatives = False
+        """Some were asked for with a graph."""
+        self._buffers: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+
+    def __enter__(self) -> Transforms:
+        for name in ("grad", "grad_and_value"):
+            self._follow_gradient(name)
+        self._follow_vmap()
+        self._follow_autograd()
+        return self
+
+    def _follow_autograd(self) -> None:
+        plain, asked = torch.autograd.grad, self.scene.spared.callback(self._asked)
+
+        @functools.wraps(plain)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            if self._asking:  # torch calls it again once the mode that hears of functions has heard of it
+                return plain(*args, **kwargs)
+            self._asking = True
+            try:
+                asked(*args, **kwargs)
+                return plain(*args, **kwargs)
+            finally:
+                self._asking = False
+
+        torch.autograd.grad = followed
+        self._entered.callback(setattr, torch.autograd, "grad", plain)
+
+    def _asked(self, outputs: Any, inputs: Any, *_: Any, create_graph: bool = False, **__: Any) -> None:
+        """`torch.autograd.grad`; with a graph it is a part of a loss, as a penalty on a gradient is."""
+        if self.scene.phases.is_deaf:
+            return
+        self._calls.derive(walk(list(tensors(outputs))).numbers)
+        if create_graph:
+            self.derivatives = True
+            self._gradients.note_inputs(tensors(inputs))
+        if create_graph or self.scene.updating is not None:
+            return
+        losses, wanted = list(tensors(outputs)), list(tensors(inputs))
+        if len(losses) == 1 and losses[0].dim() == 0 and any(each in self._parameters() for each in wanted):
+            self.seen(losses[0])
+
+    def _follow_gradient(self, name: str) -> None:
+        plain, look = getattr(torch.func, name), self.scene.spared.callback(self._look)
+
+        @functools.wraps(plain)
+        def transform(function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
+            own = plain(function, argnums, has_aux)
+            chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+            transformed = _Transformed(function, chosen, has_aux)
+
+            @functools.wraps(own)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                look(transformed, [args], kwargs)
+                return own(*args, **kwargs)
+
+            setattr(called, _MARK, transformed)
+            return called
+
+        self._put(name, transform, plain)
+
+    def _follow_vmap(self) -> None:
+        plain, look = torch.func.vmap, self.scene.spared.callback(self._look)
+
+        @functools.wraps(plain)
+        def transform(function: Callable[..., Any], in_dims: Any = 0, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+            own = plain(function, in_dims, *args, **kwargs)
+            transformed = getattr(function, _MARK, None)
+
+            @functools.wraps(own)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                if transformed is not None:
+                    look(transformed, _samples(args, in_dims), kwargs)
+                return own(*args, **kwargs)
+
+            return called
+
+        self._put("vmap", transform, plain)
+
+    def _put(self, name: str, transform: Any, plain: Any) -> None:
+        for owner in (torch.func, torch) if name == "vmap" else (torch.func,):
+            setattr(owner, name, transform)
+            self._entered.callback(setattr, owner, name, plain)
+
+    def _look(self, transformed: _Transformed, samples: Any, kwargs: dict[str, Any]) -> None:
+        """Calls the function for each of some samples, and tells of the mean of what it gives."""
+        if self.scene.phases.is_deaf or not self.scene.close or self._buffers is not None:
+            return
+        forwards, losses = len(self._calls.forwards), len(self._losses.losses)
+        values = []
+        try:
+            with self._untraced(), torch.enable_grad():
+                for args in samples:
+                    args = [self._leaves(each) if n in transformed.argnums else each for n, each in enumerate(args)]
+                    value = transformed.function(*args, **kwargs)
+                    values.append(value[0] if transformed.has_aux else value)
+        except (RuntimeError, TypeError, ValueError):
+            values = []  # it cannot be called outside of its transform
+        self._calls.leave_out(forwards + 1)
+        self._losses.losses[losses:] = _joined(self._losses.losses[losses:])
+        if values and all(isinstance(each, torch.Tensor) and each.dim() == 0 for each in values):
+            self.seen(torch.stack(values).mean() if len(values) > 1 else values[0])
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._buffers is not None:
+            with aside():
+                self._buffers += [(each, each.clone()) for each in model.buffers()]
+
+    @contextmanager
+    def _untraced(self) -> Iterator[None]:
+        """Random numbers and buffers are afterwards what they were."""
+        self._buffers = []
+        try:
+            with kept(devices=()):
+                yield
+        finally:
+            with aside():
+                for buffer, before in self._buffers:
+                    buffer.copy_(before)
+            self._buffers = None
+
+    def _parameters(self) -> set[torch.Tensor]:
+        made = {each for optimizer in self._gradients.made for each in held(optimizer)}
+        return made | self.scene.optimized() | set(self.scene.names())
+
+    def _leaves(self, tree: Any) -> Any:
+        """In place of values that are differentiated by, the parameters that hold them, or leaves of their own."""
+        own = {(each.data_ptr(), each.shape): each for each in self._parameters() if each.requires_grad}
+
+        def leaf(tensor: torch.Tensor) -> torch.Tensor:
+            known = own.get((tensor.data_ptr(), tensor.shape))
+            return tensor.detach().requires_grad_() if known is None else known
+
+        return map_tensors(leaf, tree)
+
+
+def _samples(args: tuple[Any, ...], dims: Any) -> Iterator[tuple[Any, ...]]:
+    """The arguments of the first samples of a `vmap`."""
+    each = (dims,) * len(args) if isinstance(dims, int) else tuple(dims)
+    sizes = [size for arg, dim in zip(args, each, strict=True) for size in _sizes(arg, dim)]
+    for sample in range(min(MOST_SAMPLES, *sizes, MOST_SAMPLES) if sizes else 0):
+        yield tuple(_of_sample(arg, dim, sample) for arg, dim in zip(args, each, strict=True))
+
+
+def _sizes(tree: Any, dim: Any) -> list[int]:
+    return [each.shape[dim] for each in tensors(tree)] if isinstance(dim, int) else []
+
+
+def _of_sample(tree: Any, dim: Any, sample: int) -> Any:
+    return map_tensors(lambda each: each.select(dim, sample), tree) if isinstance(dim, int) else tree
+
+
+def _joined(losses: list[Loss]) -> list[Loss]:
+    """The losses of single samples as those of one batch, by the line they are of."""
+    by_line: dict[tuple[str, int], list[Loss]] = {}
+    for each in losses:
+        by_line.setdefault((each.function, each.site), []).append(each)
+    return [one[0] if len(one) == 1 else _batch(one) for one in by_line.values()]
+
+
+def _batch(losses: list[Loss]) -> Loss:
+    values = [each.value for each in losses if each.value is not None]
+    constants = {each.constant for each in losses}
+    return replace(
+        losses[0],
+        shape=(len(losses), *losses[0].shape[1:]),
+        value=sum(values) / len(values) if values else None,
+        probabilities=all(each.probabilities for each in losses),
+        log_probabilities=all(each.log_probabilities for each in losses),
+        targets=sum(each.targets for each in losses),
+        valid=sum(each.valid for each in losses),
+        distinct=max(len(constants), *(each.distinct for each in losses)),
+        constant=next(iter(constants)) if len(constants) == 1 else None,
+        counts=tuple(map(sum, zip(*(each.counts for each in losses), strict=False))),
+    )

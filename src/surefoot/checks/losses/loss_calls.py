@@ -1,0 +1,360 @@
+"""Losses: every call of a loss function of torch's, what it was given, and how much of it was back-propagated."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from surefoot.checks.engine.autograd_graph import (
+    Graph,
+    made_by,
+    operation,
+    ranks,
+    scales_cosines,
+    squeezed,
+    through_views,
+    undropped,
+    walk,
+)
+from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.weak_set import Leaves
+from surefoot.checks.evaluation.batch_averages import Averages
+from surefoot.checks.facts import Crossing, Loss
+from surefoot.checks.losses.argument_faults import argument, ctc_fault, kl_fault
+from surefoot.checks.losses.gradient_signature import is_cut
+from surefoot.checks.losses.noise_targets import Noise
+from surefoot.checks.losses.targets import PICKING, Targets
+from surefoot.checks.precision.coarse_numbers import Coarseness
+from surefoot.checks.samples.index_pairs import Picks
+from surefoot.checks.samples.pairs import Pairs
+from surefoot.events.callers import caller, site
+from surefoot.events.phases import aside, number
+
+_CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
+_BINARY = {
+    F.binary_cross_entropy: "binary_cross_entropy",
+    F.binary_cross_entropy_with_logits: "binary_cross_entropy_with_logits",
+}
+_DISTANCES = {
+    F.mse_loss: "mse_loss", F.l1_loss: "l1_loss", F.smooth_l1_loss: "smooth_l1_loss", F.huber_loss: "huber_loss",
+}  # fmt: skip
+_OTHERS = {
+    getattr(F, name): name
+    for name in (
+        "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+        "hinge_embedding_loss", "margin_ranking_loss", "gaussian_nll_loss", "poisson_nll_loss", "triplet_margin_loss",
+        "triplet_margin_with_distance_loss", "cosine_embedding_loss",
+    )
+}  # fmt: skip
+"""Of these only the result is looked at."""
+LOSSES: dict[Any, str] = {**_OTHERS, **_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
+_ARITHMETIC = {
+    "sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__", "div",
+    "__truediv__", "__rtruediv__", "true_divide", "maximum", "minimum", "where",
+}  # fmt: skip
+_DIVISIONS = {"div", "__truediv__", "true_divide"}
+SOFTMAXES = {"softmax", "log_softmax"}
+
+
+class Losses(Part):
+    """Loss functions as they are called, and losses that begin with an operator."""
+
+    def __init__(
+        self, scene: Scene, picks: Picks, pairs: Pairs, noise: Noise, averages: Averages, coarseness: Coarseness
+    ) -> None:
+        super().__init__(scene)
+        self._averages, self._coarseness = averages, coarseness
+        self._picks, self._pairs, self._noise = picks, pairs, noise
+        self.losses: list[Loss] = []
+        self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
+        """By module: the dimension of a softmax and the shape it ran over."""
+        self.softmax_over_queries = self.softmax_of_samples = self.picked_across = ""
+        self._alone: dict[str, bool] = {}
+        """By line: whether its softmax only ever ran over one number."""
+        self.targets = Targets(scene)
+        self.unused: list[tuple[Loss, Leaves]] = []
+        self.outputs: set[int] = set()
+        """The graph numbers of what the last model returned, views left out."""
+
+    def graph_seen(self, graph: Graph) -> None:
+        for loss in reversed(self.losses):
+            if loss.backward >= 0:
+                break
+            loss.backward = self.scene.backwards
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if function in LOSSES:
+            if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad:
+                self._pairs.target(argument(args, kwargs, 1, "target"))
+                if self.scene.close:
+                    self._loss(LOSSES[function], args, kwargs, out)
+            elif not torch.is_grad_enabled() and _reduction(args, kwargs) == "mean":
+                self._averages.mean_taken()
+            return
+        name = getattr(function, "__name__", "")
+        if name in PICKING and self.scene.close:
+            self.targets.taken(name, args, kwargs, out)
+            if name == "gather" and _picks_across(args, kwargs):
+                self.picked_across = caller() or "the loss"
+            if name == "__getitem__":
+                self._picks.taken(args, out)
+        if name == "mean" and not torch.is_grad_enabled() and isinstance(out, torch.Tensor) and not out.dim():
+            self._averages.mean_taken()
+        if name in _ARITHMETIC and len(args) >= 2:
+            self._arithmetic(name, args, out)
+        if name in SOFTMAXES and self.scene.close:
+            self._softmax(args, kwargs, out)
+        elif name in _DIVISIONS and self.scene.close and (dim := _divided_by_sum(args)) is not None:
+            self._softmax((args[0], dim), {}, out)
+
+    def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
+        given, target = _compared(name, args, kwargs)
+        if name not in _OTHERS.values():
+            self._picks.target(target)
+            self._noise.target(target)
+        reduction = _reduction(args, kwargs)
+        shapes = tuple(given.shape), tuple(target.shape)
+        loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
+        loss.site, loss.fixed_target = site(), name not in _OTHERS.values() and not target.requires_grad
+        loss.target_print = digest(target) if readable(target) else 0
+        made = squeezed(undropped(given.grad_fn))
+        loss.above = loss.logits_from = operation(made)
+        while loss.logits_from in ("LogSoftmax", "Log") or (loss.logits_from == "Softmax" and loss.above == "Log"):
+            made = made_by(made)
+            loss.logits_from = operation(made)
+        if name in _CLASSES.values():
+            self._classes(loss, given, target, kwargs, out)
+        elif name not in _OTHERS.values() and readable(given) and readable(target):
+            self._numbers(loss, given, target, args, kwargs)
+        loss.ranks = loss.constant is not None and ranks(given, classes=loss.classes)
+        if out.dim() == 0 and readable(out):
+            with aside():
+                loss.value = float(out)
+            if self.scene.updates < 3:
+                self.unused.append((loss, Leaves(walk([out]).leaves)))
+        if readable(out):
+            out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), loss))
+        self.losses.append(loss)
+
+    def _is_output(self, given: torch.Tensor) -> bool:
+        """Did a model return this, or what this is a view of?"""
+        node = through_views(given.grad_fn)
+        return node is not None and number(node) in self.outputs
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        nodes = (through_views(each.grad_fn) for each in tensors(output) if each.requires_grad)
+        self.outputs = {number(node) for node in nodes if node is not None}
+
+    def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
+        """How much of a loss is back-propagated; of one that is not reduced, where all counts alike or is added."""
+        with aside():
+            counted = gradient[gradient != 0]
+            alike = bool(counted.numel()) and bool((counted == counted[0]).all() | (counted > 0).all())
+            if gradient.dim() == 0 or alike:
+                loss.weights.append(float(counted[0] if gradient.dim() else gradient))
+
+    def _classes(
+        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any], out: torch.Tensor
+    ) -> None:
+        dim = 1 if given.dim() > 1 else 0
+        loss.classes = given.shape[dim]
+        if not readable(given) or not readable(target):
+            return
+        with aside():
+            values = given.detach().float()
+            least, most = map(float, values.aminmax()) if values.numel() else (-math.inf, math.inf)
+            loss.cut, loss.cosines = least >= 0 and is_cut(values), scales_cosines(given)
+            if loss.classes > 1 and most < math.inf:
+                loss.probabilities = least >= -1e-4 and _sums_to_one(values, dim)
+                near = 1e-2 if given.dtype in (torch.float32, torch.float64) else 0.1
+                loss.log_probabilities = most < near and bool((values.logsumexp(dim) < near).all())
+            if target.is_floating_point():
+                loss.turned_target = _turned(target, dim)
+                loss.targets = loss.valid = target.shape[0]
+                loss.constant = _constant_shares(target, dim)
+                return
+            ignored = kwargs.get("ignore_index", -100)
+            valid = target[target != ignored]
+            loss.targets, loss.valid = target.numel(), valid.numel()
+            distinct = valid.unique()
+            loss.distinct = distinct.numel()
+            loss.constant = float(distinct[0]) if loss.distinct == 1 else None
+            if target.dim() == 1 and not loss.in_model and loss.classes <= 4096:
+                loss.counts = tuple(torch.bincount(valid.clamp(min=0), minlength=loss.classes).tolist())
+            self.targets.asked(loss, target, kwargs, out)
+
+    def _numbers(
+        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        loss.targets = loss.valid = target.numel()
+        with aside():
+            values = given.detach().float()
+            if loss.function == "kl_div":
+                summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
+                loss.log_probabilities = bool(values.max() <= 1e-3)  # they may be shares of yes, or masked
+                loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
+                loss.layout_fault = kl_fault(given, target, bool(argument(args, kwargs, 5, "log_target")))
+            elif loss.function == "ctc_loss":
+                loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
+                loss.layout_fault = ctc_fault(loss, values, args, kwargs)
+                loss.constant = _constant(target)
+            else:
+                loss.constant = _constant(target)
+                loss.distinct = 2 if loss.constant is None else 1
+                loss.of_outputs = self._is_output(given)
+                loss.cut = loss.function in _BINARY.values() and is_cut(values)
+                if loss.function in _BINARY.values() and _class_numbers(target) in (1, 2):
+                    loss.counts = tuple(torch.bincount(target.flatten().long(), minlength=2).tolist())
+                loss.broadcast = _broadcast(given, target)
+                loss.class_numbers = _class_numbers(target) if loss.function in _DISTANCES.values() else 0
+
+    def _arithmetic(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+        first, second = args[0], args[1]
+        if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and isinstance(out, torch.Tensor)):
+            return
+        if self.scene.phases.in_model() or not torch.is_grad_enabled() or first.requires_grad == second.requires_grad:
+            return
+        if not self.scene.close:
+            return
+        graded, other = (first, second) if first.requires_grad else (second, first)
+        spread = _broadcast(first, second)
+        if spread and first.dim() != second.dim() and first.numel() == second.numel() and first.dim() and second.dim():
+            self._difference(name, graded, other).broadcast = spread
+        elif "sub" in name and first.shape == second.shape and self._is_output(graded) and readable(other):
+            self._picks.target(other)
+            self._pairs.target(other)
+            self._noise.target(other)
+            loss = self._difference(name, graded, other)
+            loss.of_outputs, loss.valid = True, other.numel()
+            with aside():
+                loss.constant, loss.class_numbers = _constant(other), _class_numbers(other)
+        elif "sub" in name and first.shape == second.shape and not other.is_floating_point() and readable(other):
+            with aside():
+                numbers = _class_numbers(other)
+            if numbers:
+                self._difference(name, graded, other).class_numbers = numbers
+
+    def _difference(self, name: str, graded: torch.Tensor, other: torch.Tensor) -> Loss:
+        """A loss that begins with an operator: what has a gradient, beside what has none."""
+        shapes = tuple(graded.shape), tuple(other.shape)
+        self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates, in_model=False))
+        return self.losses[-1]
+
+    def _softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        given: Any = args[0] if args else kwargs.get("input")
+        if not isinstance(out, torch.Tensor) or not readable(out) or not readable(given):
+            return
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if dim is None:
+            dim = 0 if out.dim() in (1, 3) else 1  # what torch chooses, with a warning
+        module = self.scene.phases.module() or "the model"
+        if isinstance(dim, int) and out.dim() >= 2 and dim % out.dim() == 0 and self.scene.phases.in_model():
+            self.softmax_over[module] = 0, tuple(out.shape)
+        if (
+            isinstance(dim, int)
+            and out.dim() >= 3
+            and dim % out.dim() == out.dim() - 2
+            and out.shape[-1] == out.shape[-2]
+        ):
+            self.softmax_over_queries = module
+        if isinstance(dim, int) and out.dim() >= 2 and out.requires_grad:
+            where = caller() or module
+            self._alone[where] = out.shape[dim] == 1 and self._alone.get(where, True)
+            outside = not self.scene.phases.in_model() and out.dim() == 2 and out.shape[0] != out.shape[1] > 1
+            if outside and dim % 2 == 0 and self._is_output(given):
+                self.softmax_of_samples = caller() or "the loss"
+        with aside():
+            if bool(out.isnan().any()) and not bool(given.isnan().any()):
+                self._coarseness.overflowed(given.dtype, float("-inf"))
+
+    def misdirected(self) -> Iterator[Crossing]:
+        """A softmax of a prediction over the samples, and those that only ever ran over one number."""
+        if self.softmax_of_samples:
+            yield Crossing("samples", self.softmax_of_samples, "the first dimension of what a model returned")
+        if self.picked_across:
+            yield Crossing("samples", self.picked_across, "another dimension than the one whose members are picked")
+        for where, alone in self._alone.items():
+            if alone:
+                yield Crossing("alone", where, "a dimension of size 1")
+
+
+def _picks_across(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Is one member of each row picked out of a softmax that ran over another dimension?"""
+    given, (dim, index) = args[0], (argument(args, kwargs, 1, "dim"), argument(args, kwargs, 2, "index"))
+    over = getattr(given.grad_fn, "_saved_dim", None)
+    if operation(given.grad_fn) not in ("Softmax", "LogSoftmax") or not isinstance(dim, int) or over is None:
+        return False
+    over -= 1 << 64 if over >= 1 << 63 else 0  # as torch gives a negative one
+    return index.shape[dim] == 1 < given.shape[dim] and (over - dim) % given.dim() != 0
+
+
+def _divided_by_sum(args: tuple[Any, ...]) -> int | None:
+    """The dimension of a softmax by hand, exp(x) / exp(x).sum(dim); None for any other division."""
+    first, second = (getattr(each, "grad_fn", None) for each in args[:2]) if len(args) > 1 else (None, None)
+    node = through_views(second)
+    if operation(first) != "Exp" or operation(node) != "Sum" or node.next_functions[0][0] is not first:
+        return None
+    dims = getattr(node, "_saved_dim", None)
+    if not dims or len(dims) != 1:
+        return None
+    return int(dims[0]) if dims[0] < 1 << 62 else int(dims[0]) - (1 << 64)  # torch keeps -1 as a number without sign
+
+
+def _compared(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """A prediction and its target."""
+    if name in _OTHERS.values():
+        first, second, *_ = tensors((args, kwargs))
+        return first, second
+    names = ("log_probs", "targets") if name == "ctc_loss" else ("input", "target")
+    return argument(args, kwargs, 0, names[0]), argument(args, kwargs, 1, names[1])
+
+
+def _reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
+
+
+def _sums_to_one(values: torch.Tensor, dim: int) -> bool:
+    inside = (values >= -1e-4).all() & (values <= 1 + 1e-4).all()
+    return bool(inside & ((values.sum(dim) - 1).abs() < 1e-2).all())
+
+
+def _broadcast(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...]:
+    """The shape that two tensors are spread to, if it has more elements than either."""
+    if first.shape == second.shape:
+        return ()
+    spread = torch.broadcast_shapes(first.shape, second.shape)
+    return tuple(spread) if spread.numel() > max(first.numel(), second.numel()) else ()
+
+
+def _constant(target: torch.Tensor) -> float | None:
+    """The one number that a target holds; None where it holds more."""
+    flat = target.flatten()
+    return float(flat[0]) if flat.numel() and bool((flat == flat[0]).all()) else None
+
+
+def _constant_shares(target: torch.Tensor, dim: int) -> float | None:
+    """The one class that all of a target's probability lies on; None where there are more."""
+    chosen = target.argmax(dim).flatten()
+    whole = bool((target.amax(dim) == 1).all()) and bool((chosen == chosen[0]).all())
+    return float(chosen[0]) if whole else None
+
+
+def _class_numbers(target: torch.Tensor) -> int:
+    """How many classes there are, if a target holds one whole number from 0 on for each sample."""
+    if target.numel() != target.shape[:1].numel() or target.numel() < 4 or target.numel() > 1 << 16:
+        return 0
+    whole = bool((target == target.round()).all() & (target >= 0).all() & (target < 1000).all())
+    return int(target.max()) + 1 if whole else 0
+
+
+def _turned(target: torch.Tensor, dim: int) -> bool:
+    """Do probabilities sum to 1 over another dimension, and not over this one?"""
+    others = [other for other in range(target.dim()) if other != dim]
+    return not _sums_to_one(target, dim) and any(_sums_to_one(target, other) for other in others)

@@ -1,0 +1,63 @@
+"""Noise: what is drawn and then given to a loss as its target; what a model shall tell must be in what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.facts import Parted
+from surefoot.events.callers import caller
+
+_NORMAL = {"randn", "randn_like", "normal", "normal_"}
+_FEWEST_ELEMENTS = 4
+"""Targets of fewer may be noisy on purpose, as those of a discriminator are."""
+_FEWEST = 3
+
+
+class Noise(Part):
+    """Normal noise, from the draw to its first use."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._unused: Marks[None] = Marks()
+        self._lone: list[str] = []
+        self._noise_enters = False
+        """Models are given nothing but noise: there is nothing to learn, on purpose."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close or self.scene.phases.in_model():
+            return
+        if getattr(function, "__name__", "") in _NORMAL and isinstance(out, torch.Tensor):
+            self._unused[out] = None
+        elif self._unused:
+            self._use(args)
+
+    def _use(self, given: Any) -> bool:
+        """What is given is used; was any of it noise?"""
+        noise = [each for each in tensors(given) if each in self._unused]
+        for each in noise:
+            self._unused.forget(each)
+        return bool(noise)
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._noise_enters |= bool(self._unused) and self._use(args)
+
+    def target(self, target: Any) -> None:
+        """A loss is given a target."""
+        if target in self._unused and target.dim() > 1 and target[0].numel() >= _FEWEST_ELEMENTS:
+            self._lone.append(caller())
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._unused = Marks()
+
+    def parted(self) -> Iterator[Parted]:
+        """The line whose target is noise that nothing else was made from, in step after step."""
+        if len(self._lone) >= _FEWEST and not self._noise_enters:
+            yield Parted(self._lone[0], "in every step the target was noise that no input was made from")

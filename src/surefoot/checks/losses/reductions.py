@@ -1,0 +1,61 @@
+"""Reductions: means, sums and terms that a loss is made of by hand, and how much of each was back-propagated."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.autograd_graph import Graph, operation, unscaled
+from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.facts import Backward, Loss
+from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.callers import caller, site
+from surefoot.events.phases import aside
+
+
+class Reductions(Part):
+    """Every mean or sum to one number that has a gradient, and every loss that is a sum of terms."""
+
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self._gradients = gradients
+        self.reductions: list[Loss] = []
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        name = getattr(function, "__name__", "")
+        if name not in ("mean", "sum") or not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
+            return
+        if not isinstance(out, torch.Tensor) or out.dim() or not out.requires_grad or not readable(out):
+            return
+        shape = tuple(args[0].shape)
+        made = Loss(name, caller(), name, shape, shape, self.scene.updates, self.scene.phases.in_model(), site=site())
+        made.targets = made.valid = args[0].numel()
+        out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), made))
+        self.reductions.append(made)
+
+    def _weigh(self, made: Loss, gradient: torch.Tensor) -> None:
+        with aside():
+            made.weights.append(float(gradient))
+
+    def graph_seen(self, graph: Graph) -> None:
+        for made in reversed(self.reductions):
+            if made.backward >= 0:
+                break
+            made.backward = self.scene.backwards
+        if self.scene.close and len(graph.roots) == 1 and _adds_terms(joint := unscaled(graph.roots[0])):
+            backward = self._gradients.backwards[-1]
+            weigh = self.scene.spared.callback(_weigh_jointly)
+            joint.register_prehook(lambda gradients: weigh(backward, gradients[0]))
+
+
+def _adds_terms(node: Any) -> bool:
+    return operation(node) == "Add" and all(each is not None for each, _ in node.next_functions)
+
+
+def _weigh_jointly(backward: Backward, gradient: torch.Tensor | None) -> None:
+    if backward.joint is None and gradient is not None and gradient.numel() == 1 and readable(gradient):
+        with aside():
+            backward.joint = float(gradient)

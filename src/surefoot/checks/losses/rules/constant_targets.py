@@ -1,0 +1,111 @@
+"""constant-targets
+
+## What it does
+Reports training in which every target of every batch seen is one and the same class, letter or number; where there are
+several losses, one whose targets are, if a part of all samples of the data set holds nothing else.
+
+## Why it hurts
+Nothing is to be learned but a constant. The loss falls quickly, which looks like success.
+
+## Buggy
+```python
+label = torch.zeros_like(label)
+```
+
+## Fixed
+```python
+label = batch["label"]
+```
+
+## What looks like it and is fine
+The two halves of an adversarial game, each with a constant target; few targets of a class that most
+samples have; a residual, as of a differential equation, that is to be zero.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Aim, Evidence, Loss
+from surefoot.records.finding import Finding
+
+_CLASSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss")
+_AIMED = ("classes", "picked", "binary", "distance")
+_DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "rsub")
+
+
+_FEWEST = 24
+"""So many targets must be seen where the labels behind them cannot be counted."""
+_CHANCE = 1e-3
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    if any(each.sorted_labels for each in evidence.samples):
+        return
+    judged = _of_constant_parts(evidence)
+    if not judged and len([each for each in evidence.optimizers if each.updates]) == 1:
+        judged = _of_all_losses(evidence)
+    if judged:
+        first, counts = judged[0], [_count(each) for each in judged]
+        yield Finding(
+            check="constant-targets",
+            severity="warning",
+            seen=f"all {sum(counts):,} targets of {len(judged)} losses are {first.constant}",
+            where=(first.where if isinstance(first, Loss) else first.model) or "the recipe's data",
+            why="there is nothing to learn but a constant",
+            remedy="look at where the labels are read, cast or sliced",
+        )
+
+
+def _of_constant_parts(evidence: Evidence) -> list[Loss | Aim]:
+    """The losses of one line whose targets are all that some part of the samples holds."""
+    parts = {value for each in evidence.samples for value in each.constant_parts}
+    lines: dict[str, list[Loss | Aim]] = {}
+    for loss in evidence.losses:
+        if loss.function in _CLASSES and not loss.ranks:
+            lines.setdefault(loss.where, []).append(loss)
+    for losses in lines.values():
+        constants = {each.constant for each in losses}
+        enough = len({each.backward for each in losses}) >= 3 and sum(map(_count, losses)) >= _FEWEST
+        if enough and len(constants) == 1 and constants <= parts:
+            return losses
+    return []
+
+
+def _of_all_losses(evidence: Evidence) -> list[Loss | Aim]:
+    """All losses, where all targets are one and the same."""
+    judged: list[Loss | Aim] = [
+        loss for loss in evidence.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
+    ] or [aim for aim in evidence.aims if aim.kind in _AIMED and not aim.ranks]
+    constants = {loss.constant for loss in judged}
+    if _is_a_border(judged, evidence):
+        return []
+    if len({loss.backward for loss in judged}) < 3 or len(constants) != 1 or None in constants:
+        return []
+    return [] if _by_chance([_count(each) for each in judged], evidence) else judged
+
+
+def _is_a_border(judged: list[Loss | Aim], evidence: Evidence) -> bool:
+    """Is a constant value asked for beside something else, as at the border of what an equation is solved in?"""
+    if not any(isinstance(each, Loss) and each.function in _DISTANCES for each in judged):
+        return False
+    asked = {each.backward for each in judged}
+    beside = any(each.backward in asked and each not in judged for each in evidence.losses)
+    return beside or evidence.derivatives_in_losses
+
+
+def _count(judged: Loss | Aim) -> int:
+    return judged.valid if isinstance(judged, Loss) else judged.targets
+
+
+def _is_of_outputs(loss: Loss) -> bool:
+    """Is it the distance of a model's very outputs from targets? One of derivatives or of codes may aim at zero."""
+    return loss.function in _DISTANCES and loss.of_outputs
+
+
+def _by_chance(counts: list[int], evidence: Evidence) -> bool:
+    """Could so many targets be alike although the labels are not?"""
+    known = [each.commonest_label for each in evidence.samples if each.commonest_label is not None]
+    if known and max(known) < 1.0:
+        return max(known) ** sum(counts) > _CHANCE
+    if known:
+        return sum(counts) < 4
+    return min(counts) < 4 or sum(counts) < _FEWEST

@@ -1,0 +1,40 @@
+"""ctc-input-not-log-probabilities
+
+## What it does
+Reports a `ctc_loss` whose input holds no log-probabilities or has samples where time belongs.
+
+## Why it hurts
+`ctc_loss` takes log-probabilities as (time, samples, classes). In another layout the sums still come out,
+and the model learns to print blanks.
+
+## Buggy
+```python
+loss = F.ctc_loss(logits, targets, input_lengths, target_lengths)  # (samples, time, classes)
+```
+
+## Fixed
+```python
+loss = F.ctc_loss(logits.log_softmax(-1).transpose(0, 1), targets, input_lengths, target_lengths)
+```
+
+## What looks like it and is fine
+Lengths that are shorter than the input.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    faulty = [loss for loss in evidence.losses if loss.function == "ctc_loss" and loss.layout_fault]
+    if faulty:
+        yield Finding(
+            check="ctc-input-not-log-probabilities",
+            severity="error",
+            seen=f"ctc_loss on {faulty[0].shape}: {faulty[0].layout_fault}",
+            where=faulty[0].where or "the recipe's loss",
+            why="the sums still come out, and the model learns to print blanks",
+            remedy="give it log_softmax of the logits as (time, samples, classes)",
+        )

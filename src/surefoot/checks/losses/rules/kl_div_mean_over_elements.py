@@ -1,0 +1,44 @@
+"""kl-div-mean-over-elements
+
+## What it does
+Reports `kl_div` with `reduction="mean"`, which is its default.
+
+## Why it hurts
+It divides by all elements and not by the samples, so the divergence is smaller by the number of classes, and its
+weight beside other losses with it. torch says so in a warning that is shown once.
+
+## Buggy
+```python
+F.kl_div(log_probabilities, target)
+```
+
+## Fixed
+```python
+F.kl_div(log_probabilities, target, reduction="batchmean")
+```
+
+## What looks like it and is fine
+`reduction="sum"` or `"none"` with a division of one's own.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    means = [
+        loss
+        for loss in evidence.losses
+        if loss.function == "kl_div" and loss.reduction == "mean" and len(loss.shape) >= 2 and loss.weights
+    ]
+    if means:
+        yield Finding(
+            check="kl-div-mean-over-elements",
+            severity="warning",
+            seen=f"{len(means)} calls of kl_div on {means[0].shape} take the mean over all elements",
+            where=means[0].where or "the recipe's loss",
+            why="the divergence of a sample is a sum over classes; this one is smaller by their number",
+            remedy='give it reduction="batchmean"',
+        )

@@ -1,0 +1,86 @@
+"""Targets: the classes that losses ask for, and which of them count; also where a loss is written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.failsafe import Spared
+from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.facts import Loss
+from surefoot.events.callers import caller
+from surefoot.events.phases import aside
+
+_MOST = 64
+PICKING = {"gather", "take_along_dim", "__getitem__"}
+
+
+@dataclass(eq=False)
+class Target:
+    """What one loss asked for."""
+
+    loss: Loss
+    values: torch.Tensor
+    valid: torch.Tensor
+    """Those that count: not ignored, and neither weighed nor multiplied by zero."""
+    ignored: int
+
+
+class Targets:
+    """The first targets of a loop, by loss functions and by hand."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.given: list[Target] = []
+        self.picked: list[Target] = []
+
+    def asked(self, loss: Loss, values: torch.Tensor, kwargs: dict[str, Any], out: torch.Tensor) -> None:
+        """A loss function was given classes."""
+        if len(self.given) >= _MOST:
+            return
+        ignored, weight = kwargs.get("ignore_index", -100), kwargs.get("weight")
+        target = Target(loss, values.detach().clone(), values != ignored, ignored)
+        if isinstance(weight, torch.Tensor):
+            target.valid &= (weight != 0)[values.clamp(0, len(weight) - 1)]
+        self.given.append(target)
+        if out.shape == values.shape and readable(out):
+            _count(target, out, self.scene.spared)
+
+    def taken(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Scores may have been taken at the numbers of classes, as a loss that is written by hand does."""
+        if len(self.picked) >= _MOST or not readable(out) or not out.requires_grad:
+            return
+        index = _index(name, args, kwargs)
+        if not readable(index) or index.dtype != torch.long or index.numel() < 8 or index.numel() != out.numel():
+            return
+        with aside():
+            values = index.detach().clone().reshape(out.shape)
+            loss = Loss(name.strip("_"), caller(), "none", tuple(args[0].shape), tuple(index.shape), 0, in_model=False)
+            loss.backward = self.scene.backwards
+            self.picked.append(Target(loss, values, torch.ones_like(values, dtype=torch.bool), -100))
+        _count(self.picked[-1], out, self.scene.spared)
+
+    def of(self, backward: int) -> list[Target]:
+        """The targets of one backward; those of loss functions first."""
+        return [each for each in self.all() if each.loss.backward == backward]
+
+    def all(self) -> list[Target]:
+        return [*self.given, *self.picked]
+
+
+def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if name == "__getitem__":
+        return args[1][-1] if isinstance(args[1], tuple) and args[1] else None
+    return kwargs.get("index", kwargs.get("indices", next((a for a in args[1:] if isinstance(a, torch.Tensor)), None)))
+
+
+def _count(target: Target, out: torch.Tensor, spared: Spared) -> None:
+    """What a mask takes out of a loss has no gradient."""
+
+    def counted(gradient: torch.Tensor) -> None:
+        with aside():
+            target.valid = target.valid & (gradient != 0).reshape(target.valid.shape)
+
+    out.register_hook(spared.callback(counted))

@@ -1,0 +1,137 @@
+"""Terms: numbers that are added to a loss and have no gradient, although they were made from what has one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.autograd_graph import VIEWS, Graph, hangs_on, operation
+from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.facts import Term
+from surefoot.events.callers import caller
+from surefoot.events.phases import aside, factors_of
+
+_SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
+_READS = {"item", "__float__", "tolist", "numpy", "__array__"}
+_KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", "Stack", "Dot", *VIEWS}
+"""Through these operations a number that is added stays one."""
+_FLAT = {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_", "floor_", "ceil_", "sign_"}
+"""What these return has a graph, and no gradient but zero passes it."""
+_FLAT_NOTE = "surefoot flat"
+_MAKES = {"tensor", "as_tensor"}
+_LARGEST = {"max", "amax", "maximum"}
+"""What is subtracted before an exponential and added behind the logarithm is no term."""
+_NOTE = "surefoot term"
+_NOTE_OF_ROWS = "surefoot term of each sample"
+
+
+class Terms(Part):
+    """What is added to a loss outside its graph."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.terms: list[Term] = []
+        self._cut: Marks[None] = Marks()
+        """Tensors without a gradient that were made from tensors with one."""
+        self.flat: Counter[str] = Counter()
+        """Lines of the loss that round what is back-propagated, and in how many backwards."""
+        self._read = False
+        """A number was read from a tensor with a gradient, or from one that was cut off."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if not self.scene.close:
+            return
+        name = getattr(function, "__name__", "")
+        if isinstance(out, torch.Tensor) and out.requires_grad:
+            if self.scene.phases.in_model():
+                return
+            if name in _FLAT and out.grad_fn is not None:
+                _note(out, _FLAT_NOTE, caller())
+            if name in _SUMS and out.dim() == 0 and len(args) >= 2:
+                self._added(args[0], args[1], out)
+            elif name in _SUMS and out.dim() == 1 and len(args) >= 2 and "sub" not in name:
+                self._added_by_sample(args[0], args[1], out)
+            elif name == "stack" and out.dim() == 1 and args:
+                self._stacked(args[0], out)
+        elif name in _MAKES and self._read and isinstance(args[0] if args else None, float):
+            self._cut[out] = None
+        elif (name in _READS or any(True for _ in tensors(out))) and self._is_cut_from(args):
+            self._read |= name in _READS
+            if name not in _LARGEST:
+                self._cut.put(tensors(out), None)
+
+    def _is_cut_from(self, args: Any) -> bool:
+        return any(each in self._cut or self._is_learned(each) for each in tensors(args))
+
+    def _is_learned(self, tensor: torch.Tensor) -> bool:
+        """Does this hang on a parameter that is trained? What a teacher or a reference gives is a constant."""
+        return tensor.requires_grad and hangs_on(tensor, self.scene.trained)
+
+    def _added(self, first: Any, second: Any, out: torch.Tensor) -> None:
+        """Of what is added to a number with a gradient, one without is noted in the graph."""
+        graded, other = (first, second) if getattr(first, "requires_grad", False) else (second, first)
+        if isinstance(other, torch.Tensor):
+            lost = not other.requires_grad and readable(other) and other.numel() == 1 and other in self._cut
+        else:
+            lost = isinstance(other, float) and self._read
+        if lost and isinstance(graded, torch.Tensor) and out.grad_fn is not None:
+            with aside():
+                value, beside = float(other), float(out) - float(other)
+            if beside and abs(beside) != abs(value):  # else the number is there to take the other's place
+                _note(out, _NOTE, (caller(), value))
+
+    def _added_by_sample(self, first: Any, second: Any, out: torch.Tensor) -> None:
+        """The same of one number for each sample, of which the mean or the sum will be the loss.
+
+        Differences are left out: a ratio of probabilities has the older one in it, and is none the worse for it.
+        """
+        both = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
+        if not both or first.shape != second.shape or first.requires_grad == second.requires_grad:
+            return
+        other = second if first.requires_grad else first
+        if other in self._cut and readable(other) and out.grad_fn is not None:
+            with aside():
+                _note(out, _NOTE_OF_ROWS, (caller(), float(other.float().mean())))
+
+    def _stacked(self, parts: Any, out: torch.Tensor) -> None:
+        """Of terms that stand side by side, to be added up, one without a gradient is noted."""
+        for part in parts if isinstance(parts, list | tuple) else ():
+            if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and part in self._cut:
+                with aside():
+                    _note(out, _NOTE, (caller(), float(part)))
+
+    def graph_seen(self, graph: Graph) -> None:
+        if not self.scene.close:
+            return
+        self.flat.update({node.metadata[_FLAT_NOTE] for node in graph.flat if _FLAT_NOTE in node.metadata})
+        waiting, seen, weighed = list(graph.roots), set(graph.roots), set()
+        while waiting:
+            node = waiting.pop()
+            if _NOTE in node.metadata:
+                self.terms.append(Term(*node.metadata[_NOTE]))
+            if _NOTE_OF_ROWS in node.metadata and node not in weighed:
+                self.terms.append(Term(*node.metadata[_NOTE_OF_ROWS]))
+            if operation(node) in _KEEPS_TERMS:
+                above = {each for each, _ in node.next_functions if each is not None} - seen
+                seen |= above
+                waiting += above
+                if node in weighed or _weighs(node):
+                    weighed |= above
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        self._cut = Marks()
+
+
+def _weighs(node: Any) -> bool:
+    """Is this a product with more than one number, as advantages and shares are?"""
+    return operation(node) in ("Mul", "Div") and any(each.numel() > 1 for each in factors_of(node))
+
+
+def _note(tensor: torch.Tensor, name: str, value: Any) -> None:
+    """Writes down something beside the operator that made a tensor."""
+    node: Any = tensor.grad_fn
+    node.metadata[name] = value

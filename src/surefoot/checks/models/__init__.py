@@ -1,0 +1,1 @@
+"""Models: layers, parameters and buffers, and what they do with a batch."""

@@ -1,0 +1,114 @@
+"""First layers: the numbers and tokens that models are given, where they first compute with them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.facts import Inputs
+from surefoot.events.phases import aside
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
+
+
+_EVALUATIONS = 8
+"""So many forwards without gradients are read, whenever they come."""
+_ROWS = 64
+"""So many rows tell whether zeros stand between tokens."""
+
+
+class FirstLayers(Part):
+    """What the first layers of models are given."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.inputs: list[Inputs] = []
+        self._seen: set[bool] = set()
+        """Whether tokens have entered a first layer in this forward, and whether numbers have."""
+        self._trained: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """First layers that numbers have entered with gradients."""
+        self._evaluations = 0
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        of_tokens = isinstance(module, nn.Embedding)
+        if not isinstance(module, _FIRST_LAYERS) or of_tokens in self._seen or not args:
+            return
+        evaluated = not torch.is_grad_enabled() and module in self._trained
+        read = self.scene.close or (evaluated and self._evaluations < _EVALUATIONS)
+        if not read or self.scene.phases.recomputing():
+            return
+        given = readable(args[0]) and not isinstance(args[0], nn.Parameter)
+        if given and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
+            self._seen.add(of_tokens)
+            self._note(module, args[0], evaluated=evaluated)
+            self._evaluations += evaluated
+            if torch.is_grad_enabled() and not of_tokens:
+                self._trained.add(module)
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        self._seen.clear()
+
+    def _note(self, layer: nn.Module, entered: torch.Tensor, *, evaluated: bool) -> None:
+        model = self.scene.name(next(iter(self.scene.phases.models)))
+        name = self.scene.phases.names.get(layer, type(layer).__name__)
+        with aside():
+            values = entered.detach()
+            image = isinstance(layer, nn.Conv2d) and values.dim() == 4 and values.shape[1] in (1, 3, 4)
+            image |= isinstance(layer, nn.Conv1d) and values.dim() == 3 and values.shape[1] == 1
+            image |= isinstance(layer, nn.Linear) and values.is_floating_point() and values.shape[-1] >= 64
+            if isinstance(layer, nn.Embedding):
+                self.inputs.append(
+                    Inputs(model, name, tuple(values.shape), 0, 0, True, False, zero_interleaved=_interleaved(values))
+                )
+            elif values.numel():
+                whole = bool((values == values.round()).all())
+                lowest, highest = float(values.min()), float(values.max())
+                dim = 1 if isinstance(layer, _CONVOLUTIONS) else -1
+                seen = Inputs(model, name, tuple(values.shape), lowest, highest, whole, image)
+                seen.size, seen.mean = _largest_size(values, dim), float(values.double().mean())
+                seen.evaluated = evaluated
+                seen.deviation = _largest_size(values - values.mean(_others(values, dim), keepdim=True), dim)
+                self.inputs.append(seen)
+
+
+def _largest_size(values: torch.Tensor, dim: int) -> float:
+    """The root mean square of the feature that has the largest."""
+    return float(values.double().square().mean(_others(values, dim)).max().sqrt())
+
+
+def _others(values: torch.Tensor, dim: int) -> tuple[int, ...]:
+    return tuple(each for each in range(values.dim()) if each != dim % values.dim())
+
+
+def _interleaved(tokens: torch.Tensor) -> bool:
+    """Is only every second, fourth or eighth token of each row other than zero, wherever a row begins and ends?"""
+    if tokens.dim() != 2:
+        return False
+    return any(_one_in(each, rows) for rows in (tokens[:_ROWS], tokens.t()[:_ROWS]) for each in (2, 4, 8))
+
+
+def _one_in(period: int, rows: torch.Tensor) -> bool:
+    found = [_is_one_in(period, _without_padding(row)) for row in rows] if rows.shape[1] >= max(8, 3 * period) else []
+    told = [each for each in found if each is not None]
+    return 2 * len(told) >= max(1, len(found)) and sum(told) > 0.9 * len(told)
+
+
+def _is_one_in(period: int, row: torch.Tensor) -> bool | None:
+    """None of a row that is too short to tell."""
+    length = len(row) // period * period
+    if length < max(8, 3 * period):
+        return None
+    filled = (row[:length] != 0).view(-1, period).float().mean(0).sort().values
+    return bool(filled[-1] > 0.7) and bool(filled[-2] < 0.05)
+
+
+def _without_padding(row: torch.Tensor) -> torch.Tensor:
+    """A row without the one token that it ends with again and again, if it does so more than a period long."""
+    others = (row != row[-1]).nonzero().flatten()
+    end = int(others[-1]) + 1 if others.numel() else 0
+    return row[:end] if len(row) - end > 8 else row

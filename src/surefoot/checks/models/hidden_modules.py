@@ -1,0 +1,73 @@
+"""Hidden: modules with parameters that a model uses and does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.facts import HiddenModule
+
+
+class Hidden(Part):
+    """Modules in plain containers of a model, and those that run inside one without belonging to it."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._registered: set[nn.Module] = set()
+        self._strangers: dict[tuple[str, str], tuple[int, list[nn.Parameter]]] = {}
+        """Modules that ran in a model that does not hold them: where and of which kind."""
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self._registered = set(model.modules()) if self.scene.close else set()
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not self._registered or module in self._registered or not torch.is_grad_enabled():
+            return
+        own = [each for each in module.parameters(recurse=False) if each.requires_grad]
+        if own and isinstance(output, torch.Tensor) and output.requires_grad and not self.scene.phases.recomputing():
+            key = self.scene.phases.module(), type(module).__name__
+            self._strangers.setdefault(key, (sum(each.numel() for each in own), own))
+
+    def modules(self) -> Iterator[HiddenModule]:
+        optimized = self.scene.optimized()
+        contained = list(self._contained(optimized))
+        yield from contained
+        if not contained:
+            for (path, kind), (parameters, own) in self._strangers.items():
+                reached = any(each in self.scene.reached for each in own)
+                yield HiddenModule(path or kind, kind, parameters, reached, any(each in optimized for each in own))
+
+    def _contained(self, optimized: set[torch.Tensor]) -> Iterator[HiddenModule]:
+        for model, prefix in self.scene.phases.models.items():
+            registered = set(model.modules())
+            for owner, module in model.named_modules():
+                for path, hidden in _contained(module):
+                    trainable = [p for p in hidden.parameters() if p.requires_grad]
+                    if hidden not in registered and trainable:
+                        yield HiddenModule(
+                            path=f"{prefix}{owner}.{path}".lstrip("."),
+                            kind=type(hidden).__name__,
+                            parameters=sum(p.numel() for p in trainable),
+                            reached=any(p in self.scene.reached for p in trainable),
+                            optimized=any(p in optimized for p in trainable),
+                        )
+
+
+def _contained(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules in the plain lists, tuples, sets and dicts among a module's own attributes, however deep."""
+    for name, value in vars(module).items():
+        if not name.startswith("_") and not isinstance(value, nn.Module):
+            yield from _inside(name, value, 3)
+
+
+def _inside(path: str, value: Any, depth: int) -> Iterator[tuple[str, nn.Module]]:
+    if isinstance(value, nn.Module):
+        yield path, value
+    elif isinstance(value, list | tuple | set | dict) and depth:
+        items: Any = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _inside(f"{path}[{key!r}]", item, depth - 1)

@@ -1,0 +1,47 @@
+"""Chance: tables that were drawn at random when a model was built, and that no state_dict holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.models.layout import unsaved
+from surefoot.checks.samples.reseeding import DRAWS
+from surefoot.events.callers import frames, is_user, variables
+
+
+class Chance(Part):
+    """From a draw in the constructor of a module to the tensors that this module has."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._drawn: Marks[bool] = Marks()
+        self._tables: dict[nn.Module, tuple[str, ...]] = {}
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if self.scene.updates or self.scene.phases.in_model():
+            return
+        if getattr(function, "__name__", "") in DRAWS:
+            by_chance = kwargs.get("generator") is None and not isinstance(out, nn.Parameter) and _in_constructor()
+        else:
+            by_chance = len(self._drawn) > 0 and any(each in self._drawn for each in tensors(args))
+        if by_chance:
+            self._drawn.put((each for each in tensors(out) if not isinstance(each, nn.Parameter)), True)
+
+    def model_found(self, model: nn.Module, prefix: str) -> None:
+        if len(self._drawn):
+            self._tables[model] = tuple(name for name, each in unsaved(model) if each in self._drawn)
+
+    def of(self, model: nn.Module) -> tuple[str, ...]:
+        """The names of a model's tables."""
+        return self._tables.get(model, ())
+
+
+def _in_constructor() -> bool:
+    """Is a module of the user's being built?"""
+    building = (frame for frame in frames() if is_user(frame) and frame.f_code.co_name == "__init__")
+    return any(isinstance(each, nn.Module) for frame in building for each in variables(frame).values())

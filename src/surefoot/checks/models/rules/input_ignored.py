@@ -1,0 +1,49 @@
+"""input-ignored
+
+## What it does
+Reports a model whose outputs do not change when all of its inputs are replaced; as a warning, one that looks up a text
+that changes nothing, and one whose inputs are one and the same number.
+
+## Why it hurts
+A variable was overwritten, a branch is dead, or every unit is. The model can learn a constant and nothing
+else.
+
+## Buggy
+```python
+def forward(self, x):
+    x = torch.zeros_like(x)
+    return self.net(x)
+```
+
+## Fixed
+```python
+def forward(self, x):
+    return self.net(x)
+```
+
+## What looks like it and is fine
+Models that ignore one of several inputs.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for probe in evidence.probes:
+        ignores = probe.ignores_input or probe.ignores_text
+        if (ignores and not probe.time_over_samples) or probe.constant_input:
+            yield Finding(
+                check="input-ignored",
+                severity="error" if probe.ignores_input else "warning",
+                seen="no output changes when every input is replaced"
+                if probe.ignores_input
+                else "no output changes when a text that it looks up is replaced"
+                if probe.ignores_text
+                else "every element of every input is the same number",
+                where=probe.model,
+                why="the model can learn a constant and nothing else",
+                remedy="look for an overwritten variable, a dead branch, or weights that are all zero",
+            )

@@ -1,0 +1,43 @@
+"""linear-layers-in-a-row
+
+## What it does
+Reports a linear layer that is given what another linear layer returned, with nothing between them.
+
+## Why it hurts
+Two linear maps in a row are one: a deep network without activations can compute no more than a single layer.
+
+## Buggy
+```python
+for layer in self.layers:
+    x = layer(x)
+```
+
+## Fixed
+```python
+for layer in self.layers:
+    x = F.relu(layer(x))
+```
+
+## What looks like it and is fine
+Factors that are narrower than what they join, as in LoRA and factorised embeddings; layers of which one is frozen.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for layout in evidence.layouts:
+        if layout.in_a_row:
+            yield Finding(
+                check="linear-layers-in-a-row",
+                severity="info",
+                seen=f"nothing stands between {layout.in_a_row[0]}"
+                + (f" and {len(layout.in_a_row) - 1} more pairs" if len(layout.in_a_row) > 1 else ""),
+                where=layout.model,
+                why="two linear maps in a row are one",
+                remedy="put an activation between them, or make one layer of them",
+            )
+            return

@@ -1,0 +1,47 @@
+"""unregistered-parameter
+
+## What it does
+Reports a tensor that collects gradients step after step and is neither a parameter of a model nor held by
+an optimizer.
+
+## Why it hurts
+`torch.ones(n, requires_grad=True)` is no `nn.Parameter`: it is not in `parameters()`, so no optimizer moves
+it, and not in `state_dict()`, so no checkpoint has it.
+
+## Buggy
+```python
+self.scale = torch.ones(width, requires_grad=True)
+```
+
+## Fixed
+```python
+self.scale = nn.Parameter(torch.ones(width))
+```
+
+## What looks like it and is fine
+Inputs that ask for a gradient, such as the points of an equation; learned tensors that an optimizer holds. What no
+module has as an attribute is an info, not an error.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+from surefoot.records.units import counted
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    lost = [leaf for leaf in evidence.leaves if leaf.backwards >= 2 and len(evidence.updates) >= 2]
+    hidden = [module for module in evidence.hidden_modules if module.reached]
+    lost = [leaf for leaf in lost if leaf.path or not hidden]
+    if lost:
+        first = next((leaf for leaf in lost if leaf.path), next((leaf for leaf in lost if leaf.fixed), lost[0]))
+        yield Finding(
+            check="unregistered-parameter",
+            severity="error" if first.path else "warning" if first.fixed else "info",
+            seen=f"{counted(len(lost), 'tensor')}, one of shape {first.shape}, collected gradients in "
+            f"{first.backwards} backwards, in no model and no optimizer",
+            where=first.path or "the loop",
+            why="nothing updates them and no checkpoint has them",
+            remedy="make them nn.Parameter attributes of a module, before the optimizer is built",
+        )

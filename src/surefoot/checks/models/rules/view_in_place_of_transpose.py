@@ -1,0 +1,41 @@
+"""view-in-place-of-transpose
+
+## What it does
+Reports a `view` or `reshape` that gives a tensor the sizes it would have if two of its dimensions had changed places.
+
+## Why it hurts
+A view leaves numbers in their order. Columns that are viewed as rows are not rows: numbers of different positions,
+channels, heads or samples are mixed up, and no shape is wrong.
+
+## Buggy
+```python
+tokens = maps.view(batch, height * width, channels)  # maps is (batch, channels, height, width)
+```
+
+## Fixed
+```python
+tokens = maps.flatten(2).transpose(1, 2)
+```
+
+## What looks like it and is fine
+Merging and splitting dimensions in their order; a view behind the transpose.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    views = [each for each in evidence.crossings if each.kind == "view"]
+    views += [samples.crossing for samples in evidence.samples if samples.crossing is not None]
+    if views:
+        yield Finding(
+            check="view-in-place-of-transpose",
+            severity="warning",
+            seen=f"{views[0].seen}: the sizes have changed places, the numbers have not",
+            where=views[0].where,
+            why="a view leaves numbers in their order, so what belonged to different positions or channels is mixed up",
+            remedy="transpose or permute first; if the numbers really lie in this order, allow this",
+        )

@@ -1,0 +1,100 @@
+"""Ties: weights of an embedding and of an output layer that were meant to be one, and are two."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.weak_notes import Marks
+
+_FEW_VALUES = 2
+"""Matrices of no more values, such as ones and zeros, are alike without one having been copied."""
+
+Place = tuple[weakref.ref[nn.Module], str]
+
+
+class Ties(Part):
+    """Parameters that a second module was given, and that it or the first one has lost since."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._holders: Marks[Place] = Marks()
+        self._tied: list[tuple[Place, Place]] = []
+
+    def __enter__(self) -> Ties:
+        self.follow(nn.Module, "register_parameter", after=self._registered)
+        return self
+
+    def _registered(self, _: None, module: nn.Module, name: str, parameter: Any, **__: Any) -> None:
+        if not isinstance(parameter, nn.Parameter):
+            return
+        place = weakref.ref(module), name
+        first = self._holders.get(parameter)
+        if first is None:
+            self._holders[parameter] = place
+        elif first != place and parameter.dim() == 2:
+            self._tied.append((first, place))
+
+    def undone(self, model: nn.Module) -> Iterator[str]:
+        """Places of a model that held one matrix and now hold two."""
+        names = {module: name for name, module in model.named_modules()}
+        for pair in self._tied:
+            held = [(owner(), name) for owner, name in pair]
+            if all(owner in names for owner, _ in held):
+                weights = [owner._parameters.get(name) for owner, name in held if owner is not None]
+                one, other = weights
+                if one is not None and other is not None and one is not other and one.shape == other.shape:
+                    yield " and ".join(
+                        f"{names[owner]}.{name}".lstrip(".") for owner, name in held if owner is not None
+                    )
+
+
+def undone_ties(model: nn.Module) -> Iterator[str]:
+    """The input and output embeddings of a model whose configuration says that they are one."""
+    for name, module in model.named_modules():
+        asked = getattr(getattr(module, "config", None), "tie_word_embeddings", False)
+        if asked is True and hasattr(module, "get_output_embeddings") and hasattr(module, "get_input_embeddings"):
+            first, last = module.get_input_embeddings(), module.get_output_embeddings()
+            weights = getattr(first, "weight", None), getattr(last, "weight", None)
+            if None not in weights and weights[0] is not weights[1]:
+                yield f"{name}.input and output embeddings".lstrip(".")
+
+
+def copied_ties(model: nn.Module) -> Iterator[str]:
+    """Output weights that begin with the values of an embedding, in whole or in most rows, and do not share them."""
+    embeddings = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    own = {p: n for m_name, m in model.named_modules() for n, p in _raw(m_name, m) if n not in embeddings.values()}
+    linear = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    for looked_up, name in (embeddings | own).items():
+        for weight, other in (linear | own).items():
+            both = readable(weight) and readable(looked_up) and weight.requires_grad and looked_up.requires_grad
+            twins = _leaf(name) == _leaf(other) and weight in own and looked_up in own  # the same part of two layers
+            if weight is not looked_up and both and not twins and _copies(weight, looked_up):
+                yield f"{other} and {name}"
+
+
+def _leaf(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _raw(owner: str, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Matrices that a module of one's own holds itself."""
+    if not type(module).__module__.startswith("torch."):
+        yield from ((f"{owner}.{n}".lstrip("."), p) for n, p in module.named_parameters(recurse=False) if p.dim() == 2)
+
+
+def _copies(weight: torch.Tensor, looked_up: torch.Tensor) -> bool:
+    """Does a matrix hold the rows of another, as they are or as columns, in a memory of its own?"""
+    for each in (weight, weight.t()):
+        rows = min(len(each), len(looked_up))
+        if each.shape[1] != looked_up.shape[1] or rows < 4 or each.data_ptr() == looked_up.data_ptr():
+            continue
+        same = (each[:rows] == looked_up[:rows]).all(1)
+        if bool(same.float().mean() > 0.7) and looked_up.unique().numel() > _FEW_VALUES:
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Precision: numbers too coarse, too large or too small for their type."""

@@ -1,0 +1,42 @@
+"""low-precision-running-sum
+
+## What it does
+Reports a sum that is kept in bfloat16 or float16 over several batches, and averages of weights that are.
+
+## Why it hurts
+A bfloat16 sum of ones stops at 256. Averages of losses and metrics come out too small, by more the longer
+the epoch. A moving average of weights stands still: a hundredth of the way is less than its last digit.
+
+## Buggy
+```python
+total = torch.zeros((), dtype=torch.bfloat16)
+total += loss.detach()
+```
+
+## Fixed
+```python
+total = torch.zeros((), dtype=torch.float32)
+total += loss.detach()
+```
+
+## What looks like it and is fine
+Sums within one step.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    sums = [each for each in evidence.coarse if each.kind == "sum"]
+    if sums:
+        yield Finding(
+            check="low-precision-running-sum",
+            severity="warning",
+            seen=f"a running sum in {sums[0].dtype} goes on over several batches; it stood at {sums[0].value:.4g}",
+            where=sums[0].where,
+            why="once the sum is some hundred times the summand, it no longer grows",
+            remedy="add up in float32 or in Python",
+        )

@@ -1,0 +1,55 @@
+"""overflowing-mask-value
+
+## What it does
+Reports mask values that half precision cannot hold, and rows of a softmax in which everything is masked.
+
+## Why it hurts
+A product with -1e9 is minus infinity in float16, and 0 times that is NaN. A softmax over nothing but minus
+infinity is NaN, too, and spreads to every weight.
+
+## Buggy
+```python
+scores = scores + (1 - mask).half() * -1e9
+```
+
+## Fixed
+```python
+scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
+```
+
+## What looks like it and is fine
+Minus infinity in rows that keep at least one entry; rows of NaN that are set to zero before anything uses them.
+"""
+
+import math
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    spreads = _spreads(evidence)
+    masks = [each for each in evidence.coarse if each.kind == "mask" and (spreads or not math.isinf(each.value))]
+    if masks:
+        first = masks[0]
+        kind = (
+            "a softmax has rows in which everything is masked"
+            if first.value == float("-inf")
+            else f"{first.value:.3g} does not fit into {first.dtype}"
+        )
+        yield Finding(
+            check="overflowing-mask-value",
+            severity="error" if spreads else "warning",
+            seen=kind,
+            where=first.where,
+            why="the result is NaN, which spreads to every weight" if spreads else "0 times the result is NaN",
+            remedy="mask with torch.finfo(dtype).min, and leave every row at least one entry",
+        )
+
+
+def _spreads(evidence: Evidence) -> bool:
+    """Is a loss or a gradient infinite or NaN, or was an update left out for that?"""
+    skipped = evidence.scaling is not None and evidence.scaling.skipped > 0
+    values = (each.value for each in evidence.backwards if each.value is not None)
+    return skipped or any(each.nonfinite for each in evidence.updates) or not all(map(math.isfinite, values))

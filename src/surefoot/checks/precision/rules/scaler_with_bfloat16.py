@@ -1,0 +1,42 @@
+"""scaler-with-bfloat16
+
+## What it does
+Reports a gradient scaler that is on while the forward computes in bfloat16.
+
+## Why it hurts
+bfloat16 has the range of float32, so there is nothing to scale. The scaler adds a pass over the gradients
+and leaves updates out whenever its scale is too high.
+
+## Buggy
+```python
+scaler = torch.amp.GradScaler()
+with torch.autocast("cuda", torch.bfloat16):
+    ...
+```
+
+## Fixed
+```python
+with torch.autocast("cuda", torch.bfloat16):
+    ...
+```
+
+## What looks like it and is fine
+A scaler built with `enabled=False`.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.scaling is not None and evidence.scaling.with_bfloat16:
+        yield Finding(
+            check="scaler-with-bfloat16",
+            severity="warning",
+            seen=f"a scaler scaled {evidence.scaling.attempts} updates of a model that computes in bfloat16",
+            where="the gradient scaler",
+            why="there is nothing to scale: it costs a pass over the gradients, and updates that it leaves out",
+            remedy="leave the scaler out, or build it with enabled=False",
+        )

@@ -1,0 +1,47 @@
+"""update-inside-autocast
+
+## What it does
+Reports an autocast region that stays open from one update to the next.
+
+## Why it hurts
+Autocast keeps the casts of weights until its region ends. After an update the forward goes on with the
+casts of the old weights: the model that computes the loss never changes.
+
+## Buggy
+```python
+with torch.autocast("cuda"):
+    for x, y in loader:
+        ...
+        optimizer.step()
+```
+
+## Fixed
+```python
+for x, y in loader:
+    with torch.autocast("cuda"):
+        loss = criterion(model(x), y)
+    ...
+    optimizer.step()
+```
+
+## What looks like it and is fine
+A region per step; `cache_enabled=False`.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    inside = [update for update in evidence.updates if update.in_autocast]
+    if inside:
+        yield Finding(
+            check="update-inside-autocast",
+            severity="error",
+            seen=f"{len(inside)} of {len(evidence.updates)} updates lie in one autocast region with the update before",
+            where=inside[0].where,
+            why="the casts of weights are kept until the region ends, so the forward goes on with the old weights",
+            remedy="open autocast around forward and loss only, once per step",
+        )

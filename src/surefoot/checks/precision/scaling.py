@@ -1,0 +1,101 @@
+"""Scaling: gradient scalers and autocast regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, held
+from surefoot.checks.facts import Scaling
+from surefoot.checks.loop.gradients import Gradients
+
+
+class Scaled(Part):
+    """Losses scaled against underflow, and regions computed in half precision."""
+
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self._gradients = gradients
+        self._attempts = self._exits = self._skipped = self._skipped_late = 0
+        self._updates_before = 0
+        self._skipped_first: dict[Optimizer, int] = {}
+        """By optimizer: how many of its updates were left out before the first that was made."""
+        self.left_out: Callable[[Optimizer], None] = lambda _: None
+        """Told of an update that is left out."""
+        self._exits_at: dict[int, int] = {}
+        self._depth = 0
+        self._chosen: set[bool] = set()
+        """Whether regions are told their dtype; torch takes one that needs a scaler, but not on a CPU."""
+        self.used = False
+        self.scale = 1.0
+        """By which the loss of the next backward is multiplied."""
+
+    def __enter__(self) -> Scaled:
+        scaler = torch.amp.GradScaler
+        self.follow(scaler, "scale", before=self._scales)
+        self.follow(scaler, "unscale_", after=self._unscaled)
+        self.follow(scaler, "step", before=self._steps, after=self._stepped)
+        self.follow(scaler, "update", after=self._ends)
+        self._depth = int(torch.is_autocast_enabled("cpu"))
+        self.follow(torch.autocast, "__init__", before=self._makes_region)
+        self.follow(torch.autocast, "__enter__", before=self._enters_autocast)
+        self.follow(torch.autocast, "__exit__", before=self._leaves_autocast)
+        return self
+
+    def _scales(self, scaler: Any, *_: Any, **__: Any) -> None:
+        if not scaler.is_enabled():
+            return
+        self.used = True
+        if self.scene.close:
+            self.scale = float(scaler.get_scale())
+        if self._gradients.unscaled is None:
+            self._gradients.unscaled = set()
+
+    def _unscaled(self, _: Any, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        if scaler.is_enabled() and self._gradients.unscaled is not None:
+            self._gradients.unscaled |= set(held(optimizer))
+
+    def _steps(self, scaler: Any, *_: Any, **__: Any) -> None:
+        if scaler.is_enabled():
+            self._attempts += 1
+        self._updates_before = self.scene.updates
+
+    def _stepped(self, _: Any, scaler: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        if scaler.is_enabled() and self.scene.updates == self._updates_before:
+            self._skipped += 1
+            self._skipped_late += self._skipped < self._attempts
+            if not self.scene.updates_of(optimizer):
+                self._skipped_first[optimizer] = self._skipped_first.get(optimizer, 0) + 1
+            self.left_out(optimizer)
+
+    def _ends(self, *_: Any, **__: Any) -> None:
+        self._gradients.unscaled = None
+
+    def backward_ends(self) -> None:
+        self.scale = 1.0
+
+    def _makes_region(self, _: Any, *args: Any, **kwargs: Any) -> None:
+        self._chosen.add((args[1] if len(args) > 1 else kwargs.get("dtype")) is not None)
+
+    def _enters_autocast(self, region: Any) -> None:
+        self._depth += 1
+
+    def _leaves_autocast(self, *_: Any, **__: Any) -> None:
+        """Casts are kept until the outermost region ends."""
+        self._depth -= 1
+        self._exits += self._depth <= 0
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        device = next((each.device.type for each in held(optimizer)), "cpu")
+        since = self._exits_at.get(id(optimizer))
+        inside = torch.is_autocast_enabled(device) and torch.is_autocast_cache_enabled()
+        self._gradients.updates[-1].in_autocast = inside and since == self._exits
+        self._exits_at[id(optimizer)] = self._exits
+
+    def scaling(self, *, bfloat16: bool) -> Scaling | None:
+        meant = bfloat16 and self._chosen != {False}
+        first = max(self._skipped_first.values(), default=0)
+        return Scaling(self._attempts, self._skipped, meant, self._skipped_late, first) if self.used else None

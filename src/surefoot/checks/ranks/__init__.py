@@ -1,0 +1,1 @@
+"""Ranks: what several processes of one training must agree on."""

@@ -1,0 +1,321 @@
+"""Ranks: what is compared between processes, while a process group exists."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, digest, fingerprint, readable, several, tensors
+from surefoot.checks.facts import Loss, Ranks
+from surefoot.checks.loop.forwards import random_state
+from surefoot.checks.losses.loss_calls import Losses
+from surefoot.checks.ranks.gradient_averages import Averaging, ratio_to_mean
+from surefoot.checks.ranks.metric_exchange import ToldMetrics
+from surefoot.checks.ranks.rank_counts import RankCounts
+from surefoot.checks.samples.loaders import Loaders
+from surefoot.checks.samples.shares import share_of
+from surefoot.events.callers import caller
+from surefoot.events.phases import tell, told
+
+TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+"""Every rank writes its notes down when an optimizer has made so many updates; the last notes hold the others."""
+WAIT = 5.0
+"""So many seconds a rank waits for the notes of others; no collective is used, so that nothing can hang."""
+_END = 0
+_FORWARDS = 64
+_MANY_TARGETS = 32
+_MANY_EVALUATED = 4
+_UNEVEN = 1.04
+"""A target of one rank weighs so many times as much as one of another: what ranks read is ragged."""
+_GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
+_ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
+_NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_"}
+"""Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
+
+
+class Between(Part):
+    """One rank's notes, exchanged with the others."""
+
+    def __init__(
+        self, scene: Scene, losses: Losses, loaders: Loaders, averaging: Averaging, metrics: ToldMetrics
+    ) -> None:
+        super().__init__(scene)
+        self._losses, self._loaders, self._averaging, self._metrics = losses, loaders, averaging, metrics
+        self._samples: set[int] = set()
+        self._bypassed = self._wrapped = self._parted = self._joins = False
+        self._states: list[tuple[int, bool]] = []
+        self._state, self._drawn = 0, False
+        self._norms: list[float] = []
+        self._syncing: list[bool] = []
+        self._windows: list[list[bool]] = []
+        self._reduced_again, self._counts = "", RankCounts(scene)
+        self._by_hand: set[torch.Tensor] = set()
+        """Parameters whose gradients the loop exchanges itself."""
+        self._inside: dict[nn.Module, bool] = {}
+        self._first: dict[str, int] = {}
+        self._weights: dict[int, dict[str, int]] = {}
+        self._course: list[int] = []
+        """The last parameter at the beginning of every forward."""
+        self._notes: dict[str, Any] | None = None
+        self._told_at: list[int] = []
+        self._others: list[dict[str, Any]] = []
+        self._count = 1
+
+    def __enter__(self) -> Between:
+        if dist.is_available():
+            for name in _GRADIENTS:
+                self.follow(dist, name, before=self._collective)
+            for name in _ACTIVATIONS:
+                self.follow(dist, name, before=self._in_forward)
+            self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.read())
+            self.follow(DistributedDataParallel, "join", before=self._joined)
+            self._follow_norms()
+            self._entered.enter_context(self._counts)
+        return self
+
+    def _joined(self, *_: Any, **__: Any) -> None:
+        self._joins = True
+
+    def _follow_norms(self) -> None:
+        plain = nn.utils.clip_grad_norm_
+
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            norm = plain(*args, **kwargs)
+            if several() and len(self._norms) < TOLD_AT[0] and not hasattr(norm, "placements"):
+                self._norms.append(float(norm))
+            return norm
+
+        nn.utils.clip_grad_norm_ = followed
+        self._entered.callback(setattr, nn.utils, "clip_grad_norm_", plain)
+
+    def _in_forward(self, *_: Any, **__: Any) -> None:
+        """Ranks that exchange activations share the work on one sample, unless it is statistics of a batch."""
+        self._parted |= self.scene.phases.in_model() and not any(
+            isinstance(each, nn.SyncBatchNorm) for model in self.scene.phases.models for each in model.modules()
+        )
+
+    def _collective(self, given: Any, *_: Any, **__: Any) -> None:
+        """Gradients that are exchanged by hand, of a model whose wrapper exchanges them, or that has none."""
+        self._in_forward()
+        if not isinstance(given, torch.Tensor):
+            return
+        address = given.untyped_storage().data_ptr()
+        own = [(p, p.grad) for p in self.scene.names() if p.grad is not None and readable(p.grad)]
+        shared = {p for p, gradient in own if gradient.untyped_storage().data_ptr() == address}
+        if shared and self._wrapped and self._synced_last():
+            self._reduced_again = self._reduced_again or caller()
+        self._by_hand |= shared
+
+    def _synced_last(self) -> bool:
+        return bool(self._syncing) and self._syncing[-1]
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned: noise between two forwards, what is scaled by the number of ranks."""
+        name = getattr(function, "__name__", "")
+        if self._state and kwargs.get("generator") is None and name in _NOISE:
+            self._drawn = True
+        else:
+            averaged = self._wrapped and self._synced_last() and not self._by_hand
+            self._counts.called(name, args, out, averaged=averaged)
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        if not several() or not torch.is_grad_enabled():
+            return
+        wrapper = isinstance(model, DistributedDataParallel)
+        if wrapper and not self._wrapped:
+            self._wrapped, self._states = True, []  # what ran before was to look at the model
+        if model not in self._inside:
+            self._inside[model] = not wrapper and _is_inside_wrapper(model)
+        if not self._first:
+            self._first = self._prints()
+            self._averaging.look_at(model)
+        self._follow_course(model)
+        self._bypassed |= self._inside[model]
+        self._count = dist.get_world_size()
+        self._syncing.append(wrapper and bool(model.require_backward_grad_sync))
+        self._state = random_state()
+
+    def _follow_course(self, model: nn.Module) -> None:
+        if len(self._course) < _FORWARDS:
+            last = [p for p in model.parameters() if p.requires_grad and readable(p)][-1:]
+            self._course += map(fingerprint, last)
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * TOLD_AT[0]:
+            return
+        self._states.append((self._state, self._drawn or random_state() != self._state))
+        self._drawn = False
+        first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), None)
+        if first is not None:
+            self._samples |= {digest(row) for row in first}
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        self._windows.append(self._syncing)
+        self._syncing = []
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        if not several():
+            return
+        self.update_left_out(optimizer)
+        made = self.scene.stepped.get(optimizer, 0) + 1
+        if made in TOLD_AT and made not in self._told_at:
+            self._told_at.append(made)
+            self._weights[made] = self._prints()
+            self._notes = {**(self._notes or self._written()), "weights": self._weights}
+            tell(self._notes, at=made)
+
+    def _prints(self) -> dict[str, int]:
+        return {name: fingerprint(p) for p, name in self.scene.names().items() if readable(p)}
+
+    def _written(self) -> dict[str, Any]:
+        names, losses = self.scene.names(), self._losses.losses
+        parted = self._parted or any(hasattr(p, "placements") for p in names)
+        shares = [share_of(each, self.scene.phases) for each in ([] if parted else self._loaders.training())]
+        return {
+            "parted": parted,
+            "course": list(self._course),
+            "samples": sorted(self._samples),
+            "shares": [share.told() if share else None for share in shares],
+            "answers": [each.target_print for each in losses],
+            "first": self._first,
+            "alone": [] if self._wrapped else [name for p, name in names.items() if p not in self._by_hand],
+            "states": list(self._states),
+            "norms": list(self._norms),
+            "gradients": self._averaging.windows,
+            "targets": _targets(losses),
+            "batches": None if self._joins else self._loaders.training_batches(),
+        }
+
+    def read(self) -> None:
+        """Reads the last that all other ranks have written: at the end, or before."""
+        if self._notes is None or self._others or not several():
+            return
+        self._notes |= {"course": self._course, "evaluated": sorted(self._metrics.rows), "told": self._metrics.told}
+        self._notes |= {"updates": len(self._windows), "read": self._loaders.trained_batches()}
+        tell(self._notes, at=_END)
+        for made in (_END, *reversed(self._told_at)):
+            self._others = self._others or told(at=made, wait_seconds=WAIT if made == _END else 0.1)
+
+    def ranks(self) -> Ranks | None:
+        """What differs between ranks, and what of it does not."""
+        self.read()
+        windows = [each for each in self._windows if each]
+        if not windows:
+            return None
+        synced = [sum(each) for each in windows]
+        found = Ranks(count=self._count, bypassed=self._bypassed, reduced_again=self._reduced_again)
+        found.wrapped, found.scaled_by_count = self._wrapped, self._counts.of_loss
+        found.divided_again, found.counts_all = self._counts.of_gradients, self._counts.divides_by_total
+        found.micro_batches = sum(map(len, windows)) / len(windows)
+        found.syncs_per_update = sum(synced) / len(windows) if self._wrapped else 0.0
+        found.last_unsynced = sum(any(each) and not each[-1] for each in windows) / len(windows)
+        found.by_hand = bool(self._by_hand)
+        found.never_synced = self._wrapped and not self._bypassed and not self._by_hand and not any(synced)
+        if self._notes is not None and self._others:
+            _compare(found, self._notes, self._others)
+        return found
+
+
+def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -> None:
+    everybody = [mine, *others]
+    if not any(each["parted"] for each in everybody):
+        found.same_samples = max(_overlap(set(mine["samples"]), each["samples"]) for each in others)
+        found.same_answers = _informative(mine) and all(each["answers"] == mine["answers"] for each in others)
+        found.same_places = max((_shared(mine, each) for each in others), default=0.0)
+        if not all(_meet_again(mine["course"], each["course"]) for each in others):
+            found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
+        first = mine["states"][0] if mine["states"] else (0, False)  # later ones part, where shapes differ
+        found.same_randomness = first[1] and all(tuple(each["states"][0]) == first for each in others if each["states"])
+    norms = [each["norms"][0] for each in everybody if each["norms"]]
+    local = any(_meet_again(mine["course"], each["course"]) for each in others)
+    found.local_norms = tuple(norms) if len(norms) == len(everybody) and not local else ()
+    _weigh(found, [each["targets"] for each in everybody])
+    if all(len(each.get("evaluated", ())) >= _MANY_EVALUATED for each in everybody):
+        apart = max(_overlap(set(mine["evaluated"]), each["evaluated"]) for each in others) < 0.1
+        found.untold_metrics = apart and not any(each["told"] for each in everybody)
+    counts = [each["batches"] for each in everybody]
+    found.batch_counts = tuple(counts) if None not in counts and not _stop_together(everybody, min(counts)) else ()
+    found.ratios_to_mean = _ratios(everybody)
+
+
+def _stop_together(everybody: list[dict[str, Any]], fewest: int) -> bool:
+    """Have all ranks come to the end with as many updates, and gone past where the shortest pass ends?"""
+    ended = all("updates" in each and each["read"] >= fewest for each in everybody)
+    return ended and len({each["updates"] for each in everybody}) == 1
+
+
+def _overlap(mine: set[int], theirs: list[int]) -> float:
+    return len(mine.intersection(theirs)) / max(1, len(mine))
+
+
+def _shared(mine: dict[str, Any], theirs: dict[str, Any]) -> float:
+    """The largest part of a pass that another rank's pass over the same data set reads, too."""
+    pairs = zip(mine["shares"], theirs["shares"], strict=False)
+    same = [(one, other) for one, other in pairs if one and other and one["dataset"] == other["dataset"]]
+    return max((_overlap(set(one["places"]), other["places"]) for one, other in same), default=0.0)
+
+
+def _informative(mine: dict[str, Any]) -> bool:
+    """Do the targets differ from loss to loss, and are they so many that two ranks hardly have the same by chance?"""
+    answers = mine["answers"]
+    return (
+        0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and sum(n for n, _ in mine["targets"]) >= _MANY_TARGETS
+    )
+
+
+def _meet_again(mine: list[int], theirs: list[int]) -> bool:
+    """Do replicas differ in some forward and not in a later one, as those do that are averaged now and then?"""
+    same = [one == other for one, other in zip(mine, theirs, strict=False)]
+    return False in same and True in same[same.index(False) :]
+
+
+def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Do replicas of a parameter differ after an update? One that differed at first and is left alone is none."""
+    alone = name in mine["alone"] and mine["first"][name] != theirs["first"].get(name)
+    after = [
+        (prints.get(name), theirs["weights"].get(str(made), {}).get(name)) for made, prints in mine["weights"].items()
+    ]
+    return not alone and any(one != other for one, other in after if None not in (one, other))
+
+
+def _targets(losses: list[Loss]) -> list[tuple[int, float]]:
+    """For each update with losses of one kind alone: its valid targets, and the weight of one of them."""
+    found = []
+    for update in range(TOLD_AT[0]):
+        own = [each for each in losses if each.update == update and each.weights and each.valid]
+        count = sum(each.valid for each in own)
+        alike = len({(each.function, each.site) for each in own}) == 1
+        total = sum(each.weights[0] * (each.valid if each.reduction == "sum" else 1) for each in own)
+        found.append((count, total / count if alike else 0.0))
+    return found
+
+
+def _weigh(found: Ranks, everybody: list[list[tuple[int, float]]]) -> None:
+    """Does a target weigh the same on all ranks, and do all targets together weigh as much as a mean does?"""
+    updates = [update for update in zip(*everybody, strict=False) if all(weight for _, weight in update)]
+    weights = [[weight for _, weight in update] for update in updates]
+    counts = [[count for count, _ in update] for update in updates]
+    uneven = [n for n, each in zip(counts, weights, strict=True) if max(each) > _UNEVEN * min(each)]
+    if len(updates) >= 2 and 2 * len(uneven) >= len(updates):
+        found.target_counts = tuple(uneven[0])
+    totals = [sum(n * w for n, w in update) / found.count for update in updates]
+    if not uneven and any(max(each) > 1.01 * min(each) for each in counts):
+        found.mean_weight = totals[0] if max(totals) < 1.001 * min(totals) else None
+
+
+def _ratios(everybody: list[dict[str, Any]]) -> tuple[float, ...]:
+    """For each update, how many times the mean over ranks its gradients are; none, if one is something else."""
+    updates = zip(*(each["gradients"] for each in everybody), strict=False)
+    ratios = [ratio_to_mean([given for given, _ in update], update[0][1]) for update in updates]
+    return tuple(each for each in ratios if each is not None) if None not in ratios else ()
+
+
+def _is_inside_wrapper(model: nn.Module) -> bool:
+    """Is this the model that a wrapper holds, called without the wrapper?"""
+    return any(type(each) is DistributedDataParallel and each.module is model for each in gc.get_objects())

@@ -1,0 +1,48 @@
+"""Told metrics: what a rank evaluates, and whether ranks tell each other what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.samples.loaders import Loaders
+
+_TELLING = (
+    *("all_reduce", "reduce", "gather", "all_gather", "all_gather_into_tensor", "all_gather_object"),
+    *("gather_object", "send", "isend", "all_to_all_single"),
+)
+_MOST_ROWS = 2048
+
+
+class ToldMetrics(Part):
+    """Evaluations of a trained model, from its first forward to the next batch or forward of training."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self.rows: set[int] = set()
+        """Hashes of what was evaluated."""
+        self.told = False
+        self._batches: int | None = None
+        """While an evaluation is open, the batches of training that had been read when it began."""
+
+    def __enter__(self) -> ToldMetrics:
+        if dist.is_available():
+            for name in _TELLING:
+                self.follow(dist, name, before=self._tells)
+        return self
+
+    def _tells(self, *_: Any, **__: Any) -> None:
+        self.told |= self._batches is not None and self._batches == self._loaders.trained_batches()
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if torch.is_grad_enabled() or model.training:
+            self._batches = None
+        elif len(self.rows) < _MOST_ROWS and any(p in self.scene.reached for p in model.parameters()):
+            self._batches = self._loaders.trained_batches()
+            first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), ())
+            self.rows |= {digest(row) for row in first}

@@ -1,0 +1,52 @@
+"""unsharded-data
+
+## What it does
+Reports ranks that read the same samples, in the same steps or in the course of a pass.
+
+## Why it hurts
+Without a sampler that shares samples out, every rank trains on all of the data: eight GPUs do the work of
+one.
+
+## Buggy
+```python
+loader = DataLoader(data, shuffle=True)  # on every rank, with one seed
+```
+
+## Fixed
+```python
+loader = DataLoader(data, sampler=DistributedSampler(data))
+```
+
+## What looks like it and is fine
+Ranks that share a sample by tensor or pipeline parallelism; sampling with replacement; a little padding.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+_PADDING = 0.1
+"""So large a part of a pass may be read twice, to make the ranks' numbers of batches equal."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    ranks = evidence.ranks
+    if ranks is None:
+        return
+    if ranks.same_samples > 0.5:
+        seen = f"{ranks.same_samples:.0%} of the samples of one rank were seen by another of {ranks.count}, too"
+    elif ranks.same_answers:
+        seen = f"in every loss the {ranks.count} ranks had the same targets"
+    elif ranks.same_places > _PADDING:
+        seen = f"{ranks.same_places:.0%} of what one rank reads in a pass is read by another of {ranks.count}, too"
+    else:
+        return
+    yield Finding(
+        check="unsharded-data",
+        severity="error" if ranks.same_samples > 0.5 or ranks.same_answers else "warning",
+        seen=seen,
+        where="the training loader",
+        why="the ranks do the same work",
+        remedy="use DistributedSampler with the same seed on all ranks, or take samples[rank::ranks]",
+    )

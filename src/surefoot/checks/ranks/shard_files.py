@@ -1,0 +1,64 @@
+"""Saved shards: which rank writes what to which file."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from surefoot.checks.engine.scene import Part, Scene, several, tensors
+from surefoot.checks.facts import SharedFile
+from surefoot.events.callers import caller
+from surefoot.events.phases import tell, told
+
+WAIT = 5.0
+"""So many seconds a rank that has saved something waits for what others say of it."""
+_MOMENT = "saved"
+
+
+class SavedShards(Part):
+    """One rank's files, compared with those of the others when the ranks part."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._files: dict[str, tuple[bool, str]] = {}
+        """By path: whether what was saved is this rank's share of something larger, and the line that saved it."""
+        self._found: list[SharedFile] | None = None
+
+    def __enter__(self) -> SavedShards:
+        self.follow(torch, "save", before=self._saves)
+        if dist.is_available():
+            self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.files())
+        return self
+
+    def _saves(self, saved: Any, file: Any = None, *_: Any, **__: Any) -> None:
+        if not isinstance(file, str | os.PathLike) or not several():
+            return
+        path = f"{socket.gethostname()}:{os.path.abspath(file)}"
+        shards = any(_is_shard(each) for each in tensors(saved))
+        self._files[path] = shards or self._files.get(path, (False, ""))[0], caller()
+
+    def files(self) -> list[SharedFile]:
+        """Files that several ranks have written, or that hold the share of one rank alone."""
+        if self._found is None and several() and dist.get_backend() != "fake":
+            tell({path: shards for path, (shards, _) in self._files.items()}, at=_MOMENT)
+            others = told(wait_seconds=WAIT, at=_MOMENT) if self._files else []
+            self._found = list(self._compared(others))
+        return self._found or []
+
+    def _compared(self, others: list[dict[str, bool]]) -> Iterator[SharedFile]:
+        if not others:
+            return
+        for path, (shards, where) in self._files.items():
+            writers = 1 + sum(path in each for each in others)
+            alone = shards and not any(any(each.values()) for each in others)
+            if writers > 1 or alone:
+                yield SharedFile(path.partition(":")[2], where, writers=writers, ranks=1 + len(others), shards=shards)
+
+
+def _is_shard(tensor: torch.Tensor) -> bool:
+    return any(not each.is_replicate() for each in getattr(tensor, "placements", ()))

@@ -1,0 +1,54 @@
+"""Glances: the witness looks at a few steps of a long run, so that watching costs next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.watcher import Witness
+from surefoot.events.phases import Phases
+from surefoot.records.finding import Finding
+
+FIRST = 3
+"""So many steps are looked at when a process begins; then every step that is a power of ten."""
+
+
+class Glances:
+    """Looks at some steps of a model under one optimizer. No probe is run, and no number changes."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:
+        self._phases = Phases()
+        self._phases.find(model)
+        self._witness = Witness(self._phases, optimizer, spares=True)
+        self._on, self._taken, self._looked = on, 0, False
+        self.found: dict[str, Finding] = {}
+
+    @contextmanager
+    def at(self, step: int) -> Iterator[None]:
+        """Around one step; most are not looked at."""
+        self._taken += 1
+        if not self._on or not is_looked_at(self._taken, step):
+            yield
+            return
+        with self._phases, self._witness:
+            yield
+        self._looked = True
+
+    def new_findings(self) -> list[Finding]:
+        """What the last glance showed for the first time."""
+        if not self._looked:
+            return []
+        self._looked = False
+        found = self._witness.findings(recipe="", probes=False).findings
+        new = [each for each in found if each.check not in self.found and each.severity != "info"]
+        self.found.update({each.check: each for each in new})
+        return new
+
+
+def is_looked_at(taken: int, step: int) -> bool:
+    """Of a process that has taken so many steps: whether this one is looked at."""
+    power_of_ten = step >= 10 and set(str(step)[1:]) == {"0"} and str(step)[0] == "1"
+    return taken <= FIRST or power_of_ten

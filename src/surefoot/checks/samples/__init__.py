@@ -1,0 +1,1 @@
+"""Samples: data sets, loaders, their order and their randomness."""

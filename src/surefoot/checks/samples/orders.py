@@ -1,0 +1,47 @@
+"""Orders: whether a loop without loaders goes through its arrays in one order that it has shuffled once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.scene import Part, Scene, fingerprint, readable, tensors
+from surefoot.checks.samples.pairs import Pairs
+
+_MOST_UPDATES = 100
+_FEWEST_AGAIN = 3
+"""So many batches must come again, in their order."""
+_READ = 256
+_WHOLE = 0.9
+"""A pass over so many of an array's rows is one over all; a part that was drawn once was split off."""
+
+
+class Orders(Part):
+    """The batch that each update begins with, told by some of its values."""
+
+    def __init__(self, scene: Scene, pairs: Pairs) -> None:
+        super().__init__(scene)
+        self._pairs = pairs
+        self._batches: dict[int, tuple[int, int]] = {}
+        """By update: the hash of its first batch, and how many samples that has."""
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if not torch.is_grad_enabled() or self.scene.updates >= _MOST_UPDATES or self.scene.updates in self._batches:
+            return
+        given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() and not each.requires_grad]
+        if given:
+            largest = max(given, key=lambda each: each.numel())
+            self._batches[self.scene.updates] = fingerprint(largest, _READ), len(largest)
+
+    def shuffled_once(self) -> int:
+        """The rows of an array that every pass goes through in the same order, which is not that of the rows."""
+        prints, sizes = zip(*self._batches.values(), strict=True) if self._batches else ((), ())
+        period = prints.index(prints[0], 1) if prints.count(prints[0] if prints else 0) > 1 else 0
+        again = prints[period:]
+        if period < 2 or len(again) < _FEWEST_AGAIN or again != prints[: len(again)]:
+            return 0
+        rows = sum(sizes[:period])
+        found = [in_order for length, in_order in self._pairs.places if rows > _WHOLE * length]
+        return rows if found and not any(in_order for _, in_order in self._pairs.places) else 0

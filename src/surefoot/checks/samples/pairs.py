@@ -1,0 +1,249 @@
+"""Pairs: which target each sample is trained with; a sample must keep its own."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, own, readable, tensors
+from surefoot.checks.facts import Parted
+from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
+from surefoot.checks.samples.index_pairs import counts_places
+from surefoot.checks.samples.loaders import Loaders
+from surefoot.checks.samples.rising_targets import Rising
+from surefoot.events.callers import caller
+from surefoot.events.phases import aside
+
+MOST_UPDATES = 64
+"""Samples are followed for so many updates: most come again in a second pass."""
+_FEWEST_ROWS, _FEWEST_ELEMENTS = 8, 4
+_FEWEST_AGAIN = 16
+_CHANCE = 0.6
+"""Targets differ as often as this share of how often two samples' targets do: they are not the sample's."""
+_SHUFFLES, _BEYOND_CHANCE = 20, 6
+_GUESSES = {"argmax", "max", "topk", "multinomial", "bernoulli", "sort"}
+
+
+Way = tuple[str, frozenset[tuple[Any, ...]]]
+"""The line of a loss, and how models were called for it."""
+
+
+@dataclass
+class _Followed:
+    """The targets that samples had in the loss of one line."""
+
+    where: str
+    known: dict[int, int] = field(default_factory=dict)
+    update: int = -1
+    in_update: dict[int, int] = field(default_factory=dict)
+    """The targets of the samples since the last update."""
+    targets: Counter[int] = field(default_factory=Counter)
+    again: int = 0
+    """Samples that came again, and of those: with another target, and with one that no sample had."""
+    differ: int = 0
+    foreign: int = 0
+    ambiguous: bool = False
+    """A sample had two targets in one update, as those of several tasks are, or targets were guessed."""
+    exchanged: list[tuple[int, int]] = field(default_factory=list)
+    """Of samples that came again: the target before, and now."""
+
+    def is_apart(self) -> bool:
+        """Did samples that came again have other samples' targets, as often as chance gives them?"""
+        if self.ambiguous or self.again < _FEWEST_AGAIN or self.foreign > 0.1 * self.differ:
+            return False
+        chance = other_by_chance(list(self.targets.elements()))
+        return chance > 0.3 and self.differ > _CHANCE * chance * self.again and not _are_related(self.exchanged)
+
+
+class Pairs(Part):
+    """Inputs of models beside targets of losses, row by row."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self._inputs: list[torch.Tensor] = []
+        self._ways: set[tuple[Any, ...]] = set()
+        """Which models were called since the last backward, and with which words: there may be several tasks."""
+        self._targets: list[tuple[str, torch.Tensor]] = []
+        self._followed: dict[Way, _Followed] = {}
+        self._guessed: set[int] = set()
+        """How many rows something had that was guessed or drawn since the last update."""
+        self._apart: list[str] = []
+        self._together = 0
+        self.rising = Rising()
+        self.sources: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Arrays that inputs and targets are taken from by the same rows."""
+        self.places: list[tuple[int, bool]] = []
+        """The lengths of arrays that hold the inputs, and whether these are rows that follow each other."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if getattr(function, "__name__", "") in _GUESSES and self._follows() and not self.scene.phases.in_model():
+            self._guessed |= {len(each) for each in tensors(out) if each.dim()}
+
+    def target(self, target: Any) -> None:
+        """A loss is given a target."""
+        if self._follows() and readable(target) and target.dim() and len(target) >= _FEWEST_ROWS:
+            self._targets.append((caller(), own(target)))
+
+    def _follows(self) -> bool:
+        return self.scene.updates < MOST_UPDATES
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if torch.is_grad_enabled() and self._follows():
+            given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim()]
+            self._inputs += [own(each) for each in given if not each.requires_grad]
+            self._ways.add((id(model), *(each for each in (*args, *kwargs.values()) if isinstance(each, str | bool))))
+
+    def backward_begins(self, losses: Any) -> None:
+        entered, self._inputs = self._inputs, []
+        ways, self._ways = frozenset(self._ways), set()
+        targets, self._targets = self._targets, []
+        lines = Counter((where, len(target)) for where, target in targets)
+        with aside():
+            for where, target in targets:
+                beside = [each for each in entered if len(each) == len(target)]
+                mixed = any(_is_rearranged(target, other) for _, other in targets)
+                if beside and lines[where, len(target)] == 1 and not mixed:  # nor of half of a batch
+                    self._pair((where, ways), beside, target)
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._guessed = set()
+
+    def _pair(self, way: Way, entered: list[torch.Tensor], target: torch.Tensor) -> None:
+        where = way[0]
+        columns, theirs = [row_prints(each) for each in entered], row_prints(target)
+        if theirs in columns:
+            return  # the model is given its target
+        if counts_places(target):
+            self._judge(where, self._unlike(entered) if self._looks() else None)
+            return
+        handed_out = any(theirs in batch for batch in self._loaders.delivered)
+        self.rising.see(where, entered, target, of_data=handed_out)
+        followed = self._followed.setdefault(way, _Followed(where))
+        followed.ambiguous |= len(target) in self._guessed
+        if sum(each[0].numel() for each in entered) >= _FEWEST_ELEMENTS:
+            self._follow(followed, [hash(row) for row in zip(*columns, strict=True)], theirs)
+        if not followed.ambiguous:
+            self._judge(where, self._in_delivered(columns, theirs))
+            self._judge(where, self._in_arrays(entered, target) if self._looks() else None)
+
+    def _follow(self, followed: _Followed, rows: list[int], targets: list[int]) -> None:
+        if followed.update != self.scene.updates:
+            followed.update, followed.in_update = self.scene.updates, {}
+        twice = any(followed.in_update.setdefault(*each) != each[1] for each in zip(rows, targets, strict=True))
+        followed.ambiguous |= twice
+        for row, target in zip(rows, targets, strict=True):
+            before = followed.known.get(row)
+            followed.again += before is not None
+            followed.exchanged += [(before, target)] if before is not None else []
+            followed.differ += before not in (None, target)
+            followed.foreign += before not in (None, target) and target not in followed.targets
+        followed.known |= dict(zip(rows, targets, strict=True))
+        followed.targets.update(targets)
+
+    def _looks(self) -> bool:
+        """Are the arrays in sight looked through now?"""
+        return self.scene.updates in (1, 4, 7)
+
+    def _unlike(self, entered: list[torch.Tensor]) -> bool | None:
+        """Are inputs that belong together, row by row, of other rows of two arrays? None where they are not found."""
+        arrays = Arrays()
+        found = [each for column in entered for each in arrays.holding(column)]
+        pairs = [(one, other) for (a, one) in found for (b, other) in found if a is not b and len(a) == len(b)]
+        return not any(torch.equal(*each) for each in pairs) if pairs else None
+
+    def _judge(self, where: str, apart: bool | None) -> None:
+        self._apart += [where] if apart else []
+        self._together += apart is False
+
+    def _in_delivered(self, columns: list[list[int]], targets: list[int]) -> bool | None:
+        """Are targets not in the order in which a loader handed them out beside these inputs? None if it did not."""
+        verdict = None
+        for batch in reversed(self._loaders.delivered):
+            order = next((found for mine in columns for each in batch if (found := _order(mine, each))), None)
+            if order is None:
+                continue
+            alike = [each for each in batch if sorted(each) == sorted(targets)]
+            if any([each[place] for place in order] == targets for each in alike):
+                return False
+            stale = any(targets in other for other in self._loaders.delivered if other is not batch)
+            verdict = verdict or alike != [] or (stale and len(set(targets)) > 1) or None
+        return verdict
+
+    def _in_arrays(self, entered: list[torch.Tensor], target: torch.Tensor) -> bool | None:
+        """Are targets in other rows of the loop's arrays than inputs are? None where some input is not found."""
+        arrays, verdict = Arrays(), None
+        found = [list(arrays.holding(each)) for each in entered]
+        for each in found:
+            for inputs, places in each:
+                self.places.append((len(inputs), bool((places[1:] > places[:-1]).all())))
+                for targets in arrays.beside(inputs, target):
+                    if is_of(targets[places], target):
+                        self.sources = self.sources or [(inputs, targets)]
+                        return False
+                    verdict = all(found) or None  # else the samples of the targets may be those that were changed
+        return verdict
+
+    def parted(self) -> Iterator[Parted]:
+        """Where samples and targets part, if they do."""
+        if len(self._apart) >= max(2, 4 * self._together):
+            yield Parted(self._apart[0], "inputs and targets are not of the same rows")
+        for each in self._followed.values():
+            if each.is_apart():
+                seen = f"{each.differ} of {each.again} samples that came again had another sample's target"
+                yield Parted(each.where, seen)
+
+
+def other_by_chance(values: list[Any]) -> float:
+    """How often two of some values differ."""
+    counts, total = Counter(values).values(), len(values)
+    return 1 - sum((count / total) ** 2 for count in counts)
+
+
+def _are_related(pairs: list[tuple[int, int]]) -> bool:
+    """Do the first of some pairs tell the second, as groups that are found anew and numbered anew do?"""
+    drawn = random.Random(0)
+    before, now = map(list, zip(*pairs, strict=True))
+    found, chance = _agreement(before, now), []
+    for _ in range(_SHUFFLES):
+        drawn.shuffle(now)
+        chance.append(_agreement(before, now))
+    return found > statistics.mean(chance) + _BEYOND_CHANCE * (statistics.pstdev(chance) + 1)
+
+
+def _agreement(before: list[int], now: list[int]) -> int:
+    """How many pairs of pairs are alike in both."""
+    return sum(count**2 for count in Counter(zip(before, now, strict=True)).values())
+
+
+def is_of(own: torch.Tensor, target: torch.Tensor) -> bool:
+    """Are targets these samples' own, as they are or renamed?"""
+    pairs = list(zip(row_prints(own), row_prints(target), strict=True))
+    wrong = sum(one != other for one, other in pairs)
+    chance = other_by_chance([other for _, other in pairs])
+    renamed = len(set(pairs)) == len({one for one, _ in pairs}) < len(pairs) / 2
+    return renamed or wrong <= 0.5 * chance * len(pairs)
+
+
+def _is_rearranged(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Are these the same targets in another order, as those of two samples that are mixed into one?"""
+    if one.shape != other.shape or one.dtype != other.dtype or one.dim() != 1:
+        return False
+    return not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
+
+
+def _order(mine: list[int], handed_out: list[int]) -> list[int] | None:
+    """The place of each row in what was handed out, if all are from there and no two are alike."""
+    places = {row: place for place, row in enumerate(handed_out)}
+    if len(places) != len(handed_out) or set(mine) != set(places):
+        return None
+    return [places[row] for row in mine]

@@ -1,0 +1,236 @@
+"""Data probes: samples are read again, in workers and in copies, to see whether they are what they should be."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from surefoot.checks.facts import Samples
+from surefoot.checks.samples.dataset_copies import changed_by_reading, copied, print_of
+from surefoot.checks.samples.labels import MOST_SAMPLES, look_at_labels, parts
+from surefoot.checks.samples.loader_use import Seen
+from surefoot.checks.samples.loaders import Loaders
+from surefoot.checks.samples.shared_with_evaluation import beside, first_of
+from surefoot.checks.samples.views import crossing_of
+from surefoot.events.phases import Phases
+from surefoot.randomness import kept, seed_all
+
+_MOST_AT_ONCE = 32
+"""Of a batch so many samples are read again."""
+
+
+def samples_of(loaders: Loaders, targets: set[int]) -> Iterator[Samples]:
+    """What the data sets behind training loaders do; `targets` are hashes of what losses asked for."""
+    evaluating = [seen for seen in loaders.seen.values() if seen.role == "evaluation"]
+    for seen in list(loaders.seen.values()):
+        if seen.role == "training":
+            others = [each for each in evaluating if each.trainings & seen.trainings]
+            yield read_again(seen, others, loaders.scene.phases, labelled=seen.ends_with_labels(targets))
+
+
+def read_again(seen: Seen, evaluating: list[Seen], phases: Phases, *, labelled: bool = True) -> Samples:
+    """What one training loader's data set does, beside those of evaluation; random numbers are as before.
+
+    The last value of a sample is its label, if it is `labelled`.
+    """
+    with phases.deaf(), kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _look(seen, evaluating, labelled=labelled)
+
+
+def _look(seen: Seen, evaluating: list[Seen], *, labelled: bool) -> Samples:
+    """Whatever cannot be read again is left out."""
+    loader = seen.loader
+    found = Samples(type(loader.dataset).__name__)
+    for part in (_workers, _stream, _reading, _views, *([_labelled] if labelled else [])):
+        try:
+            part(found, loader)
+        except Exception:
+            continue
+    if seen.repeats and not isinstance(loader.dataset, IterableDataset):
+        with suppress(ValueError):
+            found.alike_epochs |= not found.alike_workers and _never_stays(
+                copied(loader.dataset), loader.batch_size or 1
+            )
+    shares = [(each, *beside(found, loader, each.loader)) for each in evaluating]
+    found.shared_with_evaluation = _worst(shares)
+    return found
+
+
+def _worst(shares: list[tuple[Seen, float, bool]]) -> float:
+    """The largest share. The training set, read again, counts only where no evaluation reads anything else.
+
+    Nor does what is read for something else than an evaluation, by its name.
+    """
+    partly = [share for seen, share, whole in shares if not whole and not (share == 1.0 and seen.trains_by_name)]
+    return max(partly, default=1.0 if any(seen.evaluates_by_name for seen, _, _ in shares) else 0.0)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _workers(found: Samples, loader: DataLoader[Any]) -> None:
+    """Every worker is asked for the same sample three times, in two epochs."""
+    dataset = loader.dataset
+    if isinstance(dataset, IterableDataset) or loader.num_workers < 2:
+        return
+    if _stays(copied(dataset)):
+        return
+    epochs = [[print_of(batch[0]) for batch in _asked(loader)] for _ in range(2)]
+    random_ = any(len(set(read[::2])) > 1 for read in epochs)
+    found.alike_workers = random_ and any(read[::2] == read[1::2] for read in epochs)
+    by_hand = loader.worker_init_fn is not None or not found.alike_workers
+    found.alike_epochs = random_ and epochs[0] == epochs[1] and not loader.persistent_workers and by_hand
+
+
+def _stays(reader: Any) -> bool:
+    """Is a sample the same whenever it is read? Some can be read in a worker only, and are taken for random."""
+    try:
+        return len({print_of(reader[0]) for _ in range(3)}) == 1
+    except Exception:
+        return False
+
+
+def _never_stays(reader: Any, count: int) -> bool:
+    """Do so many samples, read again and again, never come out as before?"""
+    places = range(min(count, len(reader), _MOST_AT_ONCE))
+    reads = [tuple(print_of(reader[place]) for place in places) for _ in range(4)]
+    return len(set(reads)) == len(reads)
+
+
+def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
+    return DataLoader(
+        loader.dataset,
+        batch_sampler=[[0]] * 6,
+        num_workers=2,
+        worker_init_fn=loader.worker_init_fn,
+        collate_fn=_as_it_is,
+        multiprocessing_context=loader.multiprocessing_context,
+    )
+
+
+def _stream(found: Samples, loader: DataLoader[Any]) -> None:
+    """The first samples of two workers must differ, and so must what they draw, from each other and by epoch."""
+    if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
+        return
+    once, again = _prints_of_first(loader.dataset, seed=0), _prints_of_first(loader.dataset, seed=1)
+    labels_stay = once[1] == again[1] != []
+    found.whole_stream = _is_whole(loader, samples_stay=once[0] == again[0] != [] or labels_stay)
+    found.whole_stream |= labels_stay and _is_shifted(loader)
+    if not found.whole_stream and generators_of(loader.dataset):
+        states = list(itertools.islice(_two_workers(loader, _Drawn(loader.dataset)), 8))
+        found.alike_workers = len(states) == 8 and states[::2] == states[1::2] and len(set(states)) == 4
+    if once[0] != again[0] and not found.alike_workers and not loader.persistent_workers:
+        epochs = [[print_of(each) for each in itertools.islice(_two_workers(loader, loader.dataset), 8)] for _ in "12"]
+        found.alike_epochs = epochs[0] == epochs[1]
+
+
+def _is_whole(loader: DataLoader[Any], *, samples_stay: bool) -> bool:
+    """Do two workers yield the same samples, apart from noise that is drawn anew?"""
+    if _is_told_twice(loader):
+        return True
+    seeded = _Seeded(loader.dataset) if samples_stay else loader.dataset
+    read = [print_of(sample) for sample in itertools.islice(_two_workers(loader, seeded), 8)]
+    return len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
+
+
+def _is_shifted(loader: DataLoader[Any]) -> bool:
+    """Do two workers yield the same labels, and differ only in where they begin?"""
+    read = [print_of(list(parts(each))[-1]) for each in itertools.islice(_two_workers(loader, loader.dataset), 32)]
+    one, other = read[::2], read[1::2]
+    tells = len(one) == len(other) >= 8 and len(set(read)) > len(one) // 2
+    return tells and (one[1:] == other[:-1] or other[1:] == one[:-1])
+
+
+def _is_told_twice(loader: DataLoader[Any]) -> bool:
+    """Do two workers together yield every sample of a stream that ends twice, in whatever order?"""
+    try:
+        alone = first_of(copied(loader.dataset))
+    except Exception:
+        return False
+    if not 4 <= len(alone) <= 4 * MOST_SAMPLES:
+        return False
+    both = itertools.islice(_two_workers(loader, loader.dataset), 2 * len(alone) + 1)
+    once = Counter(print_of(sample) for sample in alone)
+    return Counter(print_of(sample) for sample in both) == once + once
+
+
+def _prints_of_first(stream: Any, *, seed: int) -> tuple[list[int], list[int]]:
+    """Hashes of a stream's first samples, and of their last values, if not all are alike; none without a worker."""
+    seed_all(seed)
+    try:
+        samples = list(itertools.islice(iter(copied(stream)), 16))
+    except Exception:
+        samples = []
+    last = [print_of(list(parts(sample))[-1]) for sample in samples]
+    return [print_of(sample) for sample in samples], last if len(set(last)) > 1 else []
+
+
+class _Seeded(IterableDataset[Any]):
+    """A stream that draws the same random numbers in every worker."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[Any]:
+        seed_all(0)
+        return iter(self.stream)
+
+
+def _two_workers(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:
+    return DataLoader(
+        dataset,
+        batch_size=None,
+        num_workers=2,
+        worker_init_fn=loader.worker_init_fn,
+        collate_fn=_as_it_is,
+        multiprocessing_context=loader.multiprocessing_context,
+    )
+
+
+class _Drawn(IterableDataset[int]):
+    """For each sample of a stream, where its own generators are after it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in self.stream:
+            yield hash(tuple(str(state) for state in generators_of(self.stream)))
+
+
+def generators_of(dataset: Any) -> list[Any]:
+    """The states of the random generators among a data set's attributes."""
+    found: list[Any] = []
+    for value in vars(dataset).values():
+        if isinstance(value, torch.Generator):
+            found.append(value.get_state().tolist())
+        elif isinstance(value, np.random.Generator):
+            found.append(value.bit_generator.state)
+        elif isinstance(value, random.Random):
+            found.append(value.getstate())
+    return found
+
+
+def _reading(found: Samples, loader: DataLoader[Any]) -> None:
+    if not isinstance(loader.dataset, IterableDataset):
+        found.changed_by_reading = changed_by_reading(loader.dataset)
+
+
+def _views(found: Samples, loader: DataLoader[Any]) -> None:
+    if not isinstance(loader.dataset, IterableDataset):
+        found.crossing = crossing_of(copied(loader.dataset))
+
+
+def _labelled(found: Samples, loader: DataLoader[Any]) -> None:
+    look_at_labels(found, loader, copied(loader.dataset))

@@ -1,0 +1,111 @@
+"""Seeds: whether the loop sets the seed anew in every step and draws from it."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, digest, tensors
+from surefoot.checks.loop.forwards import random_state
+from surefoot.checks.samples.unseeded_draws import GENERATORS
+
+DRAWS = {
+    "rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_", "uniform_",
+    "random_", "bernoulli", "bernoulli_", "multinomial",
+}  # fmt: skip
+_FEWEST = 3
+"""So many updates in a row must seed other generators than torch's global one with one number."""
+
+
+class Seeds(Part):
+    """What every update draws: the random state after seeding, at its first forward, and at each draw."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._states: dict[int, tuple[int, int]] = {}
+        """By update: the state after seeding, and the one that the first forward began with."""
+        self._seeded: int | None = None
+        self._drawn: set[int] = set()
+        """The states in which draws since the last update left their generators."""
+        self._last_drawn: set[int] = set()
+        self._redrawn = 0
+        self._lengths: set[int] = set()
+        """Of what entered the model that runs."""
+        self._others: dict[str, set[str]] = {}
+        """With what generators of Python's and numpy's were seeded since the last update."""
+        self._last_others: dict[str, set[str]] = {}
+        self._fresh: dict[str, bytes] = {}
+        """The states of the global ones after that."""
+        self._others_again = 0
+        self._at: dict[str, int] = {}
+        """The last update before which something was drawn, and others were seeded."""
+
+    def __enter__(self) -> Seeds:
+        self.follow(torch, "manual_seed", after=self._seeds)
+        for name, (module, _) in GENERATORS.items():
+            self.follow(module, "seed", after=lambda _, *given, name=name, **__: self._seeds_other(name, given))
+        self.follow(np.random, "default_rng", after=lambda _, *given, **__: self._seeds_other("default_rng", given))
+        return self
+
+    def _seeds(self, *_: Any) -> None:
+        if self.scene.close and not self.scene.phases.is_deaf:
+            self._seeded = random_state()
+
+    def _seeds_other(self, name: str, given: tuple[Any, ...]) -> None:
+        if self.scene.close and torch.is_grad_enabled() and not self.scene.phases.is_deaf:
+            self._others.setdefault(name, set()).add(str(given))
+            if name in GENERATORS:
+                self._fresh[name] = pickle.dumps(GENERATORS[name][1]())
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        if not self.scene.close or not torch.is_grad_enabled():
+            return
+        self._lengths = {len(each) for each in tensors(args) if each.dim()}
+        if self._seeded is not None:
+            self._states.setdefault(self.scene.updates, (self._seeded, random_state()))
+            self._seeded = None
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if getattr(function, "__name__", "") not in DRAWS:
+            return
+        drew = isinstance(out, torch.Tensor) and out.device.type == "cpu" and out.numel() > 0
+        if drew and self.scene.close and torch.is_grad_enabled():
+            generator = kwargs.get("generator")
+            if generator is None:
+                self._drawn.add(random_state())
+            elif not self.scene.phases.in_model() or (out.dim() and len(out) in self._lengths):
+                self._drawn.add(digest(generator.get_state()))  # else a projection that is made anew on purpose
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        if self._drawn:
+            self._redrawn += self._follows("drawn") and not self._drawn.isdisjoint(self._last_drawn)
+            self._drawn, self._last_drawn = set(), self._drawn
+        if self._others:
+            used = {name: given for name, given in self._others.items() if len(given) == 1 and self._has_drawn(name)}
+            again = any(self._last_others.get(name) == given for name, given in used.items())
+            self._others_again += self._follows("others") and again
+            self._others, self._last_others = {}, used
+
+    def _follows(self, what: str) -> bool:
+        """Has the update before this one done so, too, as far as it is of the same optimizer? Not: once per pass."""
+        before, self._at[what] = self._at.get(what, 0), self.scene.updates
+        return self.scene.updates - before <= max(1, len(self.scene.stepped))
+
+    def _has_drawn(self, name: str) -> bool:
+        """Is a generator no longer where its seed has put it? One of the loop's own was made to draw."""
+        return name not in GENERATORS or pickle.dumps(GENERATORS[name][1]()) != self._fresh[name]
+
+    def repeated(self) -> int:
+        """How many updates drew what the one before had drawn."""
+        seeded = sum(
+            self._states.get(update - 1) == (seeded, drawn) and seeded != drawn
+            for update, (seeded, drawn) in self._states.items()
+        )
+        others = self._others_again if self._others_again >= _FEWEST else 0
+        return max(seeded, self._redrawn, others)

@@ -1,0 +1,65 @@
+"""augmented-evaluation-data
+
+## What it does
+Reports evaluation whose samples are random: on the same data set object as training, or on another one of its
+class whose samples change and keep their labels, or batches of a classification that are changed at random on
+their way into the model.
+
+## Why it hurts
+`random_split` shares one data set between both parts. The augmentation of training then applies to
+evaluation, whose numbers are noisy and too low.
+
+## Buggy
+```python
+train, valid = random_split(Images(augment=True), [0.9, 0.1])
+```
+
+## Fixed
+```python
+train = Subset(Images(augment=True), indices[:cut])
+valid = Subset(Images(augment=False), indices[cut:])
+```
+
+## What looks like it and is fine
+A shared data set without random numbers; what is drawn for the task, as noise beside what is clean, several views of
+every batch, passes in a row with more and more noise, masked tokens and attacks are.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+_SIZES = 2
+"""Batches have one size, or the last has another; what is masked at random has many."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for samples in evidence.samples:
+        if samples.random_in_evaluation:
+            yield _finding(
+                f"evaluation reads {samples.where} as training does, and a sample came out differently when it "
+                "was read again",
+                samples.where,
+            )
+            return
+    labels = [loss for loss in evidence.losses if loss.counts]
+    masked = any(loss.valid < loss.targets for loss in labels) or len({loss.targets for loss in labels}) > _SIZES
+    labelled = bool(labels) and not masked
+    for loader in evidence.loaders:
+        if loader.role == "evaluation" and loader.random_inputs and labelled:
+            yield _finding(
+                f"the first batch of {loader.kind} entered the model with other values in another pass", loader.kind
+            )
+            return
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="augmented-evaluation-data",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="the augmentation of training applies to evaluation",
+        remedy="build two data sets, one with and one without augmentation, and split the indices",
+    )

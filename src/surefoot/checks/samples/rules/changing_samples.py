@@ -1,0 +1,43 @@
+"""changing-samples
+
+## What it does
+Reports a data set that reading changes.
+
+## Why it hurts
+`torch.from_numpy` and slices share memory with what they come from. Augmentation in place piles up, epoch
+after epoch, until the images are noise.
+
+## Buggy
+```python
+x = torch.from_numpy(self.images[index])
+x += noise
+return x
+```
+
+## Fixed
+```python
+x = torch.from_numpy(self.images[index])
+return x + noise
+```
+
+## What looks like it and is fine
+Caches that fill as samples are read.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for samples in evidence.samples:
+        if samples.changed_by_reading:
+            yield Finding(
+                check="changing-samples",
+                severity="error",
+                seen=f"reading one sample a few times changed {samples.where}.{samples.changed_by_reading}",
+                where=samples.where,
+                why="what is done to a sample piles up over the epochs",
+                remedy="copy before writing: x.clone(), x.copy(), or x + noise",
+            )

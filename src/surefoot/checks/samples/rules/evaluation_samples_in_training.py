@@ -1,0 +1,101 @@
+"""evaluation-samples-in-training
+
+## What it does
+Reports evaluation samples that are training samples, too.
+
+## Why it hurts
+What was learned by heart is counted as understood: the measured quality is too good.
+
+## Buggy
+```python
+train, valid = Subset(data, range(0, 900)), Subset(data, range(800, 1000))
+```
+
+## Fixed
+```python
+train, valid = Subset(data, range(0, 900)), Subset(data, range(900, 1000))
+```
+
+## What looks like it and is fine
+Measuring on the training set, too, beside samples that are held out.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from surefoot.checks.facts import Evidence, Shown
+from surefoot.records.finding import Finding
+
+_SHARE, _SHARE_OF_NAMES = 0.05, 0.25
+"""So many of the samples in a forward must have been trained on; more, where they are short rows of whole numbers."""
+_FEWEST = 4
+_RARE = 1 / 3
+"""Forwards after more than this share of the updates belong to the step, as those of a teacher do."""
+_ALL = 0.85
+"""Of a forward's samples, where all but those of a few updates that were not read have been trained on."""
+_BORDER = (0.15, 0.7)
+"""Of a forward in which the overlap of two neighbouring parts ends."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for samples in evidence.samples:
+        if samples.shared_with_evaluation >= 0.01:
+            share = f"{samples.shared_with_evaluation:.0%} of the evaluation samples occur in training, too"
+            yield _finding(share, samples.where)
+            return
+    for model in {each.model for each in evidence.shown}:
+        shown = [each for each in evidence.shown if each.model == model and each.update]
+        if _are_trained_on(shown, len(evidence.updates)) or _overlap(shown, len(evidence.updates)):
+            shared, samples_seen = sum(each.shared for each in shown), sum(each.samples for each in shown)
+            yield _finding(f"{shared} of {samples_seen} evaluated samples had been trained on", model)
+            return
+
+
+def _are_trained_on(shown: list[Shown], updates: int) -> bool:
+    """Do all forwards hold samples of training? Where only some do, the training set is measured on purpose.
+
+    What is measured once, when training is over, is a test set: others must answer for themselves.
+    """
+    last = max((each.update for each in shown), default=0)
+    before = [each for each in shown if each.update < last]
+    shown = before if len({each.update for each in before}) > 1 else shown
+    samples, shared = sum(each.samples for each in shown), sum(each.shared for each in shown)
+    if shared < _FEWEST or len({each.update for each in shown}) > _RARE * updates:
+        return False
+    if any(each.names and each.distinct < 0.95 * each.samples for each in shown):
+        return False
+    share = shared / samples
+    free = sum(each.shared == 0 for each in shown)
+    by_chance = sum((1 - share) ** each.samples for each in shown)
+    wanted = _SHARE_OF_NAMES if any(each.names for each in shown) else _SHARE
+    return share >= wanted and free <= by_chance + 2 * by_chance**0.5
+
+
+def _overlap(shown: list[Shown], updates: int) -> bool:
+    """Do evaluations begin or end with samples of training, and does one forward hold some of these and some others?
+
+    A training set that is measured beside the held-out one has forwards of its own. The last evaluations must show the
+    same: samples that are drawn at random, and a training set of which more and more is read, show other shares.
+    """
+    rounds = [[(each.samples, each.shared) for each in same] for _, same in groupby(shown, lambda each: each.update)]
+    rounds = [each for each in rounds if len(each) == len(rounds[0])]  # the last may not have been read to its end
+    told = 1 < len(rounds) <= _RARE * updates and rounds[-1] == rounds[-2]
+    if not told or any(each.names for each in shown):
+        return False
+    parts = rounds[-1] if rounds[-1][-1][1] == 0 else rounds[-1][::-1]
+    border = next((n for n, (samples, shared) in enumerate(parts) if shared < _ALL * samples), 0)
+    samples, shared = parts[border]
+    others = parts[border + 1 :]
+    ends = bool(others) and all(shared == 0 for _, shared in others)
+    return ends and _BORDER[0] <= shared / samples <= _BORDER[1] and min(shared, samples - shared) >= _FEWEST
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="evaluation-samples-in-training",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="what was learned by heart is counted as understood",
+        remedy="split once, by sample, before any duplication or augmentation",
+    )

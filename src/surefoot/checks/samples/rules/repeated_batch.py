@@ -1,0 +1,75 @@
+"""repeated-batch
+
+## What it does
+Reports a loop that gives its model the same inputs in four updates in a row although a loader has more, in
+three if each of them begins the loader anew or if the run has no more; and one that makes all its updates from one
+and the same part of an array, a list of samples or a text, as it is or changed anew in every step.
+
+## Why it hurts
+The loss falls beautifully: one batch is learned by heart. It happens when `next(iter(loader))` is left
+inside the loop after a test of overfitting.
+
+## Buggy
+```python
+for _ in range(steps):
+    x, y = next(iter(loader))
+```
+
+## Fixed
+```python
+for x, y in loader:
+    ...
+```
+
+## What looks like it and is fine
+Training on the whole data set at once, as graph networks and LBFGS do; some updates for
+each batch, as inner loops make.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+_MANY = 8
+"""Of a batch of which only some inputs stay the same, so many updates must have used it."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    loaders = [each for each in evidence.loaders if each.role != "evaluation" and (each.batches or 2) > 1]
+    if evidence.part_of and not any(each.role == "training" for each in loaders):
+        yield _finding(f"all updates use one batch of the {evidence.part_of} samples there are", "the training loop")
+        return
+    if not loaders:
+        return
+    worked_through = any(each.worked_through for each in loaders)
+    more = f"the loader has {loaders[0].batches or 'more'} batches"
+    stale = max((each.updates_of_a_batch for each in loaders), default=0)
+    if stale >= _MANY and not worked_through:
+        yield _finding(f"one batch of the loader's was used in {stale} updates in a row; {more}", loaders[0].kind)
+        return
+    by_update: dict[tuple[str, int], list[int]] = {}
+    for forward in evidence.forwards:
+        if (forward.trained or forward.backpropagated) and forward.batch:
+            by_update.setdefault((forward.model, forward.update), []).append(forward.batch)
+    for model in {name for name, _ in by_update}:
+        batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
+        longest = max(len(list(run)) for _, run in groupby(batches))
+        if worked_through and longest <= stale:
+            continue  # every batch is used so many times
+        in_all = len(batches) == 3 and evidence.ended
+        if longest >= 4 or (longest == 3 and (loaders[0].passes >= 3 or in_all)):
+            yield _finding(f"{model} saw the same inputs in {longest} updates in a row; {more}", model)
+            return
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="repeated-batch",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="one batch is learned by heart",
+        remedy="iterate over the loader; next(iter(loader)) begins anew every time",
+    )

@@ -1,0 +1,49 @@
+"""reseeded-steps
+
+## What it does
+Reports steps that all begin with the same random state, or seed a generator of Python's, of numpy's or of their own
+with the same number and draw from it.
+
+## Why it hurts
+A seed set inside the loop gives every step the same dropout mask and the same noise: the same units are
+dropped for the whole run.
+
+## Buggy
+```python
+for x, y in loader:
+    torch.manual_seed(0)
+    ...
+```
+
+## Fixed
+```python
+torch.manual_seed(0)
+for x, y in loader:
+    ...
+```
+
+## What looks like it and is fine
+Seeding before an evaluation; steps that draw no random numbers; seeds derived from the step; a projection that a
+model draws anew from one seed.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    again = [forward for forward in evidence.forwards if forward.reseeded and forward.trained]
+    if len(again) >= 2 or evidence.reseeded_updates >= 2:
+        count, of = (
+            (len(again), len(evidence.forwards)) if again else (evidence.reseeded_updates, len(evidence.updates))
+        )
+        yield Finding(
+            check="reseeded-steps",
+            severity="warning",
+            seen=f"{count} of {of} forwards began with the random state of the step before",
+            where=(again or evidence.forwards)[0].model,
+            why="every step draws the same dropout mask and the same noise",
+            remedy="seed once, before the loop, or derive the seed from the step",
+        )

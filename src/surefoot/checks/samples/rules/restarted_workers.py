@@ -1,0 +1,43 @@
+"""restarted-workers
+
+## What it does
+Reports a loader whose worker processes are started anew in every pass over the data.
+
+## Why it hurts
+Each start imports the program and opens the data set again: seconds in which a GPU waits, in every epoch.
+
+## Buggy
+```python
+DataLoader(data, num_workers=4)
+```
+
+## Fixed
+```python
+DataLoader(data, num_workers=4, persistent_workers=True)
+```
+
+## What looks like it and is fine
+One long pass; data sets that must be opened anew in every epoch, whose workers read
+the number of the epoch when they start.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+from surefoot.records.units import counted
+
+MANY_PASSES = 3
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.loaders:
+        if each.workers and not each.keeps_workers and each.passes >= MANY_PASSES:
+            yield Finding(
+                check="restarted-workers",
+                severity="info",
+                seen=f"the loader of {each.kind} started {counted(each.workers, 'worker')} {each.passes} times",
+                where=f"the loader of {each.kind}",
+                why="the loop waits for their start in every pass",
+                remedy="persistent_workers=True",
+            )

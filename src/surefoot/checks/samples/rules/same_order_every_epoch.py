@@ -1,0 +1,54 @@
+"""same-order-every-epoch
+
+## What it does
+Reports a loader that shuffles and begins every pass in the same order, and a loop that shuffles the rows of its
+arrays once for all passes.
+
+## Why it hurts
+`DistributedSampler` shuffles by its epoch, which somebody has to set; a generator seeded anew per epoch
+repeats itself. Batches always hold the same samples together.
+
+## Buggy
+```python
+for epoch in range(epochs):
+    for batch in loader: ...
+```
+
+## Fixed
+```python
+for epoch in range(epochs):
+    loader.sampler.set_epoch(epoch)
+    for batch in loader: ...
+```
+
+## What looks like it and is fine
+A loader that does not shuffle; one epoch; a part of the rows that was drawn once.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    training = [loader for loader in evidence.loaders if loader.role == "training"]
+    for loader in training:
+        if (loader.batches or 2) >= 2 and (loader.same_epoch or loader.same_first_batch):
+            how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
+            seen = f"{loader.passes} passes over {loader.kind} in the same order: {how}"
+            yield _finding(seen, f"the loader of {loader.kind}")
+    if evidence.shuffled_once and not training:
+        seen = f"all passes go through {evidence.shuffled_once} rows in one order, which was shuffled once"
+        yield _finding(seen, "the training loop")
+
+
+def _finding(seen: str, where: str) -> Finding:
+    return Finding(
+        check="same-order-every-epoch",
+        severity="warning",
+        seen=seen,
+        where=where,
+        why="batches always hold the same samples together",
+        remedy="draw a new order before each pass: call sampler.set_epoch(epoch), seed a generator once",
+    )

@@ -1,0 +1,42 @@
+"""unseeded-generator
+
+## What it does
+Reports a loop that seeds torch and draws from the global generator of Python or numpy, which it does not
+seed.
+
+## Why it hurts
+The run cannot be repeated: augmentations, orders or splits differ from run to run although a seed is set.
+
+## Buggy
+```python
+torch.manual_seed(0)
+random.shuffle(files)
+```
+
+## Fixed
+```python
+random.seed(0)
+np.random.seed(0)
+torch.manual_seed(0)
+```
+
+## What looks like it and is fine
+Generators of their own, made with a seed; draws in worker processes, whose generators torch seeds.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for name in evidence.unseeded_generators:
+        yield Finding(
+            check="unseeded-generator",
+            severity="info",
+            seen=f"torch is seeded; {name} is drawn from and never seeded",
+            where=name,
+            why="another run with the same seed draws other numbers",
+            remedy=f"call {name}.seed(seed), too, or draw from a generator of your own",
+        )

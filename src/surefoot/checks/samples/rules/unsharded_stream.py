@@ -1,0 +1,44 @@
+"""unsharded-stream
+
+## What it does
+Reports a stream of which every worker yields all, or what others yield.
+
+## Why it hurts
+An `IterableDataset` is copied into every worker. Unless it takes its share, each sample comes as often as
+there are workers, one right after the other.
+
+## Buggy
+```python
+def __iter__(self):
+    yield from self.lines
+```
+
+## Fixed
+```python
+def __iter__(self):
+    worker = get_worker_info()
+    yield from itertools.islice(self.lines, worker.id, None, worker.num_workers)
+```
+
+## What looks like it and is fine
+Endless streams of random samples, which differ; one worker.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    read = [each.where for each in evidence.samples if each.whole_stream]
+    handed_out = [each.kind for each in evidence.loaders if each.told_twice and each.role == "training"]
+    for where in dict.fromkeys((*read, *handed_out)):
+        yield Finding(
+            check="unsharded-stream",
+            severity="error",
+            seen=f"two workers reading {where} yielded the same samples",
+            where=where,
+            why="every sample comes once per worker",
+            remedy="take a share in __iter__, by torch.utils.data.get_worker_info()",
+        )

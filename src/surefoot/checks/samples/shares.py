@@ -1,0 +1,57 @@
+"""Shares: which samples of a data set a loader reads in one pass, so that ranks can compare theirs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, Subset
+
+from surefoot.checks.samples.dataset_copies import copied, print_of
+from surefoot.checks.samples.places import places_of
+from surefoot.events.phases import Phases
+from surefoot.randomness import kept, seed_all
+
+MOST_PLACES = 20_000
+"""Of a pass over more samples, every second, third, ... place is told."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The places that one pass reads, and what tells the data set from another: its size and three samples."""
+
+    places: list[int]
+    dataset: list[int]
+
+    def told(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def share_of(loader: DataLoader[Any], phases: Phases) -> Share | None:
+    """What a loader reads in one pass; None where that cannot be told, or samples are drawn with replacement."""
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    with phases.deaf(), kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return _share(loader)
+        except Exception:
+            return None
+
+
+def _share(loader: DataLoader[Any]) -> Share | None:
+    dataset: Any = loader.dataset
+    places = places_of(loader, dataset)
+    if places is None or len(set(places)) < len(places):
+        return None
+    while isinstance(dataset, Subset):
+        places, dataset = [int(dataset.indices[place]) for place in places], dataset.dataset
+    size = len(dataset)
+    reader: Any = copied(dataset)
+    prints = []
+    for place in (0, size // 2, size - 1):
+        seed_all(0)  # so that ranks that draw augmentations read the same
+        prints.append(print_of(reader[place]))
+    each = size // MOST_PLACES + 1
+    return Share([place for place in places if place % each == 0], [size, *prints])

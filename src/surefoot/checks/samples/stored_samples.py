@@ -1,0 +1,59 @@
+"""Stored: samples as two data sets of one kind keep them, before noise is added or a picture is turned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset
+
+from surefoot.checks.samples.dataset_copies import print_of
+
+_MOST = 16384
+_FEWEST = 16
+_FEWEST_VALUES = 4
+"""Samples with fewer values repeat by chance."""
+_LONG = 40
+"""So do texts with fewer letters, unless they are names of files."""
+
+
+def shared_rows(training: Any, evaluation: Any) -> float:
+    """The share of what an evaluation's data set keeps of its samples that the training's keeps, too."""
+    ours, theirs = (dict(_kept(each)) for each in (training, evaluation))
+    if type(_whole(training)) is not type(_whole(evaluation)):
+        return 0.0
+    shares = [_share(ours[name], theirs[name]) for name in theirs.keys() & ours.keys()]
+    return max(shares, default=0.0)
+
+
+def _share(ours: list[int], theirs: list[int]) -> float:
+    if len(theirs) < _FEWEST or any(len(set(each)) < 0.9 * len(each) for each in (ours, theirs)):
+        return 0.0
+    return len(set(theirs).intersection(ours)) / len(set(theirs))
+
+
+def _whole(dataset: Any) -> Any:
+    return dataset.dataset if isinstance(dataset, Subset) else dataset
+
+
+def _kept(dataset: Any) -> Iterator[tuple[str, list[int]]]:
+    """By attribute, hashes of what a data set keeps of each sample: as many values as it has samples."""
+    whole = _whole(dataset)
+    places = range(len(whole)) if whole is dataset else dataset.indices
+    for name, value in vars(whole).items():
+        fits = isinstance(value, torch.Tensor | np.ndarray | list | tuple) and len(value) == len(whole) <= _MOST
+        if fits and all(_tells(value[place]) for place in places):
+            yield name, [print_of(value[place]) for place in places]
+
+
+def _tells(value: Any) -> bool:
+    """Is this enough to know a sample by: a row of numbers that are no few classes, or a text?"""
+    if isinstance(value, str | Path):
+        return len(str(value)) >= _LONG or bool(Path(value).suffix)
+    if isinstance(value, torch.Tensor | np.ndarray):
+        fractional = value.is_floating_point() if isinstance(value, torch.Tensor) else value.dtype.kind == "f"
+        return int(np.prod(value.shape)) >= (_FEWEST_VALUES if fractional else 16 * _FEWEST_VALUES)
+    return False

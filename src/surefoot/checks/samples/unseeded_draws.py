@@ -1,0 +1,47 @@
+"""Draws: which of Python's and numpy's own generators the loop draws from, and which of them were seeded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.checks.engine.scene import Part, Scene
+
+GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "random": (random, random.getstate),
+    "numpy.random": (np.random, lambda: np.random.get_state(legacy=True)),
+}
+"""By the module that seeds it: the state of each global generator that torch does not seed."""
+
+
+class Draws(Part):
+    """The global generators beside torch's."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._torch_seeded = False
+        self._seeded: set[str] = set()
+        self._before = {name: str(state()) for name, (_, state) in GENERATORS.items()}
+
+    def __enter__(self) -> Draws:
+        self.follow(torch, "manual_seed", after=self._seeds_torch)
+        for name, (module, _) in GENERATORS.items():
+            self.follow(module, "seed", after=lambda *_, name=name, **__: self._seeded.add(name))
+        return self
+
+    def _seeds_torch(self, *_: Any, **__: Any) -> None:
+        self._torch_seeded |= not self.scene.phases.is_deaf
+
+    def unseeded(self) -> tuple[str, ...]:
+        """The generators that were drawn from and never seeded, in a loop that seeds torch's."""
+        if not self._torch_seeded:
+            return ()
+        return tuple(
+            name
+            for name, (_, state) in GENERATORS.items()
+            if name not in self._seeded and str(state()) != self._before[name]
+        )

@@ -1,0 +1,31 @@
+"""Views: pictures whose colours a data set takes for rows when it reads a sample, in a worker or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from surefoot.checks.facts import Crossing
+from surefoot.checks.loop.crossed_dimensions import VIEWS, size_text, takes_colours_for_rows
+from surefoot.events.callers import caller
+
+
+def crossing_of(reader: Any) -> Crossing | None:
+    """The first such view while a sample is read; None where there is none."""
+    with _Heard() as heard:
+        reader[0]
+    return heard.crossing
+
+
+class _Heard(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.crossing: Crossing | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in VIEWS and takes_colours_for_rows(tuple(args[0].shape), tuple(out.shape)):
+            seen = f"{size_text(args[0].shape)} as {size_text(out.shape)}"
+            self.crossing = self.crossing or Crossing("view", caller() or "the data set", seen)
+        return out

@@ -1,0 +1,1 @@
+"""Saved state: checkpoints, resumes and what they forget."""

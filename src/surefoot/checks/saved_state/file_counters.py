@@ -1,0 +1,108 @@
+"""Resumes: the counters in files that training goes on from, and where it goes on in its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.facts import Resumption
+from surefoot.checks.samples.loaders import Loaders
+from surefoot.checks.saved_state.contents import Counts, counts_in
+from surefoot.events.callers import caller
+
+
+@dataclass
+class _Loaded:
+    """A file with counters that was loaded, and what came after it."""
+
+    counts: Counts
+    update: int
+    where: str
+    batches: int
+    """Those that loaders had handed out by then."""
+    restored: bool = False
+    """An optimizer was given its state back before the next update."""
+    saved: list[tuple[int, Counts]] = field(default_factory=list)
+    skipped: int | None = None
+    """Batches that were taken before the one that the first forward was given."""
+
+
+class Resumes(Part):
+    """What a loop saves of its counters, and what it makes of those that it loads."""
+
+    def __init__(self, scene: Scene, loaders: Loaders) -> None:
+        super().__init__(scene)
+        self._loaders = loaders
+        self._saved: list[tuple[int, Counts]] = []
+        self._loaded: list[_Loaded] = []
+        self._saved_at = -1
+        """How many updates had been made when a file with counters was written last."""
+
+    def __enter__(self) -> Resumes:
+        self.follow(torch, "save", before=self._saves)
+        self.follow(torch, "load", after=self._loads)
+        self.follow(Optimizer, "load_state_dict", after=self._restores)
+        return self
+
+    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
+        if counts := counts_in(saved):
+            written = self._loaded[-1].saved if self._loaded else self._saved
+            written.append((self.scene.updates, counts))
+            self._saved_at = self.scene.updates
+
+    def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
+        if counts := counts_in(loaded):
+            self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._loaders.handed_out))
+
+    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        """Training goes on, unless an optimizer has made updates since the file, and is only put back to the best."""
+        goes_on = not self.scene.updates_of(optimizer) or self._saved_at == self.scene.updates
+        if goes_on and self._loaded and self._loaded[-1].update == self.scene.updates:
+            self._loaded[-1].restored = True
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        if self._loaded and self._loaded[-1].skipped is None and torch.is_grad_enabled():
+            self._loaded[-1].skipped = self._loaders.handed_out - self._loaded[-1].batches - 1
+
+    def resumptions(self) -> Iterator[Resumption]:
+        for loaded in self._loaded:
+            if not loaded.restored:
+                continue  # weights to look at, perhaps, and not a run that goes on
+            for name, was in loaded.counts.items():
+                found = Resumption(loaded.where, name, was, skipped=loaded.skipped or 0)
+                rate = self._rate(name)
+                if rate is not None:
+                    found.in_epoch = self._place_in_epoch(was) if rate == 1 else 0
+                    found.saved, found.expected = _next(loaded, name, rate)
+                yield found
+
+    def _rate(self, name: str) -> Fraction | None:
+        """By how much a counter grows with each update, as far as all files that were saved agree."""
+        rates = {
+            Fraction(later[name] - earlier[name], there - here)
+            for series in (self._saved, *(each.saved for each in self._loaded))
+            for (here, earlier), (there, later) in pairwise(series)
+            if there > here and name in earlier and name in later
+        }
+        return rates.pop() if len(rates) == 1 else None
+
+    def _place_in_epoch(self, updates: int) -> int:
+        epoch = self._loaders.training_epoch()
+        return updates % epoch if epoch else 0
+
+
+def _next(loaded: _Loaded, name: str, rate: Fraction) -> tuple[int | None, int | None]:
+    """What the first file after a resumption says, and what it should say; nothing if no whole count went by."""
+    for update, counts in loaded.saved:
+        grown = rate * (update - loaded.update)
+        if grown > 0 and name in counts:
+            return (counts[name], loaded.counts[name] + int(grown)) if grown.denominator == 1 else (None, None)
+    return None, None

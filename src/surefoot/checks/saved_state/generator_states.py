@@ -1,0 +1,164 @@
+"""Generators: states of random generators in a file that training goes on from, which nobody puts back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from surefoot.checks.engine.scene import Part, Scene, digest
+from surefoot.checks.facts import LostState
+from surefoot.checks.samples.unseeded_draws import GENERATORS
+from surefoot.checks.saved_state.contents import items_of
+from surefoot.checks.source.saved_generators import Lines, unread_states
+from surefoot.events.callers import asked_by_user, caller, is_user, near_frames, user_files, user_lines, variables
+
+_DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_WORDS = 625
+"""So many numbers has the state of Python's own generator."""
+
+
+@dataclass
+class _Read:
+    """A file with states of generators that was read."""
+
+    where: str
+    lines: Lines
+    keys: list[str]
+    update: int
+
+
+@dataclass
+class _Lost:
+    """A state that nobody reads, while training goes on."""
+
+    state: LostState
+    generator: torch.Generator | None
+    """The one whose it is; none for those of Python's and numpy's."""
+    last: tuple[int, Any]
+    """Its seed and its state when it was looked at last."""
+    drawn: bool = False
+
+
+class Generators(Part):
+    """Who saves the state of a generator wants it back. It matters if training draws from that generator."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._read: _Read | None = None
+        self._unread: list[tuple[LostState, int | None]] = []
+        """States that are lost if what they belong to is drawn from, and its seed then, as far as it is in sight."""
+        self._lost: list[_Lost] = []
+
+    def __enter__(self) -> Generators:
+        self.follow(torch, "load", after=self._reads)
+        self.follow(Optimizer, "load_state_dict", after=self._restores)
+        self.follow(DataLoader, "__iter__", before=self._look, after=self._begins)
+        for name, (module, _) in GENERATORS.items():
+            self.follow(module, "seed", after=lambda *_, name=name, **__: self._seeds(name))
+        return self
+
+    def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
+        if not isinstance(loaded, dict) or not asked_by_user():
+            return
+        keys = [
+            key for key, each in loaded.items() if type(key) is str and any(map(_is_state, (each, *items_of(each))))
+        ]
+        if keys:
+            self._read = _Read(caller(), user_lines(), keys, self.scene.updates)
+
+    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        """Training goes on, if the optimizer is a new one; one that has made updates is only put back to the best."""
+        read = self._read
+        if read is None or read.update != self.scene.updates or self.scene.updates_of(optimizer):
+            return
+        self._read = None
+        unread = unread_states(read.lines, user_files(), read.keys)
+        states = [LostState(read.where, key, whose) for key, whose in unread]
+        found = [_generator(each.whose) for each in states]
+        self._unread = [(s, g.initial_seed() if g else None) for s, g in zip(states, found, strict=True)]
+
+    def _seeds(self, name: str) -> None:
+        if not self.scene.phases.is_deaf:
+            self._unread = [each for each in self._unread if each[0].whose != name]
+            self._lost = [each for each in self._lost if each.drawn or each.state.whose != name]
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        unread, self._unread = self._unread, []
+        self._look()
+        for state, seed in unread:
+            generator = _generator(state.whose)
+            same = generator is not None and seed in (None, generator.initial_seed())
+            if same or state.whose in GENERATORS:
+                self._lost.append(_Lost(state, generator, _state_of(state.whose, generator)))
+
+    def _look(self, *_: Any) -> None:
+        """Has something been drawn since the last look? What was seeded anew in the meantime needs no state."""
+        for lost in [each for each in self._lost if not each.drawn]:
+            before, lost.last = lost.last, _state_of(lost.state.whose, lost.generator)
+            if before[0] != lost.last[0]:
+                self._lost.remove(lost)
+            else:
+                lost.drawn = before[1] != lost.last[1]
+
+    def _begins(self, _: Any, loader: DataLoader[Any]) -> None:
+        """A pass begins. The seed that loaders draw for their workers is no use of a generator; an order is.
+
+        Only a loader with workers draws that at once.
+        """
+        if not (loader.num_workers and isinstance(loader.sampler, _DRAWING)):
+            self._forget()
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if self._lost and not torch.is_grad_enabled():
+            self._forget()
+
+    def _forget(self) -> None:
+        """What was drawn since the last look was not for training."""
+        for lost in self._lost:
+            lost.last = lost.last[0], _state_of(lost.state.whose, lost.generator)[1]
+
+    def lost(self) -> Iterator[LostState]:
+        yield from (each.state for each in self._lost if each.drawn)
+
+
+def _is_state(value: Any) -> bool:
+    """Is this the state of a generator: one of torch's on the CPU, of Python's or of numpy's?"""
+    if isinstance(value, torch.Tensor):
+        return (
+            value.dtype == torch.uint8 and value.dim() == 1 and len(value) == len(torch.default_generator.get_state())
+        )
+    if not isinstance(value, tuple) or len(value) < 3:
+        return False
+    python = isinstance(value[1], tuple) and len(value[1]) == _WORDS
+    return python or (value[0] == "MT19937" and len(value) == 5)
+
+
+def _state_of(whose: str, generator: torch.Generator | None) -> tuple[int, Any]:
+    """The seed of a generator, as far as it tells, and its state."""
+    if generator is not None:
+        return generator.initial_seed(), digest(generator.get_state())
+    return 0, str(GENERATORS[whose][1]())
+
+
+def _generator(path: str) -> torch.Generator | None:
+    """The generator of torch's that has this path, or at least its last name, in the functions that are running."""
+    if path == "torch":
+        return torch.default_generator
+    first, *names = path.split(".")
+    for frame in near_frames():
+        if is_user(frame):
+            known = variables(frame)
+            found = known.get(first)
+            for name in names:
+                found = getattr(found, name, None)
+            beside = getattr(known.get("self"), "__dict__", {})
+            for each in (found, known.get(path.rpartition(".")[2]), beside.get(path.rpartition(".")[2])):
+                if isinstance(each, torch.Generator):
+                    return each
+    return None

@@ -1,0 +1,106 @@
+"""Forgotten: training that goes on from weights in a file, with an optimizer that has lost its moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, Scene, fingerprint, held, readable, tensors
+from surefoot.checks.facts import File
+from surefoot.checks.samples.rows import Rows
+from surefoot.checks.saved_state.contents import (
+    counts_in,
+    goes_on,
+    is_optimizer_state,
+    is_scheduler_state,
+    items_of,
+    varies,
+    weights_in,
+)
+from surefoot.checks.updates.schedules import Schedules
+from surefoot.events.callers import caller
+
+_FEWEST = 2
+"""Fewer tensors may be the same by chance."""
+
+
+@dataclass
+class _Read:
+    """A file of weights that was read, without the state of an optimizer."""
+
+    where: str
+    prints: set[int]
+    counts: bool
+    """It says how far training was."""
+
+
+@dataclass
+class _GoneOn:
+    """An optimizer without moments that goes on where another one with moments has stopped."""
+
+    where: str
+    trainings: tuple[int, int]
+    sure: bool
+    """The file or the schedule says that training goes on; otherwise its data must show it."""
+
+
+class Forgotten(Part):
+    """Weights of a training from before, in a file without moments, that an optimizer of the same kind goes on with."""
+
+    def __init__(self, scene: Scene, schedules: Schedules, rows: Rows) -> None:
+        super().__init__(scene)
+        self._schedules, self._rows = schedules, rows
+        self._trained: set[int] = set()
+        """Hashes of tensors that were saved after an update."""
+        self._made: dict[Optimizer, tuple[str, int]] = {}
+        """In which line optimizers were made, and after how many updates."""
+        self._read: _Read | None = None
+        self._gone_on: list[_GoneOn] = []
+
+    def __enter__(self) -> Forgotten:
+        self.follow(Optimizer, "__init__", after=self._makes)
+        self.follow(torch, "save", before=self._saves)
+        self.follow(torch, "load", after=self._reads)
+        return self
+
+    def _makes(self, _: None, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+        self._made[optimizer] = caller(), self.scene.updates
+
+    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
+        if self.scene.updates:
+            self._trained.update(fingerprint(each) for each in tensors(saved) if readable(each))
+
+    def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
+        items = [loaded, *items_of(loaded)]
+        counts = bool(counts_in(loaded)) or any(map(is_scheduler_state, items))
+        with_moments = any(map(is_optimizer_state, items))
+        self._read = None if with_moments else _Read(caller(), weights_in(loaded).prints & self._trained, counts)
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        if self._read is None or optimizer in self.scene.stepped:
+            return
+        read, self._read = self._read, None
+        own = [fingerprint(each) for each in held(optimizer) if readable(each) and varies(each)]
+        if len(own) < _FEWEST or not read.prints.issuperset(own) or _has_moments(optimizer):
+            return
+        line, training = self._made.get(optimizer, ("", 0))
+        others = self._rows.are_others(self.scene.training)
+        for other in self.scene.stepped:
+            alike = type(other) is type(optimizer) and _has_moments(other) and goes_on(optimizer, other.param_groups)
+            there, before = self._made.get(other, ("", 0))
+            sure = read.counts or self._schedules.is_midway(optimizer)
+            if alike and not others and (sure or (line and line == there)):
+                self._gone_on.append(_GoneOn(read.where, (before, training), sure))
+
+    def files(self) -> Iterator[File]:
+        for each in self._gone_on:
+            if each.sure or self._rows.are_shared(*each.trainings):
+                yield File("forgotten-moments", each.where)
+
+
+def _has_moments(optimizer: Optimizer) -> bool:
+    return any(each.numel() > 1 for state in optimizer.state.values() for each in tensors(state))

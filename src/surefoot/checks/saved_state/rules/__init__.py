@@ -1,0 +1,1 @@
+"""One bug per file: pure functions from facts to findings."""

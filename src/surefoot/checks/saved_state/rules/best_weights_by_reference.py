@@ -1,0 +1,42 @@
+"""best-weights-by-reference
+
+## What it does
+Reports weights that are kept for later and still share their memory with the model: a state_dict, tensors of
+one in another container, views of parameters, a shallow copy of the model.
+
+## Why it hurts
+`state_dict()` returns the live tensors. By the time the best weights are loaded or saved, they are the last
+ones.
+
+## Buggy
+```python
+best = model.state_dict()
+```
+
+## Fixed
+```python
+best = copy.deepcopy(model.state_dict())
+```
+
+## What looks like it and is fine
+A state_dict that is saved or read at once.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    kept = [file for file in evidence.files if file.kind == "alias"]
+    relied_on = [file for file in kept if not file.detail.startswith("kept")]
+    for file in (relied_on or kept)[:1]:
+        yield Finding(
+            check="best-weights-by-reference",
+            severity="error" if relied_on else "warning",
+            seen=f"weights were {file.detail} and share memory with the model, which was trained on meanwhile",
+            where=file.where or "state_dict",
+            why="the weights that were to be kept are the last ones",
+            remedy="keep copy.deepcopy(model.state_dict()), or save it at once",
+        )

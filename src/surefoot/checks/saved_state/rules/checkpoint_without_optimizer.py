@@ -1,0 +1,43 @@
+"""checkpoint-without-optimizer
+
+## What it does
+Reports checkpoints that hold weights and a count of steps, and not the state of the optimizer.
+
+## Why it hurts
+A run resumed from it starts with empty moments: the first updates are as large as those of a fresh run, and
+the loss jumps.
+
+## Buggy
+```python
+torch.save({"epoch": epoch, "model": model.state_dict()}, path)
+```
+
+## Fixed
+```python
+torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+```
+
+## What looks like it and is fine
+Weights alone, for use and not for resuming; the best ones, saved with a new record, with their score beside them or in
+a file whose name says so; what is saved when training is over, unless it holds a schedule or is called a checkpoint;
+what is saved beside a file that has the state; optimizers without a state.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+from surefoot.records.units import counted
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    bare = [file for file in evidence.files if file.kind == "without-optimizer"]
+    if bare:
+        yield Finding(
+            check="checkpoint-without-optimizer",
+            severity="warning",
+            seen=f"{counted(len(bare), 'file')} with weights and a count of steps, and without state of the optimizer",
+            where=bare[0].where or "torch.save",
+            why="a run resumed from it starts with empty moments, and the loss jumps",
+            remedy="save optimizer.state_dict(), too; for use alone, save the weights alone",
+        )

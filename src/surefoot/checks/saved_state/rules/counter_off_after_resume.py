@@ -1,0 +1,52 @@
+"""counter-off-after-resume
+
+## What it does
+Reports a counter of epochs or steps that is not where it should be after training went on from a file: by the next
+file, or by the attribute of the object that trains.
+
+## Why it hurts
+An epoch is trained twice or left out, a schedule is shifted, and files are overwritten by others of the same
+number.
+
+## Buggy
+```python
+start = state["epoch"]  # the last one that was finished
+for epoch in range(start, epochs):
+    ...
+```
+
+## Fixed
+```python
+start = state["epoch"] + 1
+for epoch in range(start, epochs):
+    ...
+```
+
+## What looks like it and is fine
+Files that are loaded to look at their weights; counters of something else than updates or passes.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    off = {}
+    for held in evidence.held_counters:
+        off[held.where, held.counter, held.loaded] = (
+            f"training goes on with {held.attribute} {held.held}, not {held.expected}"
+        )
+    for each in evidence.resumptions:
+        if each.saved is not None and each.saved != each.expected:
+            off[each.where, each.counter, each.loaded] = f"the next file says {each.saved}, not {each.expected}"
+    for (where, counter, loaded), said in off.items():
+        yield Finding(
+            check="counter-off-after-resume",
+            severity="warning",
+            seen=f"{counter!r} was {loaded} in the file; {said}",
+            where=where,
+            why="steps are counted twice, or left out",
+            remedy="save the number of what is finished, and go on with the next one",
+        )

@@ -1,0 +1,83 @@
+"""state-lost-on-reload
+
+## What it does
+Reports tensors of a model that training changes and that its state_dict does not hold; plain numbers, lists and random
+generators that its forwards change and depend on; tables that were drawn at random when it was built; data sets whose
+samples depend on what was read before; and files with all its parameters and none of its buffers.
+
+## Why it hurts
+After a restart they are what they were in the beginning: running statistics, counters and averages are
+gone, and the resumed model is another one.
+
+## Buggy
+```python
+self.running = torch.zeros(width)  # updated in forward
+```
+
+## Fixed
+```python
+self.register_buffer("running", torch.zeros(width))
+```
+
+## What looks like it and is fine
+Caches that are computed anew, tables that never change, counters and records that nothing depends on, a state that
+every pass begins anew, and numbers that the loop sets.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence, Layout
+from surefoot.records.finding import Finding
+from surefoot.records.units import counted
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for file in evidence.files:
+        if file.kind == "without-buffers":
+            yield Finding(
+                check="state-lost-on-reload",
+                severity="warning",
+                seen=f"a file holds all parameters, and no buffers, though training changed them: {file.detail}",
+                where=file.where or "torch.save",
+                why="a resumed run begins with their initial values",
+                remedy="save model.state_dict(), which holds both",
+            )
+            return
+    idle = {(probe.model, name) for probe in evidence.probes for name in probe.idle_state}
+    tensors = [(_needed(layout, idle), "tensor", "changed in training") for layout in evidence.layouts]
+    numbers = [(probe.counters, "number", "changed in training") for probe in evidence.probes]
+    tables = [(probe.drawn_tables, "tensor", "drawn at random when the model was built") for probe in evidence.probes]
+    named = {name for lost, *_ in (*tensors, *numbers, *tables) for name in lost}
+    others = tuple(name for name in evidence.lost_attributes if name not in named)
+    yield from _in_data(evidence)
+    for lost, what, how in (*tensors, *numbers, *tables, (others, "attribute", "changed in training")):
+        if lost:
+            yield Finding(
+                check="state-lost-on-reload",
+                severity="warning",
+                seen=f"{counted(len(lost), what)} {how}, in no state_dict: {', '.join(lost[:3])}",
+                where=lost[0],
+                why="a resumed run begins with other values",
+                remedy="register them as persistent buffers; for what is no tensor, define get_extra_state and "
+                "set_extra_state",
+            )
+
+
+def _in_data(evidence: Evidence) -> Iterator[Finding]:
+    """A data set that reading changes in place is another bug, which has a check of its own."""
+    unstable, read = evidence.unstable_samples
+    if unstable and not any(samples.changed_by_reading for samples in evidence.samples):
+        yield Finding(
+            check="state-lost-on-reload",
+            severity="warning",
+            seen=f"{unstable} of {read} samples changed when they were read again, with the same random numbers",
+            where="the data set",
+            why="a sample depends on what was read before; a resumed run reads from another place, and differs",
+            remedy="keep no counter and no generator in the data set: draw from the global generators in __getitem__, "
+            "which are seeded for every sample",
+        )
+
+
+def _needed(layout: Layout, idle: set[tuple[str, str]]) -> tuple[str, ...]:
+    """The tensors that were lost, but for those that no output depends on."""
+    return tuple(name for name in layout.lost_state if (layout.model, name) not in idle)

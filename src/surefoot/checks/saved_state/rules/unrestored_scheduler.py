@@ -1,0 +1,44 @@
+"""unrestored-scheduler
+
+## What it does
+Reports a resumed run whose learning rate is not the one of the checkpoint, or whose schedule begins anew.
+
+## Why it hurts
+A scheduler built after the optimizer was restored starts its curve anew: the rate jumps back to the
+beginning, warm-up and all.
+
+## Buggy
+```python
+optimizer.load_state_dict(state["optimizer"])
+scheduler = CosineAnnealingLR(optimizer, T_max=1000)
+```
+
+## Fixed
+```python
+scheduler = CosineAnnealingLR(optimizer, T_max=1000)
+optimizer.load_state_dict(state["optimizer"])
+scheduler.load_state_dict(state["scheduler"])
+```
+
+## What looks like it and is fine
+A schedule that is restarted with new weights only; an optimizer that is put back to where it was, as after a search
+for a rate, or to the best so far.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    left = [file for file in evidence.files if file.kind == "unrestored-scheduler"]
+    if left:
+        yield Finding(
+            check="unrestored-scheduler",
+            severity="warning",
+            seen=f"the scheduler was not restored: {left[0].detail}",
+            where=left[0].where or "torch.load",
+            why="the schedule starts anew, so the learning rate jumps",
+            remedy="save scheduler.state_dict() and load it after the optimizer",
+        )

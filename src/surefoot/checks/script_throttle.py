@@ -1,0 +1,64 @@
+"""Turns: when a witness looks at a script: at its first updates, and again at its first evaluation if that is later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.scene import Part, held
+from surefoot.checks.watcher import Witness
+
+_LONGEST = 256
+"""Forwards of an evaluation that are looked at."""
+
+
+class Turns(Part):
+    """Lets a witness rest after so many updates, and wakes it for an evaluation if it has seen none."""
+
+    def __init__(self, witness: Witness, checked: int) -> None:
+        super().__init__(witness.scene)
+        self._witness, self._checked = witness, checked
+        self._updates = self._forwards = 0
+        self._resting = self._awake_again = self._evaluated = False
+
+    def __enter__(self) -> Turns:
+        self.follow(nn.Module, "eval", before=self._evaluates)
+        return self
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._updates += 1
+        if self._updates == self._checked:
+            self._rest()
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        training = torch.is_grad_enabled() and model.training
+        if self._awake_again:
+            self._forwards += 1
+            if training or self._forwards > _LONGEST:
+                self._awake_again = False
+                self._rest()
+        elif not torch.is_grad_enabled() and self._is_trained(model):
+            self._evaluates(model)
+            if self._awake_again:
+                self._witness.model_called(model, args)
+
+    def _evaluates(self, model: nn.Module) -> None:
+        """A model is put into evaluation mode, or runs without gradients."""
+        if self._evaluated or self.scene.phases.is_deaf or not self._is_trained(model):
+            return
+        if self._resting:
+            self._evaluated = self._awake_again = True
+            self._witness.look_again()
+        elif not torch.is_grad_enabled():
+            self._evaluated = True
+
+    def _is_trained(self, model: nn.Module) -> bool:
+        own = next(model.parameters(), None)
+        return any(own is each for optimizer in self.scene.stepped for each in held(optimizer))
+
+    def _rest(self) -> None:
+        self._resting = True
+        self._witness.rest()

@@ -1,0 +1,1 @@
+"""Source: what the user's code says, read with `ast` and not run."""

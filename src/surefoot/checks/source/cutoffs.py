@@ -1,0 +1,97 @@
+"""Cutoffs: whether the source compares numbers that left torch with one half, or rounds them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from surefoot.checks.source.evaluation_loop import parsed
+from surefoot.checks.source.loop_body import name_of_call, words
+
+_LEAVING = ("numpy", "tolist", "item", "array", "asarray")
+_SQUASHING = ("sigmoid", "softmax", "expit", "exp", "tanh")
+_ROUNDING = ("round", "rint", "round_", "around")
+_SHAPING = ("isinstance", "astype", "squeeze", "reshape", "flatten", "ravel", "tensor", "from_numpy", "float")
+"""Beside what leaves torch, all that numbers may go through and still be what they were."""
+
+
+def cut_at_half(file: str, line: int) -> bool:
+    """Are numbers that leave torch on this line compared with one half in the function that holds it?"""
+    tree = parsed(file)
+    scopes = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Module)] if tree else []
+    around = [each for each in scopes if isinstance(each, ast.Module) or each.lineno <= line <= (each.end_lineno or 0)]
+    if not around:
+        return False
+    nodes = list(ast.walk(max(around, key=lambda each: getattr(each, "lineno", 0))))
+
+    def leaves(node: ast.AST) -> bool:
+        on_line = getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", 0) or 0)
+        return isinstance(node, ast.Call) and name_of_call(node) in _LEAVING and on_line
+
+    names = _named(nodes, set(), leaves)
+    halves = {"0.5"} | {
+        each.targets[0].id
+        for each in ast.walk(around[0])
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and ast.unparse(each.value) == "0.5"
+    }
+    return any(_cuts(each, names, leaves, halves) for each in nodes)
+
+
+def predictions_cut_at_half(file: str, line: int) -> int:
+    """The line on which the function that begins on a line compares the predictions that it is given with one half.
+
+    It is given those of a whole evaluation beside the labels, as `compute_metrics` of transformers is; 0 if there is
+    no such line.
+    """
+    tree = parsed(file)
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)] if tree else []
+    begun = [each for each in functions if min([each.lineno, *(d.lineno for d in each.decorator_list)]) == line]
+    nodes = [node for each in begun[:1] for node in ast.walk(each)]
+    calls = [each for each in nodes if isinstance(each, ast.Call)]
+    if any(name_of_call(each) in _SQUASHING for each in calls):
+        return 0
+    given = {each.args.args[-1].arg for each in begun[:1] if each.args.args}
+    unpacked = [each for each in nodes if isinstance(each, ast.Assign) and ast.unparse(each.value) in given]
+    firsts = {ast.unparse(each.targets[0].elts[0]) for each in unpacked if isinstance(each.targets[0], ast.Tuple)}
+
+    def leaves(node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "predictions"
+
+    names = _named(nodes, firsts, leaves, plain=True)
+    cuts = (each for each in nodes if isinstance(each, ast.Compare))
+    return next((each.lineno for each in cuts if _cuts(each, names, leaves, {"0.5"}, plain=True)), 0)
+
+
+def _named(
+    nodes: list[ast.AST], names: set[str], leaves: Callable[[ast.AST], bool], *, plain: bool = False
+) -> set[str]:
+    """The names of what left torch, and of what is made of it."""
+    for _ in range(3):
+        for each in nodes:
+            if isinstance(each, ast.Assign) and _is_of(each.value, names, leaves, plain=plain):
+                names |= words(each.targets[0])
+            elif isinstance(each, ast.For | ast.comprehension) and _is_of(each.iter, names, leaves, plain=plain):
+                names |= words(each.target)
+    return names
+
+
+def _is_of(value: ast.expr, names: set[str], leaves: Callable[[ast.AST], bool], *, plain: bool = False) -> bool:
+    """Is this what left torch, as it is? `plain`: nothing that is called may be unknown."""
+    calls = [name_of_call(each) for each in ast.walk(value) if isinstance(each, ast.Call)]
+    if any(each in _SQUASHING or (plain and each not in (*_LEAVING, *_SHAPING)) for each in calls):
+        return False
+    if any(isinstance(each, ast.Compare) for each in ast.walk(value)):
+        return False
+    return any(map(leaves, ast.walk(value))) or not names.isdisjoint(words(value))
+
+
+def _cuts(
+    node: ast.AST, names: set[str], leaves: Callable[[ast.AST], bool], halves: set[str], *, plain: bool = False
+) -> bool:
+    if isinstance(node, ast.Call) and name_of_call(node) in _ROUNDING:
+        digits = len(node.args) - (not isinstance(node.func, ast.Attribute) or ast.unparse(node.func.value) == "np")
+        return digits <= 0 and not node.keywords and _is_of(node, names, leaves)
+    if not isinstance(node, ast.Compare) or len(node.comparators) != 1:
+        return False
+    sides = (node.left, node.comparators[0])
+    return any(ast.unparse(a) in halves and _is_of(b, names, leaves, plain=plain) for a, b in (sides, sides[::-1]))

@@ -1,0 +1,153 @@
+"""Rows apart: arrays that were made together, of which the source orders one anew and not the other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+
+from surefoot.checks.facts import Parted
+from surefoot.checks.source.evaluation_loop import parsed
+from surefoot.checks.source.loop_body import name_of_call
+from surefoot.checks.source.row_orders import BY_RULE, REVERSES, SORTS, Beside, Rows, calls, path
+from surefoot.checks.source.row_scopes import Scope
+
+_REORDERING = (
+    *SORTS,
+    *REVERSES,
+    "randperm",
+    "permutation",
+    "permuted",
+    "shuffle",
+    "reverse",
+    "roll",
+    "flip",
+    "sort_values",
+)
+
+
+def ordered_apart(file: str) -> Iterator[Parted]:
+    """Where a file orders one of two arrays that were made together."""
+    for line, moved, left in rows_apart(file):
+        yield Parted(f"{file}:{line}", f"`{moved}` is put into an order of its own, and `{left}` beside it is not")
+
+
+@cache
+def reorders(file: str) -> bool:
+    """Does a file put anything into another order, apart from what a loader does?"""
+    tree = parsed(file)
+    if tree is None or not tree.body:
+        return True
+    names = {name_of_call(each) for each in calls(tree)}
+    turned = any(isinstance(each, ast.Slice) and ast.unparse(each).endswith(":-1") for each in ast.walk(tree))
+    return turned or not names.isdisjoint(_REORDERING)
+
+
+@cache
+def rows_apart(file: str) -> tuple[tuple[int, str, str], ...]:
+    """The first line of a file that moves the rows of one array: the line, its words, and those of what is left."""
+    tree = parsed(file)
+    if tree is None:
+        return ()
+    try:
+        return tuple(islice((found for scope in _scopes(tree) for found in _apart(scope.beside)), 1))
+    except RecursionError:
+        return ()
+
+
+def _scopes(tree: ast.Module) -> Iterator[Scope]:
+    named = frozenset(
+        each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name[0] != "_"
+    )
+    yield (module := _read(tree, named, {}))
+    for node in tree.body:
+        yield from _inside(node, named, module.known)
+
+
+def _inside(
+    node: ast.stmt, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
+) -> Iterator[Scope]:
+    """A function and those in it; the functions of a class, which know what the first of them has set."""
+    if isinstance(node, ast.ClassDef):
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        for each in sorted(methods, key=lambda method: method.name != "__init__"):
+            for scope in _inside(each, named, known, _with_rows(node)):
+                yield scope
+                known = {**known, **{name: rows for name, rows in scope.known.items() if name.startswith("self.")}}
+    elif isinstance(node, ast.FunctionDef) and node.name != "forward":
+        yield (scope := _read(node, named, known, kept))
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.FunctionDef) and inner is not node and inner.name != "forward":
+                yield _read(inner, named, scope.known)
+
+
+def _read(
+    node: ast.Module | ast.FunctionDef, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
+) -> Scope:
+    scope = Scope(named, dict(known))
+    if isinstance(node, ast.FunctionDef):
+        made, many = frozenset({f"{node.name}@{node.lineno}"}), _with_rows(node) | _kept(node, kept or set())
+        for each in (*node.args.args, *node.args.kwonlyargs):
+            scope.known.pop(each.arg, None)
+            if each.arg in many:
+                scope.known[each.arg] = Rows(made, frozenset({f"{node.name}.{each.arg}"}))
+    scope.read(node.body)
+    return scope
+
+
+def _kept(function: ast.FunctionDef, attributes: set[str]) -> set[str]:
+    """The names that a function keeps in attributes of these paths."""
+    found = set()
+    for each in ast.walk(function):
+        if (
+            isinstance(each, ast.Assign)
+            and isinstance(each.targets[0], ast.Tuple)
+            and isinstance(each.value, ast.Tuple)
+        ):
+            pairs = list(zip(each.targets[0].elts, each.value.elts, strict=False))
+        else:
+            pairs = [(each.targets[0], each.value)] if isinstance(each, ast.Assign) else []
+        found |= {path(value) for target, value in pairs if path(target) in attributes}
+    return found
+
+
+def _with_rows(function: ast.FunctionDef | ast.ClassDef) -> set[str]:
+    """The names of what a function or class counts, cuts or runs over: they hold more than one."""
+    found: list[ast.expr] = []
+    for each in ast.walk(function):
+        if isinstance(each, ast.Subscript):
+            found.append(each.value)
+        elif isinstance(each, ast.For | ast.comprehension):
+            found.append(each.iter)
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in ("len", "zip"):
+            found += each.args
+    return {path(each) for each in found} - {""}
+
+
+def _apart(uses: list[Beside]) -> Iterator[tuple[int, str, str]]:
+    for use in uses:
+        for name, moved in use.rows:
+            for other, left in use.rows:
+                by_chance = use.as_samples or (moved.moves and moved.moves[-1].order not in BY_RULE)
+                if by_chance and _is_parted(moved, left) and not _is_kept_too(moved, left, use, uses):
+                    yield moved.moves[-1].line, name, other
+
+
+def _is_parted(moved: Rows, left: Rows) -> bool:
+    """Was one of two that belong together put into an order that the other is not in, and not made from the other?"""
+    if left.single or moved.base & left.base or not any(move.made & left.made for move in moved.moves):
+        return False
+    if moved.order == left.order or len(moved.moves) < len(left.moves):
+        return False
+    by_rule = moved.moves[-1].order in BY_RULE or moved.call == left.call != ""
+    of_left = left.base | left.sources if by_rule else left.base  # what was sorted or turned may be what is asked for
+    return not any(move.of & of_left for move in moved.moves)
+
+
+def _is_kept_too(moved: Rows, left: Rows, use: Beside, uses: list[Beside]) -> bool:
+    """Is what was moved also used where it was: beside itself, or later?"""
+    if any(each.base & moved.base and each.order != moved.order for _, each in use.rows):
+        return True
+    later = (each for other in uses if other.line > moved.moves[-1].line for _, each in other.rows[-1:])
+    return any(each.base == moved.base and each.order == left.order for each in later)

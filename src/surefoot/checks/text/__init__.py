@@ -1,0 +1,1 @@
+"""Text: tokens, padding, masks and targets of language models."""

@@ -1,0 +1,89 @@
+"""Masked: scores that a mask sets to zero or near it before a softmax, where such a score still has its share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.losses.argument_faults import argument
+from surefoot.checks.losses.empty_masks import PRODUCTS
+from surefoot.checks.losses.loss_calls import SOFTMAXES
+from surefoot.events.callers import caller
+from surefoot.events.phases import aside
+
+_FILLS = {"masked_fill", "masked_fill_"}
+_AFTERWARDS = PRODUCTS | _FILLS | {"where"}
+_FEWEST = 2
+_LOW = -10.0
+"""A score as low as this has next to no share beside ordinary ones."""
+
+
+class Masked(Part):
+    """From a product with a mask, or what it fills in, into a softmax. What is masked again behind that is right."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._products: Marks[tuple[str, torch.Tensor]] = Marks()
+        """By what was masked: the line, and what is left as it was."""
+        self._shares: Marks[str] = Marks()
+        """By what a softmax made of one: the line of the product."""
+        self._lines: dict[str, int] = {}
+        self._right: set[str] = set()
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        name = getattr(function, "__name__", "")
+        if not self.scene.close or not isinstance(out, torch.Tensor):
+            return
+        if name in _AFTERWARDS:
+            self._right.update(line for each in args[:3] if (line := self._shares.get(each)) is not None)
+        if name in PRODUCTS and len(args) > 1 and out.requires_grad and out.dim() >= 2:
+            self._multiplied(args[:2], out)
+        elif name in _FILLS and len(args) > 2 and out.requires_grad and out.dim() >= 2:
+            self._filled(args[1], args[2], out)
+        elif name in SOFTMAXES and args:
+            self._shared(args[0], argument(args, kwargs, 1, "dim"), out)
+
+    def _multiplied(self, factors: tuple[Any, ...], out: torch.Tensor) -> None:
+        for mask in factors:
+            if readable(mask) and not mask.requires_grad and mask.dim() and out.dim() >= mask.dim() and _is_mask(mask):
+                self._products[out] = caller(), mask
+
+    def _filled(self, mask: Any, value: Any, out: torch.Tensor) -> None:
+        if (
+            readable(mask)
+            and mask.dtype == torch.bool
+            and mask.dim()
+            and isinstance(value, int | float)
+            and value > _LOW
+        ):
+            with aside():
+                self._products[out] = caller(), ~mask
+
+    def _shared(self, given: Any, dim: Any, out: torch.Tensor) -> None:
+        product = self._products.get(given)
+        if product is None or not isinstance(dim, int):
+            return
+        line, mask = product
+        with aside():
+            dim %= out.dim()
+            kept = mask.bool().expand(out.shape).movedim(dim, -1)
+            ends = [kept[..., :-1] >= kept[..., 1:], kept[..., :-1] <= kept[..., 1:]]
+            counts = kept.sum(-1)
+            padding = any(bool(each.all()) for each in ends) and counts.unique().numel() > 1
+            causal = kept.dim() >= 2 and kept.shape[-1] == kept.shape[-2] and bool(kept.tril().equal(kept))
+        if padding and not causal:
+            self._lines[line] = self._lines.get(line, 0) + 1
+            self._shares[out] = line
+
+    def lines(self) -> tuple[str, ...]:
+        """Lines that set scores of padding to zero or near it, and whose softmax is taken as it is."""
+        return tuple(line for line, count in self._lines.items() if count >= _FEWEST and line not in self._right)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    with aside():
+        return tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())

@@ -1,0 +1,161 @@
+"""Lookups: the tokens that a forward looks up in its tables, and the same forward with others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from surefoot.checks.engine.rerun import Again
+
+_MOST_MARKS = 256
+
+
+@dataclass
+class Text:
+    """Tokens in rows that enter a model. Replacing them where they are looked up leaves masks made from them alone."""
+
+    tokens: torch.Tensor
+    numbers: tuple[int, ...] = ()
+    """Which lookups of the forward these are."""
+    step_by_step: bool = False
+    """Each of those lookups is one column."""
+    place: int | None = None
+    """Which input they are, where no lookup is seen."""
+    table: torch.Tensor | None = None
+    padding: int | None = None
+    """The token that the table calls padding."""
+    marks: list[torch.Tensor] = field(default_factory=list)
+    """Booleans and whole numbers, one for each token, that were at hand in the forward."""
+
+    counted: bool = False
+    """Places are looked up, too, that run on through all of it."""
+    turned: bool = False
+    """Rows are what the model takes for columns."""
+
+    def turn(self) -> Text:
+        """The same text with its first dimension for its second."""
+        marks = [each.t() for each in self.marks]
+        return replace(self, tokens=self.tokens.t(), marks=marks, turned=not self.turned)
+
+    def swapped(self, again: Again, tokens: torch.Tensor, *, training: bool = False) -> list[torch.Tensor]:
+        """The outputs for other tokens."""
+        tokens = tokens.t() if self.turned else tokens
+        if self.place is not None:
+            return again({self.place: tokens}, training=training)
+        columns = tokens.unbind(1) if self.step_by_step else [tokens] * len(self.numbers)
+        with _Lookups(dict(zip(self.numbers, columns, strict=True))):
+            return again(training=training)
+
+
+class _Lookup(NamedTuple):
+    tokens: torch.Tensor
+    table: torch.Tensor | None
+    padding: int | None
+
+
+class _Lookups(TorchFunctionMode):
+    """Hears of every lookup, and puts other tokens in the place of some."""
+
+    def __init__(self, swapped: Mapping[int, torch.Tensor] | None = None) -> None:
+        super().__init__()
+        self.swapped = swapped or {}
+        self.found: list[_Lookup] = []
+        self.marks: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        place = _place_of_tokens(func, args)
+        if place is None:
+            out = func(*args, **kwargs)
+            self._mark(out)
+            return out
+        tokens = args[place]
+        table = next((each for each in args if isinstance(each, torch.Tensor) and each is not tokens), None)
+        new = self.swapped.get(len(self.found))
+        self.found.append(_Lookup(tokens.detach().clone(), table, kwargs.get("padding_idx")))
+        if new is not None and new.numel() == tokens.numel():
+            args = (*args[:place], new.reshape(tokens.shape).to(tokens.dtype), *args[place + 1 :])
+        return func(*args, **kwargs)
+
+    def _mark(self, out: Any) -> None:
+        if type(out) is not torch.Tensor or out.is_floating_point() or out.is_complex():
+            return
+        if len(self.marks) < _MOST_MARKS and 1 < out.dim() <= 4 and out.numel() >= 8:
+            self.marks.append(out.detach().clone())
+
+
+def _place_of_tokens(func: Any, args: tuple[Any, ...]) -> int | None:
+    """Which argument of a function holds tokens to be looked up; None where it looks nothing up."""
+    name = getattr(func, "__name__", "")
+    place = 0 if func is F.embedding or name == "one_hot" else 1 if name in ("embedding", "__getitem__") else None
+    if place is None or len(args) <= place or not isinstance(args[place], torch.Tensor):
+        return None
+    if name == "__getitem__" and not (isinstance(args[0], nn.Parameter) and args[0].dim() >= 2):
+        return None
+    tokens = args[place]
+    return None if tokens.is_floating_point() or tokens.dtype == torch.bool else place
+
+
+def texts_of(again: Again) -> list[Text]:
+    """All that a model looks up in rows, but for positions and kinds of tokens."""
+    with _Lookups() as seen:
+        again()
+    texts: list[Text] = []
+    for number, (tokens, table, padding) in enumerate(seen.found):
+        alike = next((each for each in texts if each.tokens.equal(tokens)), None)
+        if alike is not None:
+            alike.numbers += (number,)
+        elif _is_text(tokens):
+            texts.append(Text(tokens, (number,), table=table, padding=padding))
+    texts += _step_by_step(seen.found)
+    for text in texts:
+        text.marks = _beside(seen.marks, text.tokens.shape)
+        text.counted = any(_counts_places(each.tokens, text.tokens.shape[1]) for each in seen.found)
+    return texts
+
+
+def marks_of(again: Again, shape: torch.Size) -> list[torch.Tensor]:
+    """What was at hand in a forward for each place of rows of this shape."""
+    with _Lookups() as seen:
+        again()
+    return _beside(seen.marks, shape)
+
+
+def _step_by_step(found: list[_Lookup]) -> list[Text]:
+    """Tokens that are looked up one column at a time, as decoders in a loop do."""
+    columns: dict[tuple[int, int], list[int]] = {}
+    for number, each in enumerate(found):
+        if each.tokens.dim() in (1, 2) and each.tokens.numel() == len(each.tokens):
+            columns.setdefault((id(each.table), each.tokens.numel()), []).append(number)
+    texts = []
+    for numbers in columns.values():
+        if len(numbers) >= 4:
+            rows, first = torch.stack([found[n].tokens.flatten() for n in numbers], 1), found[numbers[0]]
+            if _is_text(rows):
+                texts.append(Text(rows, tuple(numbers), True, table=first.table, padding=first.padding))
+    return texts
+
+
+def _is_text(tokens: torch.Tensor) -> bool:
+    """Whole numbers in rows, of more than two kinds, that do not merely count."""
+    if tokens.dim() != 2 or max(tokens.shape) < 4 or tokens.unique().numel() < 3:
+        return False
+    return not any(bool((each.diff() == 1).all()) for each in (tokens, tokens.t()) if each.shape[1] > 1)
+
+
+def _counts_places(tokens: torch.Tensor, length: int) -> bool:
+    """Are these the places of so many tokens, the first of them 0?"""
+    rows = tokens.reshape(-1, tokens.shape[-1]) if tokens.dim() else tokens.reshape(1, 1)
+    return rows.shape[1] == length and bool((rows == torch.arange(length, device=rows.device)).all())
+
+
+def _beside(marks: list[torch.Tensor], shape: torch.Size) -> list[torch.Tensor]:
+    """Marks in rows of this shape, if they have one number for each place."""
+    flat = [each.squeeze() for each in marks if each.numel() == shape.numel()]
+    return [each if each.shape == shape else each.t() for each in flat if each.shape in (shape, shape[::-1])]

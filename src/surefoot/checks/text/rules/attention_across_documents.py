@@ -1,0 +1,40 @@
+"""attention-across-documents
+
+## What it does
+Reports packed documents that see each other although positions start again at each, or they are numbered.
+
+## Why it hurts
+Positions say that a new document begins, and attention still looks into the one before: the model is
+trained on a mixture that it never meets again.
+
+## Buggy
+```python
+model(tokens, position_ids=restarting)  # with a plain causal mask
+```
+
+## Fixed
+```python
+model(tokens, position_ids=restarting, attention_mask=block_diagonal)
+```
+
+## What looks like it and is fine
+Packing without isolation, with positions that run on.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for probe in evidence.probes:
+        if probe.documents > LEAKS:
+            yield Finding(
+                check="attention-across-documents",
+                severity="warning",
+                seen=f"logits of a document change by {probe.documents:.2g} standard deviations with the one before it",
+                where=probe.model,
+                why="positions start again, and attention does not",
+                remedy="mask attention by document, or use a variable-length kernel with cu_seqlens",
+            )

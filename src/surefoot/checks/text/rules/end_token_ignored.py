@@ -1,0 +1,41 @@
+"""end-token-ignored
+
+## What it does
+Reports an end token that inputs hold and that no valid target ever is. It is known by the model's config, or by
+being the padding too: batches are padded to their longest text, and even that is followed by one more.
+
+## Why it hurts
+Where the padding token is the end token, ignoring padding ignores the end too. The model never learns to
+stop.
+
+## Buggy
+```python
+labels[labels == tokenizer.pad_token_id] = -100  # and pad_token is eos_token
+```
+
+## Fixed
+```python
+labels[attention_mask == 0] = -100
+```
+
+## What looks like it and is fine
+Streams without end tokens; texts that end with a token of their own; padding to a fixed length.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for sequence in evidence.sequences:
+        if sequence.ends_ignored is not None:
+            yield Finding(
+                check="end-token-ignored",
+                severity="warning",
+                seen=f"the end token {sequence.ends_ignored} stands in the inputs and among no valid target",
+                where=sequence.where or "the recipe's loss",
+                why="the model never learns to stop",
+                remedy="ignore targets by the attention mask, and not by the value of the padding token",
+            )

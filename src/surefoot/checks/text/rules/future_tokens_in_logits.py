@@ -1,0 +1,43 @@
+"""future-tokens-in-logits
+
+## What it does
+Reports a model trained on the next token whose logits change when only later tokens are changed. Of several
+texts that enter a model, it is the one that the targets continue: the decoder's.
+
+## Why it hurts
+The answer is in the input. The loss falls far below what is possible, and the model is useless when it has
+to write the next token itself. The causal mask is missing, transposed, off by one, or applied after the
+softmax.
+
+## Buggy
+```python
+scores = scores.masked_fill(torch.tril(ones) == 1, -math.inf)
+```
+
+## Fixed
+```python
+scores = scores.masked_fill(torch.tril(ones) == 0, -math.inf)
+```
+
+## What looks like it and is fine
+Encoders and masked language models; a prefix that sees all of itself, if it carries no loss.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    shifted = {sequence.model: sequence for sequence in evidence.sequences if (sequence.shift or 0) >= 1}
+    for probe in evidence.probes:
+        if probe.model in shifted and probe.future > LEAKS:
+            yield Finding(
+                check="future-tokens-in-logits",
+                severity="error",
+                seen=f"logits change by {probe.future:.2g} standard deviations when only later tokens are changed",
+                where=probe.model,
+                why="the model can read the token it is to predict",
+                remedy="mask what lies ahead with minus infinity before the softmax: is_causal=True, or tril",
+            )

@@ -1,0 +1,41 @@
+"""interleaved-zero-tokens
+
+## What it does
+Reports tokens of which only every second, fourth or eighth is not zero.
+
+## Why it hurts
+A file of 32-bit tokens that is read as 16-bit gives the token and then a zero, over and over; one of 64-bit
+tokens gives three. The model learns to predict zeros, and the loss is a fraction of what it should be.
+
+## Buggy
+```python
+tokens = np.memmap("train.bin", dtype=np.uint16)  # written as int32
+```
+
+## Fixed
+```python
+tokens = np.memmap("train.bin", dtype=np.int32)
+```
+
+## What looks like it and is fine
+Padding with zeros at the end of rows.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for inputs in evidence.inputs:
+        if inputs.zero_interleaved:
+            yield Finding(
+                check="interleaved-zero-tokens",
+                severity="error",
+                seen=f"of the tokens {inputs.shape} that enter {inputs.layer}, at most every second is not 0",
+                where=inputs.layer,
+                why="a file of wide tokens is read as narrow ones: the model learns to predict zeros",
+                remedy="read tokens with the dtype they were written with",
+            )
+            return

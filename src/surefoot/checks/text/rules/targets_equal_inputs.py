@@ -1,0 +1,44 @@
+"""targets-equal-inputs
+
+## What it does
+Reports a causal model that is trained to give the token it has just read.
+
+## Why it hurts
+Targets that are not shifted can be copied from the input. The loss falls to zero and the model has learned
+nothing.
+
+## Buggy
+```python
+logits = model(tokens)
+loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+```
+
+## Fixed
+```python
+logits = model(tokens[:, :-1])
+loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+```
+
+## What looks like it and is fine
+Autoencoders and masked language models, which see the whole sequence; models that shift inside, and
+those that are to name an action before they are given it: their outputs do not change with the token beside them.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    causal = {probe.model for probe in evidence.probes if probe.future < LEAKS < min(probe.past, probe.present)}
+    for sequence in evidence.sequences:
+        if sequence.shift == 0 and sequence.model in causal:
+            yield Finding(
+                check="targets-equal-inputs",
+                severity="error",
+                seen=f"{sequence.match:.0%} of the targets are the token at the same position, and the model is causal",
+                where=sequence.where or "the recipe's loss",
+                why="the answer can be copied from the input: the loss falls and nothing is learned",
+                remedy="shift the targets by one: logits[:, :-1] against tokens[:, 1:]",
+            )

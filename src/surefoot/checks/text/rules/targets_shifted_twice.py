@@ -1,0 +1,44 @@
+"""targets-shifted-twice
+
+## What it does
+Reports a token model whose targets lie two or more positions ahead of its inputs, or behind them.
+
+## Why it hurts
+Where both the data and the model shift, the model learns to predict the token after the next. What it
+generates skips every other word.
+
+## Buggy
+```python
+loss = hf_model(input_ids=tokens[:, :-1], labels=tokens[:, 1:]).loss  # it shifts again
+```
+
+## Fixed
+```python
+loss = hf_model(input_ids=tokens, labels=tokens).loss
+```
+
+## What looks like it and is fine
+Heads that predict several tokens ahead, beside one that predicts the next; models that read from right to left.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    shifts = {sequence.shift for sequence in evidence.sequences}
+    leftward = {probe.model for probe in evidence.probes if probe.past < LEAKS < probe.future}
+    for sequence in evidence.sequences:
+        meant = sequence.shift == -1 and sequence.model in leftward
+        if sequence.shift not in (None, 0, 1) and 1 not in shifts and not meant:
+            yield Finding(
+                check="targets-shifted-twice",
+                severity="warning",
+                seen=f"{sequence.match:.0%} of the targets are the token {sequence.shift} positions ahead",
+                where=sequence.where or "the recipe's loss",
+                why="the model learns to predict another token than the next",
+                remedy="shift once: in the data, or in the model",
+            )
+            return

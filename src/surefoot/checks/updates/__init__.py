@@ -1,0 +1,1 @@
+"""Updates: optimizers, schedules and clipping."""

@@ -1,0 +1,172 @@
+"""By hand: what a loop itself makes of gradients: limited and then left unused, or added to those used before."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.functions import DATA
+from surefoot.checks.engine.scene import Part, Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.callers import asked_by_user, caller
+from surefoot.events.phases import writes
+
+_TENSOR: Any = torch.Tensor
+_GRADIENT = _TENSOR.grad.__get__
+"""What reading `.grad` calls."""
+_SHARES = {"detach", "view", "reshape", "flatten", "contiguous", "view_as"}
+_COPIES = {"clone", "copy", "to", "float", "cpu"}
+_LIMITS = {
+    "clamp",
+    "clip",
+    "mul",
+    "__mul__",
+    "__rmul__",
+    "div",
+    "__truediv__",
+    "true_divide",
+    "multiply",
+    "_foreach_mul",
+}
+_LIMITS_IN_PLACE = {"clamp_", "clip_", "mul_", "div_", "__imul__", "__itruediv__", "_foreach_mul_", "_foreach_div_"}
+_COMPARED = 4
+"""So many parameters are followed from backward to backward."""
+_SUMS = {"add", "__add__", "__radd__"}
+_TAKEN = {
+    *_COPIES,
+    *_SUMS,
+    "div",
+    "__truediv__",
+    "cat",
+    "concat",
+    "add_",
+    "__iadd__",
+    "sub_",
+    "__isub__",
+    "copy_",
+    "lerp_",
+}
+"""What keeps more of a gradient than its size."""
+
+
+class ByHand(Part):
+    """Gradients from the backward to the update, in the hands of the loop."""
+
+    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+        super().__init__(scene)
+        self._gradients = gradients
+        self._known: Marks[None] = Marks()
+        self._copies: Marks[None] = Marks()
+        self._limited: dict[int, weakref.ref[torch.Tensor]] = {}
+        """Limited gradients that nothing was made from so far."""
+        self._left: dict[str, set[int]] = {}
+        """Lines whose limited gradients are gone and were never used, and in which updates."""
+        self._rescaled = False
+        """Gradients were multiplied or divided since the last update."""
+        self._after: list[tuple[torch.Tensor, Any, int, int]] = []
+        """Some parameters after a backward: the gradient, how often it had been written, and a hash of their values."""
+        self.carried = 0
+        """Weights were moved by hand so often and their gradients then added to."""
+
+    def __enter__(self) -> ByHand:
+        self.follow(torch.autograd, "grad", after=lambda out, *_, **__: self._note(out))
+        return self
+
+    def unused(self) -> tuple[str, ...]:
+        return tuple(line for line, updates in self._left.items() if len(updates) >= 2)
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+        if self.scene.updating is not None or not self.scene.close or self.scene.phases.in_model():
+            return
+        if function == _GRADIENT or (function == DATA and args[0] in self._known):
+            self._note(out)
+            if out is not None and not isinstance(args[0], nn.Parameter):
+                self._take()  # of an input, such as an attack asks for
+        elif self._known:
+            self._use(getattr(function, "__name__", ""), args, kwargs, out)
+
+    def _note(self, found: Any) -> None:
+        self._known.put(tensors(found), None)
+
+    def _use(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        first = list(tensors(args[:1]))
+        if name in _TAKEN and any(each in self._known for each in tensors(args)):
+            self._take()
+        if name in _LIMITS_IN_PLACE:
+            self._read((args[1:], kwargs))
+            self._rescaled |= any(each in self._known for each in first) and asked_by_user()
+            self._limit(each for each in first if each in self._copies)
+            return
+        self._rescaled |= name == "__set__" and any(map(self._is_limited, tensors(args[1:])))
+        self._read((args, kwargs))
+        if self._is_carried(name, args):
+            self._gradients.carried.put(tensors(out), None)
+        known = [each for each in first if each in self._known]
+        if name in _LIMITS and (known or any(each in self._copies for each in first)):
+            self._limit(tensors(out))
+        elif known and name in _SHARES:
+            self._note(out)
+        elif known and name in _COPIES and out is not args[0]:
+            self._copies.put(tensors(out), None)
+
+    def _take(self) -> None:
+        """The gradients that no update has used are not lost when they are cleared."""
+        self._gradients.taken.update(self._gradients.pending)
+
+    def _is_carried(self, name: str, args: tuple[Any, ...]) -> bool:
+        """Is something of what an earlier update had used in what is computed: added to, or there already?"""
+        carried = self._gradients.carried
+        if carried and any(each in carried for each in tensors(args)):
+            return True
+        return name in _SUMS and any(self._gradients.is_used_gradient(each) for each in tensors(args))
+
+    def _read(self, given: Any) -> None:
+        for each in tensors(given) if self._limited else ():
+            if self._is_limited(each):
+                del self._limited[id(each)]
+
+    def _is_limited(self, tensor: torch.Tensor) -> bool:
+        ref = self._limited.get(id(tensor))
+        return ref is not None and ref() is tensor
+
+    def _limit(self, limited: Any) -> None:
+        for each in limited:
+            gone = functools.partial(self._gone, id(each), caller(), self.scene.updates)
+            self._limited[id(each)] = weakref.ref(each, gone)
+
+    def _gone(self, key: int, line: str, update: int, ref: weakref.ref[torch.Tensor]) -> None:
+        if self._limited.get(key) is ref:
+            del self._limited[key]
+            self._left.setdefault(line, set()).add(update)
+
+    def backward_ends(self) -> None:
+        """Weights are noted; those that FSDP has gathered are empty again."""
+        if self.scene.updates or not self.scene.close:
+            return
+        graded: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in self.scene.reached if p.grad is not None]
+        some = [each for each in graded if readable(each[0]) and each[0].untyped_storage().size()][:_COMPARED]
+        self._after = [(p, gradient, writes(gradient), fingerprint(p, 64)) for p, gradient in some]
+
+    def backward_begins(self, losses: Any) -> None:
+        if not self.scene.updates and self._after:
+            self.carried += all(
+                writes(gradient) == written and p.grad is gradient and fingerprint(p, 64) != before
+                for p, gradient, written, before in self._after
+            )
+        self._after = []
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        self._gradients.updates[-1].rescaled = self._rescaled
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        self.update_ends(optimizer)
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._known, self._copies, self._rescaled = Marks(), Marks(), False

@@ -1,0 +1,41 @@
+"""idle-accelerator
+
+## What it does
+Reports a model that is trained on the CPU of a machine whose accelerator stands idle.
+
+## Why it hurts
+`module.to(device)` moves a module in place, and `tensor.to(device)` returns another tensor: what is not assigned
+stays where it was. The run is tens of times slower than it could be, and says nothing.
+
+## Buggy
+```python
+device = "cpu" if torch.cuda.is_available() else "cuda"
+model.to(device)
+```
+
+## Fixed
+```python
+device = torch.accelerator.current_accelerator() or "cpu"
+model.to(device)
+```
+
+## What looks like it and is fine
+Small models that are trained on the CPU on purpose.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.idle_accelerator:
+        yield Finding(
+            check="idle-accelerator",
+            severity="info",
+            seen=f"every parameter lies on the CPU; {evidence.idle_accelerator} is there and holds none",
+            where="the model",
+            why="the run is many times slower than this machine allows",
+            remedy="move the model and its batches to torch.accelerator.current_accelerator()",
+        )

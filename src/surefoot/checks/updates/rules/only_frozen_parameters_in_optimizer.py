@@ -1,0 +1,56 @@
+"""only-frozen-parameters-in-optimizer
+
+## What it does
+Reports an optimizer all of whose parameters are frozen, also if only for a good part of a run in which no other one
+makes updates meanwhile.
+
+## Why it hurts
+Freezing hit the wrong parameters, or came after the optimizer was built. Gradients go elsewhere, and no
+update changes anything.
+
+## Buggy
+```python
+model.head.requires_grad_(False)
+optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+```
+
+## Fixed
+```python
+model.body.requires_grad_(False)
+optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+```
+
+## What looks like it and is fine
+An optimizer that holds a whole model of which some is frozen; one of two whose turn has not come.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for number, optimizer in enumerate(evidence.optimizers):
+        wholly = optimizer.updates and optimizer.parameters and optimizer.frozen == optimizer.parameters
+        idle = _idle_updates(evidence, number)
+        if wholly or idle:
+            when = "" if wholly else f" in the first {idle} updates"
+            yield Finding(
+                check="only-frozen-parameters-in-optimizer",
+                severity="error",
+                seen=f"all {optimizer.parameters} parameters of {optimizer.kind} have requires_grad=False{when}",
+                where=optimizer.kind,
+                why="no update changes anything",
+                remedy="give the optimizer the parameters that are to be trained, and freeze the others",
+            )
+
+
+def _idle_updates(evidence: Evidence, number: int) -> int:
+    """So many updates begin the training of an optimizer, a third of its own or more, with everything frozen."""
+    own = [update for update in evidence.updates if update.optimizer == number]
+    idle = next((place for place, update in enumerate(own) if not update.frozen), len(own))
+    if idle < 3 or 3 * idle < len(own):
+        return 0
+    others = [update for update in evidence.updates if own[0].number < update.number < own[idle - 1].number]
+    return idle if all(update.optimizer == number for update in others) else 0

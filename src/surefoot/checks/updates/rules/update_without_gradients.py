@@ -1,0 +1,60 @@
+"""update-without-gradients
+
+## What it does
+Reports updates that have no gradient to use: `step()` before `backward()`, without it, or after
+`zero_grad()`.
+
+## Why it hurts
+The optimizer skips what has no gradient, and applies zeros as decay and momentum alone. The loss is
+computed, printed, and never learned from.
+
+## Buggy
+```python
+loss.backward()
+optimizer.zero_grad()
+optimizer.step()
+```
+
+## Fixed
+```python
+optimizer.zero_grad()
+loss.backward()
+optimizer.step()
+```
+
+## What looks like it and is fine
+Parameters that a batch does not touch; an update that a gradient scaler leaves out; an optimizer
+whose loss begins later than the others; closures, which run their backward inside the update.
+"""
+
+from collections.abc import Iterator
+
+from surefoot.checks.facts import Evidence
+from surefoot.records.finding import Finding
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for number, optimizer in enumerate(evidence.optimizers):
+        updates = [update for update in evidence.updates if update.optimizer == number]
+        if len(updates) < 2:
+            continue
+        empty = [update for update in updates if not update.with_gradient]
+        zero = [update for update in updates if update.all_zero]
+        late = [forward for forward in evidence.forwards if forward.late_backward]
+        read = [update for update in updates if update.all_zero is not None or not update.with_gradient]
+        begun = not zero and len(empty) < len(updates)  # its first updates had none, as where an opponent waits
+        if len(empty) + len(zero) == len(read) >= 2 and not begun:
+            kind = "none of its parameters had a gradient" if empty else "every gradient was exactly zero"
+            seen = f"in all {len(read)} updates of {optimizer.kind} {kind}"
+        elif len(evidence.optimizers) == 1 and len(late) >= 2 and len(late) >= len(evidence.forwards) - 1:
+            seen = f"{len(late)} of {len(evidence.forwards)} forwards were back-propagated after the update they led to"
+        else:
+            continue
+        yield Finding(
+            check="update-without-gradients",
+            severity="error",
+            seen=seen,
+            where=updates[0].where or "the recipe's optimizer",
+            why="the update cannot learn from the loss that was computed",
+            remedy="keep the order zero_grad, backward, step",
+        )

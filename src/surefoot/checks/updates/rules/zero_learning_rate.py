@@ -1,0 +1,80 @@
+"""zero-learning-rate
+
+## What it does
+Reports an optimizer whose learning rate is zero in every update seen, or falls to it at once and stays there, and a
+warm-up that the run never leaves, by a scheduler or by hand.
+
+## Why it hurts
+Nothing moves. It happens when a schedule returns 0, as integer division does (`step // warmup`), or when a
+warm-up never ends.
+
+## Buggy
+```python
+LambdaLR(optimizer, lambda step: step // 1000)
+```
+
+## Fixed
+```python
+LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 1000))
+```
+
+## What looks like it and is fine
+A warm-up whose first update has a rate of zero; one that goes on while the run does.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from surefoot.checks.facts import Evidence, Schedule, Update
+from surefoot.records.finding import Finding
+
+_RISING, _WARM = 0.3, 0.01
+"""A run that has ended and never reached this share of the rate it was given has only warmed up: a rate that never
+falls, and any."""
+_NO_RATE = 0.5
+"""An optimizer is made with this or more where a factor is the whole rate, as that of the first Transformers is."""
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    for number, optimizer in enumerate(evidence.optimizers):
+        updates = [update for update in evidence.updates if update.optimizer == number]
+        schedule = next((each for each in evidence.schedules if each.optimizer == number), None)
+        if len(updates) >= 2 and all(update.rate == 0 for update in updates):
+            yield _finding(f"the learning rate of {optimizer.kind} is 0 in all {len(updates)} updates", updates)
+        elif schedule is not None and updates and _only_warms(schedule, updates[-1].planned_rate):
+            highest, planned = max(schedule.rates), updates[-1].planned_rate
+            course = f"rose to {highest:.1e} in {len(schedule.rates)} updates, of {planned:g}"
+            yield _finding(f"the learning rate of {optimizer.kind} {course}", updates)
+        elif schedule is not None and updates and not schedule.others_updated and (off := _switched_off(schedule)):
+            yield _finding(f"the learning rate of {optimizer.kind} falls to 0 at once and stays there: {off}", updates)
+
+
+def _only_warms(schedule: Schedule, planned: float | None) -> bool:
+    if not planned or planned >= _NO_RATE or not schedule.ended or len(schedule.rates) < 8:
+        return False
+    if not schedule.calls and not schedule.by_hand:
+        return False  # a scheduler that is never stepped, which has a check of its own
+    rises = all(a <= b for a, b in pairwise(schedule.rates))
+    if schedule.by_hand and not (rises and schedule.rates[-3] < schedule.rates[-1]):
+        return False  # what the optimizer was made with may be a number that stands for nothing
+    return max(schedule.rates) < (_RISING if rises else _WARM) * planned
+
+
+def _switched_off(schedule: Schedule) -> str:
+    """From more than half of its highest to zero, for more than a third of a run that has ended."""
+    rates = [rate for rate in schedule.rates if rate]
+    off = len(schedule.rates) - len(rates)
+    at_once = bool(rates) and not any(schedule.rates[-off:]) and rates[-1] > 0.5 * max(rates)
+    long = off >= 3 and 3 * off > len(schedule.rates)
+    return f"the last {off} of {len(schedule.rates)} updates" if schedule.ended and at_once and long else ""
+
+
+def _finding(seen: str, updates: list[Update]) -> Finding:
+    return Finding(
+        check="zero-learning-rate",
+        severity="error",
+        seen=seen,
+        where=updates[0].where or "the recipe's optimizer",
+        why="no weight moves",
+        remedy="give the optimizer a rate above zero; look at what the schedule returns for the first steps",
+    )

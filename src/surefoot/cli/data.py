@@ -1,0 +1,182 @@
+"""surefoot data tokenize | inspect | verify | count: what is done with text and tokens before a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from surefoot.records.codec import to_json
+from surefoot.reports.console import PlainConsole
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="From text to tokens on disk, and what can be said of them before a run.",
+    rich_markup_mode="markdown",
+)
+
+CorpusArgument = Annotated[
+    Path, typer.Argument(metavar="CORPUS", help="a folder with a manifest.json, or one file of tokens")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
+DtypeOption = Annotated[str, typer.Option(help="of the tokens in a file that does not say: uint16, uint32")]
+VocabularyOption = Annotated[int, typer.Option(min=0, help="of tokens that others have written")]
+
+
+@app.command()
+def tokenize(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="FOLDER|GLOB...", help="texts, .jsonl or .parquet; name=path names a source")
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="CORPUS", help="the folder for the corpus")],
+    tokenizer: Annotated[
+        str, typer.Option(help="bytes; bpe:SIZE, learned from the text itself; or a tokenizer.json")
+    ] = "bytes",
+    held_out: Annotated[float, typer.Option(min=0, max=0.5, help="share of the documents to hold out")] = 0.0,
+    audit: Annotated[float, typer.Option(min=0, max=1, help="share that the reference tokenizer checks")] = 0.005,
+    workers: Annotated[int, typer.Option(min=1, help="processes at once")] = 1,
+    text_key: Annotated[str, typer.Option(help="where .jsonl and .parquet keep the text")] = "text",
+    end_of_document: Annotated[str, typer.Option(help="the special token after every document, if not found")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Turns text into a corpus of tokens. Killed and run again, it does what is left, to the same bits.
+
+    Example: `surefoot data tokenize books/ code=src/**/*.py --to corpus --tokenizer bpe:16384 --held-out 0.01`
+    """
+    from surefoot.data.tokenize import TaskProgress
+    from surefoot.data.tokenize import tokenize as work
+    from surefoot.reports.data import manifest_text
+
+    with _bar("tokenize", "{task.completed:.0f} of {task.total:.0f} tasks, {task.fields[note]}") as bar:
+        task = bar.add_task("", total=1, note="")
+
+        def tell(now: TaskProgress) -> None:
+            bar.update(
+                task, completed=now.tasks_done, total=now.tasks, note=f"{now.token_bytes / 1e6:,.1f} MB of tokens"
+            )
+
+        manifest = work(
+            paths,
+            to,
+            tokenizer=tokenizer,
+            end_of_document=end_of_document,
+            held_out=held_out,
+            audit=audit,
+            text_key=text_key,
+            workers=workers,
+            tell=tell,
+        )
+    _show(manifest, manifest_text, json=json)
+
+
+@app.command()
+def inspect(
+    corpus: CorpusArgument,
+    context: Annotated[int | None, typer.Option(min=1, help="of the model to be trained")] = None,
+    dtype: DtypeOption = "",
+    vocabulary: VocabularyOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """What a corpus holds, and what would train a model on the wrong numbers without raising anything.
+
+    Exits with 1 if anything found is an error. Example: `surefoot data inspect corpus --context 1024`
+    """
+    from surefoot.data.formats import open_corpus
+    from surefoot.data.inspect import inspect_corpus
+    from surefoot.reports.data import manifest_text
+    from surefoot.reports.text import findings_text
+
+    opened = open_corpus(corpus, dtype=dtype, vocabulary=vocabulary)
+    with _bar("inspect", "{task.percentage:.0f}%") as bar:
+        task = bar.add_task("", total=2 * opened.manifest.tokens)
+        findings = inspect_corpus(opened, context=context, tell=lambda tokens: bar.advance(task, tokens))
+    record = {"manifest": opened.manifest, "findings": findings}
+    if not json:
+        PlainConsole().print(manifest_text(opened.manifest))
+    _show(record, lambda _: findings_text(findings), json=json)
+    raise typer.Exit(1 if findings.errors else 0)
+
+
+@app.command()
+def verify(
+    corpus: CorpusArgument,
+    adopt: Annotated[bool, typer.Option("--adopt", help="hash tokens that others have written, first")] = False,
+    dtype: DtypeOption = "",
+    vocabulary: VocabularyOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Reads every page of a corpus and compares it with its hash.
+
+    Fails with the shard, page and offset of the first damage. Example: `surefoot data verify corpus`
+    """
+    from surefoot.data.formats import adopt as adopt_tokens
+    from surefoot.data.formats import open_corpus
+    from surefoot.data.pages import check_all
+    from surefoot.errors import DataError
+
+    if adopt:
+        adopt_tokens(corpus, dtype=dtype, vocabulary=vocabulary)
+    opened = open_corpus(corpus)
+    if not opened.verified:
+        raise DataError(f"{corpus} has no page hashes to verify; --adopt writes them beside the files")
+    files = size = 0
+    with _bar("verify", "{task.percentage:.0f}%") as bar:
+        task = bar.add_task("", total=opened.manifest.tokens * opened.item_bytes + 8 * opened.manifest.documents)
+        for file in opened.files():
+            files += 1
+            for checked in check_all(file):
+                size += checked
+                bar.advance(task, checked)
+    record = {"corpus": str(corpus), "files": files, "bytes": size, "identity": opened.identity()}
+    _show(record, lambda _: f"{corpus}: {files:,} files, {size:,} bytes, every page as it was written", json=json)
+
+
+@app.command()
+def count(
+    corpus: CorpusArgument,
+    context: Annotated[int | None, typer.Option(min=1, help="cut into windows of so many tokens")] = None,
+    packed: Annotated[bool, typer.Option("--packed", help="pack whole documents instead of cutting windows")] = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="positions of the run; default: one epoch")] = None,
+    parameters: Annotated[int | None, typer.Option(min=1, help="of the model to be trained")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of the run")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """The tokens of a corpus by source; with a context, what a run makes of them.
+
+    Example: `surefoot data count corpus --context 1024 --max-tokens 1000000000 --parameters 124000000`
+    """
+    from surefoot.data.formats import open_corpus
+    from surefoot.reports.data import manifest_text, token_ledger_text
+
+    opened = open_corpus(corpus)
+    if context is None:
+        _show(opened.manifest, manifest_text, json=json)
+        return
+    from surefoot.data.packing import PackedDocuments
+    from surefoot.data.token_ledger import token_ledger
+    from surefoot.data.windows import TokenWindows
+
+    train = opened.only("train") if opened.manifest.only("train").shards else opened
+    data = PackedDocuments(train, context) if packed else TokenWindows(train, context)
+    samples = len(data) if max_tokens is None else -(-max_tokens // context)
+    with _bar("count", "{task.percentage:.0f}%") as bar:
+        task = bar.add_task("", total=samples % len(data) or None)
+        ledger = token_ledger(data, samples, seed=seed, tell=lambda done: bar.advance(task, done))
+    record = {"ledger": ledger, "totals": ledger.totals(parameters)}
+    _show(record, lambda _: token_ledger_text(ledger, parameters), json=json)
+
+
+def _bar(name: str, text: str) -> Progress:
+    """A bar on a terminal; nothing elsewhere."""
+    console = PlainConsole(stderr=True)
+    columns = (TextColumn(f"[bold]{name}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+
+def _show(record: Any, text: Any, *, json: bool) -> None:
+    if json:
+        print(to_json(record))
+    elif record is not None:
+        PlainConsole().print(text(record))

@@ -1,0 +1,157 @@
+"""How a command ends that has raised: one line, or the user's own frames, and what surefoot was doing."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from traceback import FrameSummary, StackSummary, TracebackException
+
+from rich.text import Text
+
+from surefoot.cli.shared import rank
+from surefoot.errors import RecipeError, SurefootError
+from surefoot.reports.console import PlainConsole
+
+RAISED, REFUSED = 1, 2
+"""Exit codes: something raised, or surefoot refused on purpose."""
+_OWN = str(files("surefoot")) + os.sep
+_RECIPES = os.path.join(_OWN, "recipes") + os.sep
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "scripts")})
+_INSTALLED = ("site-packages", "dist-packages")
+_MACHINERY = ("torch", "typer", "click", "rich", "numpy")
+"""Installed packages between surefoot and a recipe. Others may hold the recipe itself."""
+_WORKER = re.compile(r"^Caught .* in DataLoader worker process.*\n^Original Traceback.*\n", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)\n(?P<rest>(?:    .*\n)*)', re.M)
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
+
+_DOING = {
+    ("load.py", "_module_from_file"): "imported the recipe's file",
+    ("load.py", "_module"): "imported the recipe's module",
+    ("load.py", "make_recipe"): "called the recipe's function",
+    ("build.py", "build_model"): "built the recipe's model: model()",
+    ("build.py", "build_data"): "made the recipe's data: data()",
+    ("build.py", "build_evaluation"): "made the recipe's held-out data: evaluation()",
+    ("step.py", "_loss"): "computed the recipe's loss: loss(model, batch)",
+    ("step.py", "_update"): "made the update: optimizer.step()",
+    ("step.py", "__call__"): "computed the gradients of the recipe's loss",
+    ("step.py", "__init__"): "built the step: optimizer(parameters) and what goes with it",
+    ("schedule.py", "<lambda>"): "asked the recipe's schedule for a learning rate",
+    ("batches.py", "_collate"): "joined samples into a batch: collate(samples)",
+    ("batches.py", "__call__"): "joined samples into a batch: collate(samples)",
+    ("batches.py", "_gathered"): "read samples of the recipe's data set",
+    ("batches.py", "__getitems__"): "read a sample of the recipe's data set",
+    ("batches.py", "_sample"): "read a sample of the recipe's data set",
+    ("batches.py", "__iter__"): "read the recipe's stream of samples",
+    ("batches.py", ""): "read the recipe's data",
+    ("identity.py", ""): "read a few samples of the recipe's data set, to know it again",
+    ("watch.py", "watch_script"): "ran the script",
+}
+"""What a function of ours was at, when it called into a recipe."""
+
+
+def tell(error: Exception) -> int:
+    """Prints an error as the user should see it; the exit code of the command."""
+    if isinstance(error, SurefootError):
+        return _refused(error)
+    console = PlainConsole(stderr=True, soft_wrap=True)
+    for line in _lines(error):
+        console.print(line, highlight=False, soft_wrap=True)
+    return RAISED
+
+
+def _refused(error: SurefootError) -> int:
+    if rank() == 0 or not (error.told or isinstance(error, RecipeError)):
+        text = Text.assemble((f"{type(error).__name__}{_on_rank()}", "bold red"), f": {error}")
+        PlainConsole(stderr=True).print(text, highlight=False)
+    return REFUSED
+
+
+def _lines(error: Exception) -> Iterator[Text]:
+    doing = _doing(_frames(error)[0])
+    said = f"while surefoot {doing or 'was at work'}{_on_rank()}. SUREFOOT_RAISE=1 shows the whole traceback."
+    for is_wanted in (_is_users, _is_installed):
+        if cut := _cut(error, is_wanted):
+            yield Text(cut)
+            yield Text(f"Your code raised this {said}", style="dim")
+            return
+    if isinstance(error, OSError | MemoryError) or (doing and _is_of_the_recipe(error)):
+        yield Text(_frames(error)[1].rstrip(), style="bold")
+        yield Text(f"It was raised {said}", style="dim")
+        return
+    yield Text("".join(traceback.format_exception(error)).rstrip())
+    yield Text(f"No line of yours is in this traceback{_on_rank()}: a bug in surefoot. Please report it.", style="bold")
+
+
+def _cut(error: BaseException, is_wanted: Callable[[str], bool]) -> str:
+    """The traceback with the wanted frames only, of the error and of those that led to it; empty if there are none."""
+    blocks: list[str] = []
+    for each, joint in _chain(error):
+        frames, last = _frames(each)
+        kept = [frame for frame in frames if is_wanted(frame.filename)]
+        is_in_file = isinstance(each, SyntaxError) and is_wanted(each.filename or "<unknown>")
+        if kept or is_in_file or (each is error and blocks):
+            head = ["Traceback (most recent call last):\n", *StackSummary.from_list(kept).format()] if kept else []
+            blocks += [joint if blocks else "", *head, last]
+    return "".join(blocks).rstrip()
+
+
+def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
+    """An error after those that led to it, each with what Python says between them."""
+    found: list[tuple[BaseException, str]] = []
+    now: BaseException | None = error
+    while now is not None and all(now is not each for each, _ in found):
+        cause = now.__cause__ is not None
+        before = now.__cause__ if cause else None if now.__suppress_context__ else now.__context__
+        found.insert(0, (now, f"\n{_CAUSE if cause else _CONTEXT}\n\n"))
+        now = before
+    return found
+
+
+def _frames(error: BaseException) -> tuple[list[FrameSummary], str]:
+    """The frames of an error and its last lines. A worker of a loader sends them as text, inside of the message."""
+    seen = TracebackException.from_exception(error)
+    found = _WORKER.search(str(error))
+    if found is None:
+        return list(seen.stack), "".join(seen.format_exception_only())
+    body = str(error)[found.end() :] + "\n"
+    frames, end = [], 0
+    for each in _FRAME.finditer(body):
+        line, end = each["rest"].strip().partition("\n")[0], each.end()
+        frames.append(FrameSummary(each["file"], int(each["line"]), each["name"], lookup_line=False, line=line))
+    return frames, body[end:]
+
+
+def _doing(frames: list[FrameSummary]) -> str:
+    """What surefoot was at, outside of the innermost line of the user's."""
+    inside = max((number for number, frame in enumerate(frames) if _is_users(frame.filename)), default=len(frames))
+    for frame in reversed(frames[:inside]):
+        file = os.path.basename(frame.filename)
+        doing = _DOING.get((file, frame.name)) or _DOING.get((file, ""))
+        if doing and frame.filename.startswith(_OWN):
+            return doing
+    return ""
+
+
+def _is_of_the_recipe(error: Exception) -> bool:
+    """Whether torch or a built-in recipe raised it, and not surefoot's own lines."""
+    frames = _frames(error)[0]
+    return bool(frames) and (not frames[-1].filename.startswith(_OWN) or frames[-1].filename.startswith(_RECIPES))
+
+
+def _is_users(file: str) -> bool:
+    return not (file.startswith(("<", _OWN, *_PYTHON)) or any(part in file for part in _INSTALLED))
+
+
+def _is_installed(file: str) -> bool:
+    """A recipe may stand in a package that is installed."""
+    packages = [file.partition(f"{part}{os.sep}")[2].partition(os.sep)[0] for part in _INSTALLED]
+    return any(package and package not in _MACHINERY for package in packages)
+
+
+def _on_rank() -> str:
+    return f" on rank {rank()}" if rank() else ""

@@ -1,0 +1,175 @@
+"""surefoot plan: one plan, a plan against another, a plan held to a budget, or a search for what fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surefoot.cli.shared import RECIPE, JsonOption, KnobsArgument, agreeing, goes_with, load, load_other, show
+from surefoot.costs.budget import limits_of
+from surefoot.errors import BudgetError, RecipeError
+
+if TYPE_CHECKING:
+    from surefoot.recipe.recipe import Recipe
+    from surefoot.records.budget import Budget
+    from surefoot.records.plan import Plan
+
+LIMITS = ("memory", "days", "dollars")
+
+
+def plan(
+    recipe: Annotated[str | None, RECIPE] = None,
+    knobs: KnobsArgument = None,
+    hf: Annotated[
+        Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="GPUS",
+            help="plan for h100-sxm, for one of 8xh100-sxm or 4xcpu, or for `here`; no GPU is needed. With --fit also "
+            "several, with commas between them, and Nxh100-sxm: as few as fit",
+        ),
+    ] = None,
+    reuse: Annotated[
+        bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
+    ] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="time each distinct operator call on this machine, for the step's time")
+    ] = False,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="look for what fits: micro-batch, recompute, sharding, where no knob says it")
+    ] = False,
+    largest: Annotated[
+        str | None,
+        typer.Option("--largest", metavar="KNOB", help="with --fit: the largest size, layers, ... that fits"),
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", metavar="LIMIT=AMOUNT", help="hold it to memory=76GiB, days=14, dollars=2e6"),
+    ] = None,
+    ci: Annotated[bool, typer.Option("--ci", help="exit with 1 where it does not fit or exceeds the budget")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="FILE|RUN|KNOBS", help="compare with a kept plan (--json), or other knobs"),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Memory, FLOPs and time of a step, by account and module, without running it.
+
+    The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
+    planned on it. With `--fit`, it looks for the settings that fit; with `--against`, it says what differs between two
+    plans. Examples: `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`,
+    `surefoot plan llama size=8b --on 8xh100-sxm --fit`
+    """
+    goes_with("--fit", fit, {"--largest": largest})
+    goes_with("--on or --budget", on is not None or budget is not None, {"--ci": ci or None})
+    if fit and measure:
+        raise typer.BadParameter("--measure times one setting, --fit looks for the best of many: one of them")
+    if against is not None and (fit or budget):
+        raise typer.BadParameter("--against compares two plans, and goes with neither --fit nor --budget")
+    target, words, limits = _asked(recipe, knobs, hf, budget)
+    if fit:
+        _fit(load(target, words), words, on, limits, largest, ci=ci, json=json)
+        return
+    from surefoot.ways.plan import plan as way
+
+    record = way(load(target, words), on=on, reuse=reuse, measure=measure)
+    if against is None:
+        _show(record, limits, json=json)
+    else:
+        _compare(_kept(against) or way(load_other(target, words, against), on=on, reuse=reuse), record, json=json)
+    if ci and not all(limit.holds for limit in limits_of(record, limits)):
+        raise typer.Exit(1)
+
+
+def _asked(
+    recipe: str | None, knobs: list[str] | None, hf: Path | None, budget: list[str] | None
+) -> tuple[str, list[str], Budget]:
+    """The target, its knobs and the budget. Further limits after `--budget memory=76GiB` come as if they were knobs."""
+    words = list(knobs or ())
+    if hf is not None:
+        target, words = "hf", [f"config={hf}", *([recipe] if recipe else []), *words]
+    elif recipe is None:
+        raise RecipeError("plan what? name a recipe, or a folder with --hf")
+    else:
+        target = recipe
+    limits = [word for word in words if budget and word.partition("=")[0] in LIMITS]
+    return target, [word for word in words if word not in limits], _budget([*(budget or ()), *limits])
+
+
+def _budget(words: list[str]) -> Budget:
+    from surefoot.recipe.knobs import convert, parse_words
+    from surefoot.recipe.ranges import Range
+    from surefoot.recipe.recipe import UNITS, bytes_of
+    from surefoot.records.budget import Budget
+
+    given = parse_words(part for word in words for part in word.split())
+    for name in given:
+        if name not in LIMITS:
+            raise BudgetError(f"a budget has no limit {name!r}; known: {', '.join(LIMITS)}")
+    memory = None
+    if "memory" in given and (memory := bytes_of(given.pop("memory"))) is None:
+        raise BudgetError(f"memory is a number and a unit, such as memory=76GiB; units: {', '.join(UNITS)}")
+    more = Range(float, 0, 1e30, above=True)
+    return Budget(memory, **{name: more.check(name, convert(name, text, float)) for name, text in given.items()})
+
+
+def _show(record: Plan, budget: Budget, *, json: bool) -> None:
+    """The plan, and below it what it takes of its budget, where there is one."""
+    from rich.console import Group
+
+    from surefoot.records.budget import Budget
+    from surefoot.reports.budget import limits_text
+    from surefoot.reports.text import plan_text
+
+    if budget == Budget():
+        show(record, plan_text, json=json)
+        return
+    limits = limits_of(record, budget)
+    show({"plan": record, "limits": limits}, lambda _: Group(plan_text(record), limits_text(limits)), json=json)
+
+
+def _compare(before: Plan, after: Plan, *, json: bool) -> None:
+    from surefoot.costs.plan_changes import changes_between
+    from surefoot.reports.plan_changes import plan_changes_text
+
+    with agreeing("both plans"):
+        show(changes_between(before, after), plan_changes_text, json=json)
+
+
+def _kept(against: str) -> Plan | None:
+    """A plan that was kept in a file or in a run directory; None where neither has that name."""
+    from surefoot.records.codec import from_json, read_plain_file
+    from surefoot.records.plan import Plan, read_plan
+
+    path = Path(against)
+    if path.is_dir():
+        if (found := read_plan(path)) is None:
+            raise RecipeError(f"{against} holds no plan; `surefoot train` and `profile --run` keep one")
+        return found
+    if not path.is_file():
+        if "=" not in against:
+            raise RecipeError(f"{against} is no file, no run directory and no knob such as layers=12")
+        return None
+    try:
+        return from_json(Plan, read_plain_file(path))
+    except ValueError as error:
+        raise RecipeError(f"{against} is no plan as `surefoot plan --json` prints it: {error}") from error
+
+
+def _fit(
+    loaded: Recipe, words: list[str], on: str | None, budget: Budget, largest: str | None, *, ci: bool, json: bool
+) -> None:
+    from surefoot.fit.search import what_fits
+    from surefoot.reports.search import search_text
+
+    names = on.split(",") if on else None
+    fixed = {word.partition("=")[0] for word in words}
+    record = what_fits(loaded, on=names, budget=budget, fixed=fixed, largest=largest)
+    show(record, search_text, json=json)
+    if ci and not record.answers:
+        raise typer.Exit(1)

@@ -1,0 +1,92 @@
+"""What commands share: arguments, loading a recipe, showing a record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surefoot.errors import RunError, SurefootError
+from surefoot.records.codec import to_json
+from surefoot.reports.console import PlainConsole
+
+if TYPE_CHECKING:
+    from surefoot.recipe.recipe import Recipe
+
+RECIPE = typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function")
+KnobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
+
+
+def within(low: float, high: float = 1e30, *, above: bool = False) -> Callable[[Any], Any]:
+    """A callback that holds an option to a range, and refuses NaN and infinity."""
+    from surefoot.recipe.ranges import Range
+
+    wanted = Range(float, low, high, above=above)
+
+    def check(value: Any) -> Any:
+        try:
+            return None if value is None else wanted.check("", value)
+        except SurefootError as error:
+            raise typer.BadParameter(str(error).removeprefix("=")) from None
+
+    return check
+
+
+@contextmanager
+def agreeing(*sources: object) -> Iterator[None]:
+    """What is computed from records that were read: where their numbers do not fit together, one line says so."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, LookupError) as error:
+        if os.environ.get("SUREFOOT_RAISE") == "1":
+            raise
+        named = ", ".join(map(str, sources))
+        said = f"the records of {named} do not fit together: {type(error).__name__}: {error}"
+        raise RunError(f"{said}; was one of them changed? SUREFOOT_RAISE=1 shows the whole traceback") from error
+
+
+def load(target: str, knobs: list[str] | None) -> Recipe:
+    """The recipe that a command names."""
+    from surefoot.recipe.load import load_recipe
+
+    return load_recipe(target, knobs or ())
+
+
+def load_other(target: str, knobs: list[str] | None, others: str) -> Recipe:
+    """The same recipe with some knobs turned otherwise: `--against "layers=12 width=512"`."""
+    words = {word.partition("=")[0]: word for word in (*(knobs or ()), *others.split())}
+    return load(target, list(words.values()))
+
+
+def rank() -> int:
+    """Which of torchrun's processes this is; only the first one prints."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def rank_count() -> int:
+    """How many processes torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
+    """Refuses options that need another one."""
+    for name, value in options.items():
+        if value is not None and not given:
+            raise typer.BadParameter(f"{name} goes with {flag}")
+
+
+def show(record: Any, text: Any, *, json: bool) -> None:
+    """Prints a record, as text or as JSON."""
+    if rank() > 0:
+        return
+    if json:
+        print(to_json(record))
+    else:
+        PlainConsole().print(text(record))

@@ -1,0 +1,1 @@
+"""Events: what happens in a training loop, seen from outside: which phase, which module, which line of the user."""

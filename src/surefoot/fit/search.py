@@ -1,0 +1,277 @@
+"""Search: what fits, by plans of few settings; what is named has been planned, and so has what lies beyond it.
+
+| left open          | what is looked for                                                                       |
+|--------------------|------------------------------------------------------------------------------------------|
+| `micro_batch_size` | the largest; where the global batch is given, of those that divide it                    |
+| `recompute`        | the cheapest that fits: `none`, else a budget; and `full`, which has the largest         |
+|                    | micro-batch                                                                              |
+| `dp_shard`         | all ranks; where ranks wait for each other, fewer too: those of a node, or one           |
+| a count of GPUs    | `Nxh100-sxm`: as few as fit and hold the budget, of powers of two                        |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal, get_args, get_origin
+
+from surefoot.costs.boundary import FURTHEST, Asked, largest_within
+from surefoot.costs.pareto import front
+from surefoot.errors import RecipeError
+from surefoot.fit.trials import Knobs, Trials, budget_text
+from surefoot.hardware.cluster import DEVICES_PER_NODE
+from surefoot.recipe.knobs import hints_of
+from surefoot.recipe.load import find_function
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.budget import Budget
+from surefoot.records.search import Answer, Search, Trial
+from surefoot.world.gpu.target import CPU
+
+ANY_COUNT = "Nx"
+"""In place of a count of GPUs: as few as fit."""
+
+MOST_DEVICES = 16384
+
+CHEAPEST = "cheapest recompute"
+
+WORTH_A_TRY = 0.01
+"""The share of a step spent waiting for other ranks from which on less sharding is planned too."""
+
+_GROWS = ("activations", "temporary", "inputs")
+_SHARDED = ("parameters", "gradients", "optimizer")
+_LAYOUT = {"dp_replicate", "dp_shard", "tp"}
+
+
+def what_fits(
+    recipe: Recipe,
+    *,
+    on: str | Sequence[str] | None = None,
+    budget: Budget | None = None,
+    fixed: Collection[str] = (),
+    largest: str | None = None,
+) -> Search:
+    """Plans settings of a recipe until it is known which fit, and which of them are the best.
+
+    `on` names the GPUs, several names if they are to be compared; without it, the budget says how much memory there
+    is. Knobs in `fixed` stay as the recipe has them. `largest` names a knob such as `size`: of its values the last that
+    fits is looked for first. No step is executed, and nothing of the model is allocated.
+    """
+    names = [on] if on is None or isinstance(on, str) else list(on)
+    searching = Searching(Trials(recipe, budget or Budget()), set(fixed))
+    for name in names:
+        searching.search(name, largest)
+    return searching.found(compared=len(names) > 1, largest=largest)
+
+
+class Searching:
+    """The trials of a search, and which of them lies beyond which."""
+
+    def __init__(self, trials: Trials, fixed: set[str]) -> None:
+        self.trials, self.fixed = trials, fixed
+        self.beyond: dict[tuple[str, str], Trial] = {}
+        """By question and command: the trial that asks for more, and does not hold."""
+        self.notes: list[str] = []
+
+    def search(self, on: str | None, largest: str | None) -> None:
+        """One cluster, whose count may be open."""
+        if on is not None and on.startswith(ANY_COUNT):
+            on = self.fewest(on.removeprefix(ANY_COUNT))
+            if on is None:
+                return
+        if largest is None:
+            self.settle(on, {})
+        elif (held := self.largest(on, largest)) is not None:
+            self.settle(on, {largest: held})
+
+    # ------------------------------------------------------------------------------------- one cluster
+
+    def settle(self, on: str | None, knobs: Knobs) -> None:
+        """The largest micro-batch with the cheapest recomputation that fits, and with full; then how to shard."""
+        if "recompute" in self.fixed or not self.trials.blocks(knobs):
+            self.micro_batch(on, knobs)
+        else:
+            none = {**knobs, "recompute": "none"}
+            cheapest = self.micro_batch(on, none)
+            fullest = self.micro_batch(on, {**knobs, "recompute": "full"}, start=self._start_of_full(on, none))
+            if cheapest is None and fullest is not None:
+                self.between(on, {**knobs, "recompute": "full"})
+        self.shard(on)
+
+    def micro_batch(self, on: str | None, knobs: Knobs, *, start: int | None = None) -> Trial | None:
+        """The largest that fits; the next one was planned too. It is looked for from the recipe's own on."""
+        if "micro_batch_size" in self.fixed:
+            trial = self.trials.plan(on, knobs)
+            return trial if trial.fits else None
+        sizes = self.trials.micro_batch_sizes(on, knobs)
+        start = start or self.trials.recipe.micro_batch_size
+        return self._largest("largest micro-batch", on, sizes, lambda size: {**knobs, "micro_batch_size": size}, start)
+
+    def _start_of_full(self, on: str | None, none: Knobs) -> int | None:
+        """Where full recomputation should end, by what the blocks keep without it; a guess, to begin with."""
+        planned = [each for each in self.trials.made.values() if each.on == (on or CPU)]
+        trial = next((each for each in planned if none.items() <= each.knobs.items()), None)
+        kept = 0.0 if trial is None else self.trials.kept_in_blocks(trial)
+        growing = 0.0 if trial is None else self.trials.booked(trial, *_GROWS) - kept
+        if trial is None or growing <= 0:
+            return None
+        times = 1 + (self.trials.limit(on) - trial.memory_bytes + kept) / growing
+        return max(1, int(trial.micro_batch_size * min(times, FURTHEST)))
+
+    def between(self, on: str | None, knobs: Knobs) -> None:
+        """What is cheaper than full recomputation and fits: of the ways to recompute, the one of the fewest seconds."""
+        smallest = self._smallest(on, knobs)
+        least, kept = self.trials.plan(on, smallest).memory_bytes, self.trials.recomputations(on, smallest)
+        if len(kept) < 2:
+            return
+
+        def keeping(size: int) -> Knobs:
+            return {**smallest, "recompute": "none" if size == kept[-1] else budget_text(size)}
+
+        start = round(self.trials.limit(on)) - least + kept[0]
+        self._largest(CHEAPEST, on, kept[1:], keeping, start, fixed_bytes=least - kept[0])
+
+    def shard(self, on: str | None) -> None:
+        """Less sharding for the fastest that holds, where it waits for other ranks."""
+        best = min(self._holding(on), key=_token_seconds, default=None)
+        if best is None or best.devices == 1 or self.fixed & _LAYOUT or self.trials.waiting(best) < WORTH_A_TRY:
+            return
+        for shards in (DEVICES_PER_NODE, 1):
+            held = self.trials.booked(best, *_SHARDED) * best.devices / shards
+            if shards < best.devices and best.devices % shards == 0 and held < self.trials.limit(on):
+                self.trials.plan(on, {**best.knobs, "dp_shard": shards})
+
+    # ------------------------------------------------------------------------------------- many clusters, many models
+
+    def fewest(self, device: str) -> str | None:
+        """The smallest power of two of a device on which it fits and holds the budget."""
+        count, low = 1, 0
+        while count <= MOST_DEVICES:
+            trial = self.trials.plan(f"{count}x{device}", self._smallest(f"{count}x{device}", {}))
+            if trial.holds and count // 2 <= low:
+                return trial.on
+            count, low = (count // 2, low) if trial.holds else (max(2 * count, self._lacking(trial)), count)
+        self.notes.append(f"{self.trials.recipe.name} fits no {MOST_DEVICES:,} or fewer {device}")
+        return None
+
+    def largest(self, on: str | None, knob: str) -> Any:
+        """The last value of a knob that fits, at the smallest micro-batch with full recomputation."""
+        values = _values(self.trials.recipe, knob)
+        if isinstance(values, range):
+            set_now = self.trials.recipe.knobs.get(knob)
+            start = set_now if isinstance(set_now, int) else 1
+            held = self._largest(f"largest {knob}", on, values, lambda value: self._smallest(on, {knob: value}), start)
+            return None if held is None else held.knobs[knob]
+        last: Trial | None = None
+        for value in values:
+            trial = self.trials.plan(on, self._smallest(on, {knob: value}))
+            if not trial.fits:
+                if last is not None:
+                    self.beyond[f"largest {knob}", last.command] = trial
+                break
+            last = trial
+        return None if last is None else last.knobs[knob]
+
+    def _lacking(self, trial: Trial) -> int:
+        """The power of two of devices that what is sharded needs at least, or that the deadline does."""
+        memory = self.trials.booked(trial, *_SHARDED) / self.trials.limit(trial.on)
+        days = max((limit.amount / limit.allowed for limit in trial.limits if limit.name == "days"), default=1.0)
+        count = 1
+        while count < trial.devices * max(memory, days):
+            count *= 2
+        return count
+
+    # ------------------------------------------------------------------------------------- shared by all
+
+    def _smallest(self, on: str | None, knobs: Knobs) -> Knobs:
+        """The setting that takes least memory, of what is open."""
+        least = dict(knobs)
+        if "recompute" not in self.fixed and self.trials.blocks(knobs):
+            least["recompute"] = "full"
+        if "micro_batch_size" not in self.fixed:
+            least["micro_batch_size"] = self.trials.micro_batch_sizes(on, least)[0]
+        return least
+
+    def _largest(
+        self,
+        question: str,
+        on: str | None,
+        candidates: Sequence[int],
+        knobs_of: Callable[[int], Knobs],
+        start: int,
+        *,
+        fixed_bytes: float | None = None,
+    ) -> Trial | None:
+        """The trial of the largest candidate that fits; the one beyond it is remembered."""
+
+        def ask(candidate: int) -> Asked:
+            trial = self.trials.plan(on, knobs_of(candidate))
+            grows = self.trials.booked(trial, *_GROWS) if fixed_bytes is None else trial.memory_bytes - fixed_bytes
+            return Asked(candidate, trial.memory_bytes, grows)
+
+        held, over = largest_within(candidates, ask, self.trials.limit(on), start=start)
+        if held is None:
+            return None
+        trial = self.trials.plan(on, knobs_of(held))
+        if over is not None:
+            self.beyond[question, trial.command] = self.trials.plan(on, knobs_of(over))
+        return trial
+
+    def _holding(self, on: str | None) -> list[Trial]:
+        return [trial for trial in self.trials.made.values() if trial.holds and (on is None or trial.on == on)]
+
+    # ------------------------------------------------------------------------------------- the answers
+
+    def found(self, *, compared: bool, largest: str | None) -> Search:
+        """Everything that was planned, and the answers in it."""
+        holding = self._holding(None)
+        questions: dict[str, Callable[[Trial], tuple[float, ...]]] = {}
+        if largest is not None:
+            questions[f"largest {largest}"] = lambda trial: (-trial.parameters, _token_seconds(trial))
+        if any(trial.step_seconds for trial in holding):
+            questions["fastest"] = lambda trial: (_token_seconds(trial), trial.memory_bytes)
+        questions["largest micro-batch"] = lambda trial: (-trial.micro_batch_size, _token_seconds(trial))
+        if compared or len({trial.on for trial in self.trials.made.values()}) > 1:
+            questions["fewest devices"] = lambda trial: (trial.devices, _token_seconds(trial))
+        if len({trial.on for trial in holding if trial.token_dollars is not None}) > 1:
+            questions["cheapest"] = lambda trial: (_token_dollars(trial), _token_seconds(trial))
+        best = [(question, min(holding, key=cost)) for question, cost in questions.items() if holding]
+        best += [(CHEAPEST, trial) for trial in holding if (CHEAPEST, trial.command) in self.beyond]
+        recipe = self.trials.recipe
+        return Search(
+            recipe=recipe.name,
+            about=recipe.about,
+            budget=self.trials.budget,
+            answers=tuple(Answer(each, trial, self.beyond.get((each, trial.command))) for each, trial in best),
+            front=tuple(front(holding, _costs)),
+            trials=tuple(self.trials.made.values()),
+            notes=tuple(self.notes),
+        )
+
+
+def _token_seconds(trial: Trial) -> float:
+    return 0.0 if trial.token_seconds is None else trial.token_seconds
+
+
+def _token_dollars(trial: Trial) -> float:
+    return math.inf if trial.token_dollars is None else trial.token_dollars
+
+
+def _costs(trial: Trial) -> tuple[float, ...]:
+    """What is paid for a setting. Where no time is known, fewer FLOPs and a larger micro-batch are what memory buys."""
+    if trial.token_seconds is None:
+        return trial.memory_bytes, trial.flops_per_token, -trial.micro_batch_size
+    return trial.memory_bytes, trial.token_seconds, _token_dollars(trial)
+
+
+def _values(recipe: Recipe, knob: str) -> Sequence[Any]:
+    """The values of a knob from the smallest on: those that its hint lists, or whole numbers."""
+    hints = hints_of(find_function(recipe.target)) if recipe.target else {}
+    hint = hints.get(knob)
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if int in (hint, *get_args(hint)):
+        return range(1, 2**31)
+    raise RecipeError(
+        f"{recipe.name} has no knob {knob!r} with values to choose from: a list of them, or whole numbers; "
+        f"its knobs: {', '.join(hints) or 'none, since it was not loaded by a name'}"
+    )

@@ -1,0 +1,154 @@
+"""Trials: settings of a recipe, each planned once, with the command that plans it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+
+from surefoot.build import build_data, build_model
+from surefoot.costs.budget import limits_of
+from surefoot.data.batches import batches_of
+from surefoot.errors import BudgetError, RecipeError
+from surefoot.randomness import kept
+from surefoot.recipe.knobs import defaults_of
+from surefoot.recipe.load import SETTINGS, find_function, make_recipe
+from surefoot.recipe.recipe import Knob, Recipe
+from surefoot.records.budget import Budget
+from surefoot.records.plan import Plan
+from surefoot.records.search import Trial
+from surefoot.step import Step
+from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.techniques.recompute import blocks_of
+from surefoot.ways.plan import plan
+from surefoot.world.gpu.target import CPU, targets
+from surefoot.world.world import FakeWorld
+
+Knobs = Mapping[str, Knob]
+MOST_SAMPLES = 2**16
+"""The largest micro-batch that is looked at where the data has no length."""
+
+
+class Trials:
+    """All settings that were planned, in the order in which they were."""
+
+    def __init__(self, recipe: Recipe, budget: Budget) -> None:
+        self.recipe, self.budget = recipe, budget
+        self.made: dict[str, Trial] = {}
+        self.plans: dict[str, Plan] = {}
+        self._blocks: dict[tuple[tuple[str, Knob], ...], list[str]] = {}
+
+    def plan(self, on: str | None, knobs: Knobs) -> Trial:
+        """A setting, planned unless it was before."""
+        recipe = turned(self.recipe, knobs)
+        command = command_of(recipe, on)
+        if command not in self.made:
+            planned = self.plans[command] = plan(recipe, on=on)
+            self.made[command] = _trial(recipe, command, on or CPU, knobs, planned, self.budget)
+        return self.made[command]
+
+    def booked(self, trial: Trial, *accounts: str) -> float:
+        """What a trial's accounts of memory hold at the peak of a steady step."""
+        tally = self.plans[trial.command].steady.tally
+        return sum(tally.total(f"memory/{account}") for account in accounts)
+
+    def waiting(self, trial: Trial) -> float:
+        """The share of a step that is spent waiting for other ranks."""
+        time = self.plans[trial.command].time
+        return time.bounds.get("communication", 0.0) / time.seconds if time else 0.0
+
+    def limit(self, on: str | None) -> int:
+        """The bytes that one device may give."""
+        _, gpu = targets(on or CPU)
+        given = (self.budget.memory_bytes, gpu.memory_bytes if gpu else None)
+        if given == (None, None):
+            raise BudgetError("what fits into what? name GPUs with --on, or a limit with --budget memory=76GiB")
+        return min(each for each in given if each is not None)
+
+    def micro_batch_sizes(self, on: str | None, knobs: Knobs) -> Sequence[int]:
+        """Those that can be: up to all of the data, or the divisors of a rank's share of the global batch."""
+        recipe = turned(self.recipe, knobs)
+        ranks = layout_of(recipe, ranks=targets(on or CPU)[0]).data_ranks
+        if recipe.global_batch_tokens is None:
+            data = build_data(recipe)
+            samples = len(data) if hasattr(data, "__len__") else MOST_SAMPLES
+            return range(1, max(1, samples // ranks) + 1)
+        samples = dataclasses.replace(recipe, micro_batch_size=1).micro_batches(ranks)
+        return [size for size in range(1, samples + 1) if samples % size == 0]
+
+    def kept_in_blocks(self, trial: Trial) -> float:
+        """The activations of a trial that recomputing every block would give up, but for the blocks' inputs."""
+        blocks = tuple(f"memory/activations/{name}" for name in self.blocks(trial.knobs))
+        tally = self.plans[trial.command].steady.tally
+        return sum(each.amount for each in tally.accounts if each.name.startswith(blocks))
+
+    def blocks(self, knobs: Knobs) -> list[str]:
+        """The names of the blocks that can be recomputed."""
+        shape = tuple(item for item in knobs.items() if item[0] not in SETTINGS)
+        if shape not in self._blocks:
+            recipe = turned(self.recipe, dict(shape))
+            with kept(), FakeWorld():
+                self._blocks[shape] = [name for name, _ in blocks_of(build_model(recipe))]
+        return self._blocks[shape]
+
+    def recomputations(self, on: str | None, knobs: Knobs) -> list[int]:
+        """What all blocks keep in each way to recompute that no other beats in bytes and seconds, fewest bytes first.
+
+        Ways whose budgets read alike are one, the one that keeps the most.
+        """
+        ranks, gpu = targets(on or CPU)
+        recipe = turned(self.recipe, {**knobs, "recompute": "budget=1"})
+        recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
+        with kept(), FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu) as world:
+            step = Step(recipe, world)
+            batches = batches_of(recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
+            step.loss_of(0, world.take(batches))
+        settled = step.recomputation.settled
+        return sorted({budget_text(each): each for each in (settled.kept_bytes if settled else ())}.values())
+
+
+def budget_text(kept_bytes: int) -> str:
+    """The budget that blocks keep within if they keep so many bytes, rounded up to a hundredth of a MiB."""
+    return f"budget={math.ceil(100 * kept_bytes / 2**20) / 100:.2f}MiB"
+
+
+def turned(recipe: Recipe, knobs: Knobs) -> Recipe:
+    """The recipe with some knobs turned; what was loaded by a name is loaded anew, as a command line would."""
+    if recipe.target:
+        return make_recipe(recipe.target, {**recipe.knobs, **knobs})
+    fields = {field.name for field in dataclasses.fields(Recipe)}
+    if unknown := [name for name in knobs if name not in fields]:
+        raise RecipeError(f"{recipe.name} was not loaded by a name, so it has no knob {', '.join(unknown)} to turn")
+    return dataclasses.replace(recipe, **knobs, knobs={**recipe.knobs, **knobs})  # type: ignore[arg-type]
+
+
+def command_of(recipe: Recipe, on: str | None) -> str:
+    """What to type for the plan of a recipe; where it was not loaded by a name, the knobs alone."""
+    usual = defaults_of(find_function(recipe.target)) if recipe.target else {}
+    words = [f"{name}={value}" for name, value in recipe.knobs.items() if name not in usual or usual[name] != value]
+    start = ["surefoot", "plan", recipe.target] if recipe.target else []
+    return shlex.join([*start, *words, *(["--on", on] if on else [])])
+
+
+def _trial(recipe: Recipe, command: str, on: str, knobs: Knobs, planned: Plan, budget: Budget) -> Trial:
+    limits = limits_of(planned, budget)
+    cost = planned.cost
+    return Trial(
+        command=command,
+        on=on,
+        knobs=dict(knobs),
+        parameters=planned.parameters,
+        devices=planned.ranks,
+        micro_batch_size=recipe.micro_batch_size,
+        micro_batches=planned.micro_batches,
+        tokens_per_step=planned.tokens_per_step,
+        memory_bytes=next((round(limit.amount) for limit in limits if limit.name == "memory"), planned.live_bytes),
+        flops_per_token=planned.ranks * planned.steady.tally.total("flops") / planned.tokens_per_step,
+        limits=limits,
+        layout=planned.layout,
+        step_seconds=planned.time.seconds if planned.time else None,
+        days=cost.days if cost else None,
+        dollars=cost.dollars if cost else None,
+        dollars_per_hour=cost.dollars_per_hour if cost else None,
+    )

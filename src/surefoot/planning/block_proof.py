@@ -1,0 +1,88 @@
+"""Proof: that no block does otherwise, and is treated otherwise, than the few that stand for it.
+
+A forward of all blocks, before ranks share the model, must go entry by entry as the forwards of the few predict. So
+must the lists of what is done to each part: how it is cut, whether it is sharded and recomputed on its own, and the
+group of the optimizer in which it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from torch import nn
+
+from surefoot.costs import unroll
+from surefoot.costs.unroll import Irregular, unrolled
+from surefoot.meters.books import Books
+from surefoot.meters.journal import Entry, Journal, filled
+from surefoot.planning.short_models import FEW, Copies
+from surefoot.planning.trace import Tracing
+from surefoot.randomness import seed_all
+from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.returned import checked_loss
+from surefoot.step import Step
+from surefoot.techniques import fsdp, groups, precision, recompute
+
+
+def prove_forward(tracing: Tracing, copies: Copies) -> None:
+    """Refuses a model whose forward with all blocks goes otherwise than those with a few predict."""
+    few = [_forward(tracing, *copies.short(times)) for times in FEW]
+    _refuse_other(_forward(tracing, *copies.whole()), unrolled(few, copies.more), "a forward of all of them goes")
+
+
+def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal) -> list[Entry]:
+    """The journal of the forward of a model that ranks do not share, of its loss, and of what is let go then."""
+    recipe = tracing.recipe
+    with books:
+        books.phases.find(model)
+        batch = next(next(tracing.loaded(books)))  # held until the end, as a step holds it
+        seed_all(recipe.seed)
+        with precision.autocast(recipe.precision, tracing.world.device):
+            kept = checked_loss(recipe.loss(model, precision.inputs_in(recipe.precision, batch)), recipe.name)
+        del kept
+        return journal.finished()
+
+
+def plan_entries(copies: Copies, recipe: Recipe, model: nn.Module) -> list[Entry]:
+    """How tensor parallelism is to cut the parts of a model, a line for each."""
+    plan = recipe.tensor_plan(model) if recipe.tensor_plan is not None else {}
+    return [copies.entry("plan", name, type(style), str(vars(style))) for name, style in plan.items()]
+
+
+def part_entries(copies: Copies, step: Step) -> Iterator[Entry]:
+    """What is done to each part of the model of a step, a line for each."""
+    names = {parameter: name for name, parameter in step.model.named_parameters()}
+    if step.cutting is not None:
+        yield from (copies.entry("cut", name) for name in names.values() if name in step.cutting.names)
+    if step.sharding is not None:
+        yield from (copies.entry("sharded", name) for name in step.sharding.names)
+    yield from (copies.entry("recomputed", name) for name in step.recomputation.recomputed())
+    for number, group in enumerate(step.optimizer.param_groups):
+        yield from (copies.entry("group", names.get(each, ""), number) for each in group["params"])
+
+
+def whole_step(copies: Copies, short: Step, parts: Sequence[list[Entry]]) -> Step:
+    """The step of all blocks, as far as it tells about itself: ranks do not share its model.
+
+    `short` is one of its steps with few blocks, `parts` are the lists of what was done to the parts of each.
+    """
+    recipe, model, step = short.recipe, copies.model, copy.copy(short)
+    predicted, planned = unrolled(parts, copies.more), plan_entries(copies, recipe, model)
+    step.model, step.recomputation = model, recompute.apply(model, recipe, step.world)
+    step.optimizer = recipe.optimizer(groups.optimizer_groups(model, recipe.decay))
+    if step.sharding is not None:
+        step.sharding = dataclasses.replace(step.sharding, names=fsdp.chosen(model, recipe)[0])
+    if step.cutting is not None:
+        cut = (filled(words[1], numbers) for words, _, numbers in predicted if words[0] == "cut")
+        step.cutting = dataclasses.replace(step.cutting, names=frozenset(cut))
+    _refuse_other([*planned, *part_entries(copies, step)], predicted, "a part of all of them is treated")
+    return step
+
+
+def _refuse_other(found: Sequence[unroll.Entry], predicted: Sequence[unroll.Entry], what: str) -> None:
+    for at, (one, other) in enumerate(zip_longest(found, predicted)):
+        if one != other:
+            raise Irregular(f"{what} otherwise from entry {at} on: {(one or other)[0]}")

@@ -1,0 +1,35 @@
+"""Utilisation: the two numbers of an MFU, each None where it is not known for certain."""
+
+from __future__ import annotations
+
+import torch
+
+from surefoot.data.batches import batches_of
+from surefoot.meters.books import Books
+from surefoot.randomness import kept
+from surefoot.recipe.recipe import Precision, Recipe
+from surefoot.step import Step
+from surefoot.world.this_machine import present_sheet
+from surefoot.world.world import FakeWorld
+
+FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
+"""What a precision computes in, where that is not float32."""
+
+
+def peak_flops(device: torch.device, precision: Precision) -> float | None:
+    """The dense peak of a device, in FLOP/s, for what a precision computes in."""
+    sheet = present_sheet(device)
+    single = "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
+    return sheet.dense_flops.get(FORMATS.get(precision, single)) if sheet else None
+
+
+def step_flops(recipe: Recipe) -> float:
+    """The FLOPs that the model needs for one step, counted on fake tensors; what is recomputed is left out."""
+    world, batches = FakeWorld(density=recipe.density), batches_of(recipe)
+    with kept(), world, Books() as books:
+        step = Step(recipe, world)
+        books.close()
+        books.phases.find(step.model)
+        step(world.take(batches) for _ in range(recipe.micro_batches()))
+    tally = books.steps[0].tally
+    return tally.total("flops") - tally.total("flops/recompute")

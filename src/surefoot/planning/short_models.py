@@ -1,0 +1,88 @@
+"""Copies: short copies of a model with many alike blocks, whose storages journals know by the names in the whole."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.costs.unroll import Irregular
+from surefoot.meters.books import Books
+from surefoot.meters.journal import Entry, Journal, Noted, filled
+from surefoot.planning.repeated_blocks import Repeats
+from surefoot.trees import plain
+from surefoot.world.kernels import AnyKernels
+
+FEW = (3, 4, 5)
+"""With how many blocks copies are made."""
+
+
+class Copies:
+    """A model with all its blocks, of which copies with fewer can be made.
+
+    The books in which it was booked hear no more of it: what becomes of it is posted to them.
+    """
+
+    def __init__(self, model: nn.Module, repeats: Repeats, booked: Books, kernels: AnyKernels) -> None:
+        self.model, self.repeats, self.kernels = model, repeats, kernels
+        self.more = repeats.times - FEW[-1]
+        """How many blocks it has beyond those of the longest copy."""
+        self.bookings: dict[tuple[str, ...], Any] = {}
+        """Of what was built, by the names that journals have for it."""
+        self._noted: list[tuple[torch.UntypedStorage, Noted]] = []
+        names, unnamed = _storage_names(model), itertools.count()
+        for storage, booking in booked.memory.followed():
+            name = names.get(id(storage))
+            kind = "built" if name is None else "model"
+            pattern, numbers = ("{}", (next(unnamed),)) if name is None else repeats.split(name)
+            self._noted.append((storage, Noted((kind, pattern), numbers)))
+            self.bookings[kind, filled(pattern, numbers)] = booking
+        booked.memory.let_go()
+
+    def whole(self) -> tuple[nn.Module, Books, Journal]:
+        """The model itself, with books that know its storages and write to a journal."""
+        return self.model, *self._books(self._noted)
+
+    def short(self, times: int, *, work: bool = False) -> tuple[nn.Module, Books, Journal]:
+        """A copy with so many blocks of each run, and the same for it."""
+        for parameter in self.model.parameters():
+            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+                raise Irregular("parameters have hooks, which copies of them would not have")
+        memo: dict[int, Any] = {}
+        with self.repeats.shortened(times), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+            model = copy.deepcopy(self.model, memo)
+        copied: dict[int, torch.UntypedStorage] = {}
+        originals = [each for each in memo[id(memo)] if isinstance(each, torch.Tensor)]  # deepcopy keeps them alive
+        pairs = (zip(plain(each), plain(memo[id(each)]), strict=True) for each in originals)
+        for tensor, other in itertools.chain.from_iterable(pairs):
+            storage, twin = tensor.untyped_storage(), other.untyped_storage()
+            if copied.setdefault(id(storage), twin) is not twin or storage.nbytes() != twin.nbytes():
+                raise Irregular("tensors of the model share memory, which copies of them would not")
+        known = [(copied[id(storage)], noted) for storage, noted in self._noted if id(storage) in copied]
+        return model, *self._books(known, work=work)
+
+    def entry(self, kind: str, name: str, *how: Any) -> Entry:
+        """A line of a journal about a part of the model."""
+        pattern, numbers = self.repeats.split(name)
+        return Entry((kind, pattern, *how), (), numbers)
+
+    def _books(self, known: list[tuple[torch.UntypedStorage, Noted]], *, work: bool = False) -> tuple[Books, Journal]:
+        journal = Journal(self.repeats.split)
+        books = Books(kernels=self.kernels, journal=journal, work=work)
+        for storage, noted in known:
+            books.memory.follow(storage, noted)
+        return books, journal
+
+
+def _storage_names(model: nn.Module) -> dict[int, str]:
+    """The first name of every parameter and buffer, by the identity of its storage."""
+    names: dict[int, str] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        for part in plain(tensor):
+            names.setdefault(id(part.untyped_storage()), name)
+    return names

@@ -1,0 +1,232 @@
+"""Trace: a recipe's step and what stands around it, run on fake tensors and booked."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
+
+import torch
+
+from surefoot.costs.caching_allocator import Follower
+from surefoot.data.batches import batches_of
+from surefoot.meters.books import Books
+from surefoot.meters.fused import Regions
+from surefoot.meters.operator_script import Script
+from surefoot.randomness import kept
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.usage import Usage
+from surefoot.step import Step, model_of
+from surefoot.techniques.compile import units
+from surefoot.techniques.mesh import layout_of
+from surefoot.trees import map_tensors, plain, tensors_in
+from surefoot.world.gpu.target import Gpu
+from surefoot.world.world import FakeWorld
+
+
+@dataclasses.dataclass
+class Trace:
+    """What was booked, stretch by stretch, and what had to be assumed."""
+
+    step: Step
+    init: Usage
+    host_bytes: int = 0
+    """What building took of the host's memory, where it was not built on the device."""
+    choices: tuple[str, ...] = ()
+    first: Usage = Usage()
+    steady: Usage = Usage()
+    evaluate: Usage = Usage()
+    resume: Usage = Usage()
+    script: Script | None = None
+    """Of the steps, where it was asked for."""
+    attention: tuple[tuple[int, ...], ...] = ()
+    allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    state_bytes: int = 0
+    checkpoint_bytes: int = 0
+    assumed: dict[str, int] = dataclasses.field(default_factory=dict)
+    too_large: int = 0
+    """How many distinct kernels were too large to try."""
+    unknown: frozenset[str] = frozenset()
+    """The operators whose workspace on the GPU no rule knows."""
+    blocks: str = ""
+    """Which blocks stand for all, or why none do; empty where no block is repeated often."""
+
+
+class Tracing:
+    """Builds a step in a fake world, under the meters, and runs it. Enter it before anything else."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        gpu: Gpu | None = None,
+        *,
+        ranks: int = 1,
+        work: bool = False,
+        script: bool = False,
+    ) -> None:
+        self.recipe, self.work = recipe, work
+        self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
+        self.layout = layout_of(recipe, ranks=ranks)
+        self.kernels = self.world.kernels
+        self.books = Books(kernels=self.kernels, work=work)
+        self.script = Script(self.books.phases) if script else None
+        if self.script is not None:
+            self.books.beside(self.script)
+        self._followers = {kind: _following(kind) for kind in ("classic", "expandable")}
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._entered.enter_context(kept())
+        self._entered.enter_context(_seldom_collected())
+        self._entered.enter_context(self.world)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    @functools.cached_property
+    def model(self) -> torch.nn.Module:
+        """The model before ranks share it, booked."""
+        self.books.memory.book.followers += self._followers.values()
+        with self.books:
+            return model_of(self.recipe, self.layout, self.world.device)
+
+    def traced(self) -> Trace:
+        """The whole step, built and run."""
+        made = self.build()
+        self.run(made)
+        return made
+
+    def build(self) -> Trace:
+        """The model, shared among ranks, and the optimizer."""
+        model = self.model
+        with self.books:
+            step = Step(dataclasses.replace(self.recipe, model=lambda: model), self.world)
+            made = self.built(step, self.books.close)
+            know(self.books, step)
+        return made
+
+    def built(self, step: Step, close: Callable[[], Usage]) -> Trace:
+        """What building a step took, as the books say that are closed. What the host held is gone from the device."""
+        init, left = close(), close()
+        if not self._built_on_host(step):
+            return Trace(step, init, choices=step.choices())
+        book = self.books.memory.book
+        self._followers = {kind: _following(kind, book.live()) for kind in self._followers}
+        book.followers[:] = self._followers.values()
+        return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
+
+    def run(self, made: Trace) -> None:
+        """Two steps, the first of which makes the optimizer's state; an evaluation; and a resume."""
+        books, step, loaded = self.books, made.step, self.loaded(self.books)
+        with books:
+            step(next(loaded))
+            step(next(loaded))
+            made.first, made.steady = books.steps
+            made.script = self.script
+            made.choices = step.choices()  # a budget for recomputation is settled by now
+            made.attention = books.flops.attention
+            books.close()  # the gradients of the last step are gone by now
+            made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
+            made.assumed = dict(self.world.assumptions)
+            step.evaluate(next(loaded))
+            made.evaluate = books.close()
+        saved = saved_state(step)
+        made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
+        made.checkpoint_bytes = whole_bytes(saved)
+        with Books(kernels=self.kernels) as beside:
+            beside.memory.see(saved)
+            made.resume = self.resumed(beside, saved)
+        made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
+
+    def _built_on_host(self, step: Step) -> bool:
+        """What is to be sharded on GPUs is built in the host's memory: only the shards come to the device."""
+        return self.world.gpu is not None and step.layout.shards
+
+    def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
+        """The micro-batches of one step after the other."""
+        batches = batches_of(self.recipe, rank=self.layout.data_rank, ranks=self.layout.data_ranks)
+        while True:
+            yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches(self.layout.data_ranks)))
+
+    def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """What the allocators had in use at most, and have reserved by now; they are told nothing more."""
+        self.books.memory.book.followers.clear()
+        allocators = {kind: follower.allocator for kind, follower in self._followers.items()}
+        return (
+            {kind: allocator.peak_allocated_bytes for kind, allocator in allocators.items()},
+            {kind: allocator.reserved_bytes for kind, allocator in allocators.items()},
+        )
+
+    def resumed(self, books: Books, saved: dict[str, Any] | None) -> Usage:
+        """A step is built anew beside a saved state, which is booked already, and takes it over."""
+        books.close()
+        step = Step(self.recipe, self.world)
+        if self._built_on_host(step):
+            books.close()
+        if saved is not None:
+            load_state(step, saved)
+        return books.close()
+
+
+def know(books: Books, step: Step) -> None:
+    """Tells books of a step that was built: its modules, its mesh, and what of it will be compiled."""
+    books.phases.find(step.model)
+    books.traffic.know(step.mesh)
+    if step.recipe.compile != "off":
+        books.work.regions = Regions(units(step.model, step.recipe))
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A trace makes very many objects and few cycles of them: Python's collector looks through them less often."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
+    """An allocator that holds what lives already."""
+    follower = Follower(expandable_segments=kind == "expandable")
+    for each in live:
+        follower(each)
+    return follower
+
+
+def saved_state(step: Step) -> dict[str, Any]:
+    """The state of a step as it comes from a file: every tensor once more, tied ones once."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        return copies.setdefault(_identity(tensor), torch.empty_like(tensor))
+
+    model = step.model.state_dict()
+    model.update(map_tensors(copy, dict(model)))  # in place: it also says which versions its modules have
+    return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict())}
+
+
+def whole_bytes(saved: dict[str, Any]) -> int:
+    """What a saved state takes, with the shards of all ranks."""
+    tensors = {_identity(tensor): tensor for tensor in tensors_in(saved)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def load_state(step: Step, saved: dict[str, Any]) -> None:
+    step.model.load_state_dict(saved["model"])
+    step.optimizer.load_state_dict(saved["optimizer"])
+
+
+def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
+    """What this rank holds of some tensors, each storage once."""
+    return list({_identity(part): part for tensor in tensors for part in plain(tensor)}.values())
+
+
+def _identity(tensor: torch.Tensor) -> int:
+    return id(next(plain(tensor)).untyped_storage())

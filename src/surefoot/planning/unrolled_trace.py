@@ -1,0 +1,169 @@
+"""Reuse: a trace of a model with many alike blocks, from runs of the same model with 3, 4 and 5 of them.
+
+The model is built with all its blocks. What follows, sharing it among ranks and taking steps, is run on copies with a
+few blocks and written to journals. The first two journals tell what one block more adds; they must predict the third,
+entry by entry (`costs/unroll.py`). No block may behave otherwise for being the 60th, nor be treated so (`proof.py`).
+The journal of all blocks is then posted to the same books that a trace in full keeps. What cannot be proved is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from surefoot.costs import unroll
+from surefoot.costs.unroll import Irregular, unrolled
+from surefoot.meters.books import Books
+from surefoot.meters.journal import Entry, post
+from surefoot.meters.memory_book import Booking
+from surefoot.planning.block_proof import part_entries, plan_entries, prove_forward, whole_step
+from surefoot.planning.repeated_blocks import Repeats
+from surefoot.planning.short_models import FEW, Copies
+from surefoot.planning.trace import Trace, Tracing, know, load_state, saved_state, whole_bytes
+from surefoot.records.usage import Usage
+from surefoot.step import Step
+
+FEWEST = 20
+"""From how many blocks on this is quicker: the runs of a few, and the forward of all, are work too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortRun:
+    """What a run with a few blocks left: its journal, how often what was assumed, and the calls not tried."""
+
+    step: Step
+    entries: list[Entry]
+    parts: list[Entry]
+    assumed: dict[str, int]
+    too_large: set[Any]
+    checkpoint_bytes: int
+
+
+def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
+    """What `tracing.traced()` returns, with the blocks of `repeats` run a few times for all."""
+    if tracing.recipe.recompute.startswith("budget"):
+        raise Irregular("a budget for recomputation is shared out among all of them")
+    if tracing.layout.replicates:
+        raise Irregular("the buckets of ddp hold gradients of several of them")
+    assumed, too_large = dict(tracing.world.assumptions), set(tracing.kernels.too_large)
+    copies = Copies(tracing.model, repeats, tracing.books, tracing.kernels)
+    runs = _runs(tracing, copies)
+    step = whole_step(copies, runs[-1].step, [run.parts for run in runs])
+    made = _posted(tracing, copies, step, unrolled([run.entries for run in runs], copies.more))
+    made.assumed = _sum(assumed, _unrolled_counts([run.assumed for run in runs], copies.more))
+    (made.checkpoint_bytes,) = _unrolled_counts([{"": run.checkpoint_bytes} for run in runs], copies.more).values()
+    made.too_large = _even([len(too_large | run.too_large) for run in runs], "kernels too large to try")
+    made.unknown = frozenset(tracing.kernels.unknown)
+    made.blocks = f"{repeats} from runs with {FEW[0]}, {FEW[1]} and {FEW[2]}"
+    return made
+
+
+# ------------------------------------------------------------------------------------------- running few blocks
+
+
+def _runs(tracing: Tracing, copies: Copies) -> list[ShortRun]:
+    """A run for each number of blocks. A model may refuse to be copied, or to run with fewer than it has."""
+    try:
+        prove_forward(tracing, copies)
+        return [_short_run(tracing, copies, times) for times in FEW]
+    except Irregular:
+        raise
+    except Exception as error:
+        raise Irregular(f"with a few of them: {type(error).__name__}: {error}") from error
+
+
+def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
+    """All that follows building the model, with so many blocks."""
+    model, books, journal = copies.short(times, work=tracing.work)
+    planned, before = plan_entries(copies, tracing.recipe, model), dict(tracing.world.assumptions)
+    tracing.kernels.too_large.clear()
+    with books:
+        step = _shared(tracing, model, books)
+        loaded = tracing.loaded(books)
+        step(next(loaded))
+        step(next(loaded))
+        books.close()
+        assumed = {note: count - before.get(note, 0) for note, count in tracing.world.assumptions.items()}
+        step.evaluate(next(loaded))
+        books.close()
+        saved = saved_state(step)
+        books.close()
+        entries, parts = journal.finished(), [*planned, *part_entries(copies, step)]
+        load_state(step, saved)
+        if any(entry.words[0] == "book" for entry in journal.entries[len(entries) :]):
+            raise Irregular("loading a saved state allocates")
+    counts = {note: count for note, count in assumed.items() if count}
+    return ShortRun(step, entries, parts, counts, set(tracing.kernels.too_large), whole_bytes(saved))
+
+
+def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
+    """A step of a model that the books know from then on; they are closed as `Tracing.built` closes them."""
+    step = Step(dataclasses.replace(tracing.recipe, model=lambda: model), tracing.world)
+    if step.optimizer.state:
+        raise Irregular("the optimizer makes its state when it is made itself")  # loading one gives it up
+    books.close()
+    books.close()
+    know(books, step)
+    return step
+
+
+# ------------------------------------------------------------------------------------------- keeping the books
+
+
+def _posted(tracing: Tracing, copies: Copies, step: Step, entries: Sequence[unroll.Entry]) -> Trace:
+    """The books of all blocks."""
+    books = tracing.books
+    closings = post(entries, books, copies.bookings)
+
+    def close() -> Usage:
+        next(closings)
+        return books.close()
+
+    made = tracing.built(step, close)
+    built = books.memory.book.live()
+    made.first, made.steady = close(), close()
+    made.attention = books.flops.attention
+    close()
+    made.allocated_bytes, made.reserved_bytes = tracing.allocated_and_reserved_bytes()
+    made.evaluate = close()
+    there = set(books.memory.book.live())
+    close()
+    saved = [booking for booking in books.memory.book.live() if booking not in there]
+    made.state_bytes = sum(each.size for each in saved)
+    with Books(kernels=tracing.kernels) as beside:
+        for each in saved:
+            beside.memory.book.book(each.size, "inputs", "", "", each.tensor)
+        made.resume = _resumed(beside, built) if made.host_bytes else tracing.resumed(beside, None)
+    return made
+
+
+def _resumed(beside: Books, built: list[Booking]) -> Usage:
+    """A step built by the host beside what is booked: what comes of it to the device is known."""
+    for each in built:
+        beside.memory.book.book(each.size, "temporary", "", each.operator, each.tensor)
+    beside.close()
+    return beside.close()
+
+
+def _unrolled_counts(counts: Sequence[dict[str, int]], more: int) -> dict[str, int]:
+    """Counts that grow by the same number with every block."""
+    grown = {}
+    for note in {note: None for each in reversed(counts) for note in each}:
+        first, second, third = (each.get(note, 0) for each in counts)
+        if third - second != second - first:
+            raise Irregular(f"how often this was assumed does not grow evenly: {note}")
+        grown[note] = third + more * (third - second)
+    return grown
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {note: one.get(note, 0) + other.get(note, 0) for note in {**one, **other}}
+
+
+def _even(counts: list[int], what: str) -> int:
+    if len(set(counts)) > 1:
+        raise Irregular(f"the number of {what} depends on the number of blocks")
+    return counts[0]

@@ -1,0 +1,59 @@
+"""A recipe for a bare module and one batch: for planning what you have, before it has a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from surefoot.recipe.recipe import Recipe
+from surefoot.trees import map_tensors, tensors_in
+
+
+class Rows(Dataset[Any]):
+    """The samples of one batch."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return len(next(tensors_in(self.batch)))
+
+    def __getitem__(self, index: int) -> Any:
+        return map_tensors(lambda tensor: tensor[index], self.batch)
+
+
+def recipe_of(
+    model: Callable[[], torch.nn.Module],
+    batch: Any,
+    *,
+    loss: Callable[[torch.nn.Module, Any], Any] | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+    **settings: Any,
+) -> Recipe:
+    """`surefoot.plan(recipe_of(lambda: MyModel(), batch))`. Samples lie along the first dimension of every tensor.
+
+    Without a loss, the batch goes to the model as its arguments (a dict by name) and the mean of all that comes out
+    is the loss: right for shapes, memory and FLOPs, not for learning. `settings` are fields of `Recipe`.
+    """
+    rows = Rows(batch)
+    first = next(tensors_in(batch))
+    tokens = first[0].numel() if not first.dtype.is_floating_point else 1
+    return Recipe(
+        model=model,
+        data=lambda: rows,
+        loss=loss or _mean_of_outputs,
+        optimizer=optimizer,
+        **{"micro_batch_size": len(rows), "tokens_per_sample": tokens, **settings},
+    )
+
+
+def _mean_of_outputs(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    if isinstance(batch, dict):
+        out = model(**batch)
+    else:
+        out = model(*batch) if isinstance(batch, list | tuple) else model(batch)
+    floats = [each for each in tensors_in(out) if each.dtype.is_floating_point and each.requires_grad]
+    return sum((each.float().mean() for each in floats), torch.zeros(()))

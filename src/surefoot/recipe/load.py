@@ -1,0 +1,191 @@
+"""Finds the recipe that a name, a file or a module:function stands for, and turns its knobs."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from surefoot.errors import RecipeError
+from surefoot.recipe.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
+from surefoot.recipe.ranges import check_knobs
+from surefoot.recipe.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
+
+RECIPES = "surefoot.recipes"
+"""The package that holds the reference recipes."""
+SETTINGS = {
+    "micro_batch_size": int,
+    "global_batch_tokens": int | None,
+    "max_steps": int | None,
+    "max_tokens": int | None,
+    "precision": Precision,
+    "max_grad_norm": float | None,
+    "workers": int,
+    "evaluate_every": int | None,
+    "evaluation_batches": int,
+    "save_every": None | str,
+    "keep_last": int,
+    "mirror": None | str,
+    "nonfinite": Nonfinite,
+    "rewind": bool,
+    "decay": Decay,
+    "recompute": str,
+    "compile": Compile | bool,
+    "compile_mode": CompileMode | None,
+    "compile_dynamic": bool | None,
+    "dp_replicate": int,
+    "dp_shard": int,
+    "tp": int,
+    "reshard_after_forward": bool | Literal["but-last"] | None,
+    "density": float | None,
+    "seed": int,
+}
+"""The fields of any recipe that a command line may set, whether or not the recipe's function takes them."""
+
+_SOURCE = "__surefoot_source__"
+
+
+def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
+    """The recipe a target names, with its knobs turned by `name=value` words.
+
+    A target is a built-in name (`gpt`), `file.py`, `file.py:function` or `package.module:function`.
+    """
+    function = find_function(target)
+    known = {**SETTINGS, **hints_of(function)}
+    values = parse_words(words)
+    for name in values:
+        if name not in known:
+            raise unknown_knob(function.__name__, name, {**hints_of(function), **known})
+    return make_recipe(target, {name: convert(name, text, known[name]) for name, text in values.items()})
+
+
+def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:
+    """The recipe a target names, with its knobs set to values."""
+    function = find_function(target)
+    taken = hints_of(function)
+    given = {name: value for name, value in values.items() if name in taken}
+    check_knobs(function, given)
+    _refuse_missing(function, given, target)
+    recipe = function(**given)
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(f"{target} returned {type(recipe).__name__}, not a Recipe")
+    outside: dict[str, Any] = {name: value for name, value in values.items() if name not in taken}
+    plain = {name: value for name, value in defaults_of(function).items() if isinstance(value, Knob)}
+    return replace(recipe, name=function.__name__, target=_lasting(target), knobs={**plain, **values}, **outside)
+
+
+def _refuse_missing(function: Callable[..., Any], given: Mapping[str, Knob], target: str) -> None:
+    """Python's own error would come with a traceback that has no line of the user's."""
+    try:
+        inspect.signature(function).bind(**given)
+    except TypeError as error:
+        raise RecipeError(f"{target}: {error}; give it as a knob, NAME=VALUE") from None
+
+
+def find_function(target: str) -> Callable[..., Any]:
+    """The function a target names, without calling it."""
+    place, wanted = split_target(target)
+    if place.endswith(".py"):
+        module = _module_from_file(Path(place))
+    elif wanted:
+        module = _module(place, target)
+    elif place in builtin_recipes():
+        module, wanted = importlib.import_module(f"{RECIPES}.{place}"), place
+    else:
+        raise RecipeError(
+            f"no recipe {place!r}; built in: {', '.join(builtin_recipes())}; "
+            "or name a file.py, a file.py:function or a package.module:function"
+        )
+    found: Callable[..., Any] | None = getattr(module, wanted, None) if wanted else None
+    if found is not None and (not callable(found) or inspect.isbuiltin(found)):
+        raise RecipeError(f"{target} is {type(found).__name__}, not a function that returns a Recipe")
+    return found if found is not None else _only_recipe(module, wanted, target)
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """A target's place and the function it names there, which may be empty."""
+    place, separator, function = target.rpartition(":")
+    return (place, function) if separator else (target, "")
+
+
+def builtin_recipes() -> tuple[str, ...]:
+    """The names of the reference recipes."""
+    folder = files(RECIPES)
+    return tuple(
+        sorted(each.name[:-3] for each in folder.iterdir() if each.name.endswith(".py") and each.name != "__init__.py")
+    )
+
+
+def source_of(recipe: Recipe) -> Path | None:
+    """The file that holds a loaded recipe."""
+    if not recipe.target:
+        return None
+    file = getattr(sys.modules.get(find_function(recipe.target).__module__), "__file__", None)
+    return Path(file) if file else None
+
+
+def _lasting(target: str) -> str:
+    """A target that still names the same file from another working directory."""
+    place, function = split_target(target)
+    if not place.endswith(".py"):
+        return target
+    return f"{Path(place).resolve()}:{function}" if function else str(Path(place).resolve())
+
+
+def _module(name: str, target: str) -> Any:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise RecipeError(f"{target} names no module; write file.py:function or package.module:function")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise RecipeError(f"{target}: no module {error.name!r} can be imported") from error
+        raise
+
+
+def _module_from_file(path: Path) -> Any:
+    if not path.is_file():
+        raise RecipeError(f"no file {path}; a recipe file holds a function that returns a Recipe")
+    name, source = f"surefoot_recipe_{path.resolve().stem}", path.read_bytes()
+    kept = sys.modules.get(name)
+    if kept is not None and vars(kept).get(_SOURCE) == (str(path.resolve()), source):
+        return kept  # executed again, its classes would be others: a worker could not send back what it raised
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise RecipeError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    setattr(module, _SOURCE, (str(path.resolve()), source))
+    sys.modules[name] = module  # dataclasses and pickling look their module up by name
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _only_recipe(module: Any, wanted: str, target: str) -> Callable[..., Any]:
+    """The one function of a module that says it returns a Recipe."""
+    found: dict[str, Callable[..., Any]] = {
+        name: value
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", None) == module.__name__ and _returns_recipe(value)
+    }
+    if wanted or len(found) != 1:
+        held = f"it holds: {', '.join(found)}" if found else "it holds no function annotated `-> Recipe`"
+        asked = f"has no function {wanted!r}" if wanted else "does not say which function to use"
+        raise RecipeError(f"{target} {asked}; {held}")
+    (only,) = found.values()
+    return only
+
+
+def _returns_recipe(function: Any) -> bool:
+    hint = getattr(function, "__annotations__", {}).get("return")
+    return hint is Recipe or hint in ("Recipe", "surefoot.Recipe")

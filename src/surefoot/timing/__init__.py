@@ -1,0 +1,1 @@
+"""Timing: how long operators and whole steps take on this machine."""

@@ -1,0 +1,127 @@
+"""Measure: what this machine reaches, as a datasheet: matrix products, memory, the cost of a call, collectives.
+
+Every figure is the best of several rounds: what the machine can do, not what its neighbours left of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from surefoot.errors import WorldError
+from surefoot.hardware import Datasheet
+from surefoot.hardware.here import HERE
+from surefoot.timing.call_overhead import call_seconds
+from surefoot.world.child_processes import tied_to_this_process
+
+PRODUCTS = ((1024, 1024, 1024), (2048, 1024, 256), (4096, 256, 1024))
+"""Rows, columns and length of sums of the matrix products that are timed; the fastest counts."""
+
+COPIED_BYTES = 256 << 20
+SENT_BYTES = 32 << 20
+_FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def measure_here(*, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> Datasheet:
+    """Takes about half a minute; the machine should have nothing else to do."""
+    threads = torch.get_num_threads()
+    return Datasheet(
+        name=HERE,
+        vendor=platform.machine(),
+        dense_flops={},
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        reached_flops={name: _product_flops(dtype, rounds, clock) for name, dtype in _FORMATS.items()},
+        memory_bandwidth=_copied_bytes_per_second(rounds, clock),
+        kernel_seconds=_kernel_seconds(rounds, clock),
+        call_seconds=call_seconds(clock=clock),
+        link="gloo, 2 processes of this machine",
+        link_bandwidth=_sent_bytes_per_second(rounds),
+        sources=(f"surefoot hardware measure, {datetime.now(UTC):%Y-%m-%d}, torch {torch.__version__}",),
+        notes=(f"{threads} threads",),
+    )
+
+
+def _best(run: Callable[[], object], rounds: int, clock: Callable[[], float], *, seconds: float = 0.1) -> float:
+    """Seconds of one run, at best."""
+    run()
+    found = []
+    for _ in range(rounds):
+        runs, began = 0, clock()
+        while (spent := clock() - began) < seconds:
+            run()
+            runs += 1
+        found.append(spent / runs)
+    return min(found)
+
+
+def _product_flops(dtype: torch.dtype, rounds: int, clock: Callable[[], float]) -> float:
+    found = []
+    for rows, columns, length in PRODUCTS:
+        left, right = torch.ones(rows, length, dtype=dtype), torch.ones(length, columns, dtype=dtype)
+        seconds = _best(functools.partial(torch.matmul, left, right), rounds, clock)
+        found.append(2 * rows * columns * length / seconds)
+    return max(found)
+
+
+def _copied_bytes_per_second(rounds: int, clock: Callable[[], float]) -> float:
+    """Read and written."""
+    source = torch.ones(COPIED_BYTES // 4)
+    target = torch.empty_like(source)
+    return 2 * COPIED_BYTES / _best(lambda: target.copy_(source), rounds, clock)
+
+
+def _kernel_seconds(rounds: int, clock: Callable[[], float]) -> float:
+    """What an operator costs in a step beside its work: Python, dispatch, autograd. From a chain of tiny ones."""
+    layer, sample = torch.nn.Linear(1, 1), torch.ones(1, 1)
+    chain = 50
+
+    def step() -> None:
+        made = sample
+        for _ in range(chain):
+            made = torch.tanh(layer(made))
+        made.sum().backward()
+
+    operators = chain * 2 + chain * 5  # forward: addmm, tanh; backward: tanh, two products, a sum, an accumulation
+    return _best(step, rounds, clock) / operators
+
+
+def _sent_bytes_per_second(rounds: int) -> float:
+    """One way, of an all-reduce between two processes: each sends what it holds once."""
+    context = mp.get_context("spawn")
+    answers, tie = context.SimpleQueue(), tied_to_this_process()
+    folder = Path(os.environ.get("TMPDIR", "/tmp"))
+    store = folder / f"surefoot-measure-{os.getpid()}"
+    ranks = [context.Process(target=_reduce, args=(tie, rank, str(store), rounds, answers)) for rank in range(2)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join()
+    store.unlink(missing_ok=True)
+    if any(each.exitcode for each in ranks):
+        raise WorldError("two processes of this machine could not sum a tensor; what they said stands above")
+    return SENT_BYTES / answers.get()
+
+
+def _reduce(tie: Callable[..., None], rank: int, store: str, rounds: int, answers: mp.SimpleQueue[float]) -> None:
+    tie()
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    sent = torch.ones(SENT_BYTES // 4)
+    dist.all_reduce(sent)
+    found = []
+    for _ in range(rounds):
+        dist.barrier()
+        began = time.perf_counter()
+        dist.all_reduce(sent)
+        found.append(time.perf_counter() - began)
+    dist.destroy_process_group()
+    if rank == 0:
+        answers.put(min(found))

@@ -1,0 +1,152 @@
+"""Rehearse: how long each distinct operator call of a step takes on this machine, timed where it stands in the step.
+
+A script is gone through in its order, several times. Each time, one of the calls of every place is run for real and
+timed: first the first of them, then the next. What came just before it is run too, untimed, as far back as a core's
+cache remembers. For all other calls room is made, and nothing is computed. So a timed call finds its operands as it
+would in the step: just written by the call before, or long out of the cache, in memory that the allocator hands out as
+it does there. Nothing of the step's own code runs: no module, no autograd, no optimizer. Numbers are noise.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from surefoot.meters.operator_script import Call, Freed, Operand, Script
+from surefoot.records.timed import Timed
+from surefoot.trees import tensors_in
+from surefoot.world.kernels import for_real
+
+SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 3.0, 9, 60
+"""How long a script is gone through, and how often; the first round does not count, as libraries prepare themselves."""
+
+WARM_BYTES = 4 << 20
+"""What a core's own cache remembers, generously: calls are run before a timed one until they have touched so much."""
+
+NOISE = 1 << 16
+"""Numbers that are drawn once, and repeated: too many for a processor to learn the branches they take."""
+
+
+class Rehearsal:
+    """The last step of a script, run call by call. `clock` is read before and after each timed call."""
+
+    def __init__(self, script: Script, *, clock: Callable[[], float]) -> None:
+        self.clock, self.rounds = clock, 0
+        self._events, self._known = script.steps[-1], script.known
+        self._places: dict[Any, list[int]] = {}
+        for index, event in enumerate(self._events):
+            if isinstance(event, Call):
+                self._places.setdefault(event.place, []).append(index)
+        self._seconds: dict[Any, list[float]] = {place: [] for place in self._places}
+        self._live: dict[int, torch.UntypedStorage] = {}
+        self._noise: dict[torch.dtype, torch.Tensor] = {}
+
+    def go_through(self) -> None:
+        """One round."""
+        timed = {calls[self.rounds % len(calls)] for calls in self._places.values()}
+        run = timed.union(*(self._before(index) for index in timed))
+        with for_real():
+            for index, event in enumerate(self._events):
+                if isinstance(event, Freed):
+                    self._live.pop(event.storage, None)
+                elif index in run:
+                    self._run(event, timed=index in timed and self.rounds > 0)
+                else:
+                    self._make(event)
+        self.rounds += 1
+
+    def timed(self) -> tuple[Timed, ...]:
+        """Every place, with the seconds of one call: the median of those that were timed."""
+        return tuple(
+            call.timed(len(calls), _median(self._seconds[place]))
+            for place, calls in self._places.items()
+            if isinstance(call := self._events[calls[0]], Call)
+        )
+
+    def _before(self, index: int) -> list[int]:
+        """The calls just before one, as far as a cache remembers."""
+        found, touched = [], 0
+        while index > 0 and touched < WARM_BYTES:
+            index -= 1
+            event = self._events[index]
+            if isinstance(event, Call):
+                found.append(index)
+                touched += event.bytes_touched
+        return found
+
+    def _run(self, call: Call, *, timed: bool) -> None:
+        args, kwargs = _with_tensors(self._tensor, (call.args, call.kwargs))
+        with torch.set_grad_enabled(call.with_gradients):
+            began = self.clock()
+            try:
+                out = call.func(*args, **kwargs)
+            except (RuntimeError, IndexError):  # noise does not suit this operator
+                self._make(call)
+                return
+            seconds = self.clock() - began
+        if timed:
+            self._seconds[call.place].append(seconds)
+        for operand, tensor in zip(call.results, tensors_in(out), strict=False):
+            storage = tensor.untyped_storage()
+            if operand.storage not in self._live and storage.nbytes() == operand.storage_bytes:
+                self._fill(storage, operand.dtype)
+                self._live[operand.storage] = storage
+        self._make(call)
+
+    def _make(self, call: Call) -> None:
+        """Room for results, where there is none yet."""
+        for operand in call.results:
+            self._storage(operand)
+
+    def _tensor(self, operand: Operand) -> torch.Tensor:
+        made = torch.empty(0, dtype=operand.dtype)
+        return made.set_(self._storage(operand), operand.offset, operand.shape, operand.stride)
+
+    def _storage(self, operand: Operand) -> torch.UntypedStorage:
+        if operand.storage not in self._live:
+            if operand.storage in self._known:
+                storage = self._known[operand.storage].clone()
+            else:
+                storage = torch.zeros(operand.storage_bytes, dtype=torch.uint8).untyped_storage()
+                self._fill(storage, operand.dtype)
+            self._live[operand.storage] = storage
+        return self._live[operand.storage]
+
+    def _fill(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> None:
+        """With noise, if it holds such numbers; the results of noise would be infinite or vanish in the end."""
+        if not dtype.is_floating_point:
+            return
+        if dtype not in self._noise:
+            self._noise[dtype] = torch.rand(NOISE).to(dtype)
+        numbers = torch.empty(0, dtype=dtype).set_(storage)
+        whole = numbers.numel() // NOISE * NOISE
+        numbers[:whole].view(-1, NOISE).copy_(self._noise[dtype])
+        numbers[whole:].copy_(self._noise[dtype][: numbers.numel() - whole])
+
+
+def rehearse(script: Script | None, *, clock: Callable[[], float]) -> tuple[Timed, ...]:
+    """The calls of a script's last step by place, with the seconds of one of each."""
+    if script is None:
+        raise ValueError("the trace was made without a script")
+    rehearsal = Rehearsal(script, clock=clock)
+    began = clock()
+    while rehearsal.rounds < LEAST_ROUNDS or (rehearsal.rounds < MOST_ROUNDS and clock() - began < SECONDS):
+        rehearsal.go_through()
+    return rehearsal.timed()
+
+
+def _median(seconds: list[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None
+
+
+def _with_tensors(tensor: Callable[[Operand], torch.Tensor], tree: Any) -> Any:
+    if isinstance(tree, Operand):
+        return tensor(tree)
+    if isinstance(tree, dict):
+        return {name: _with_tensors(tensor, item) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_with_tensors(tensor, item) for item in tree)
+    return tree

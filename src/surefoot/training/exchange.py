@@ -1,0 +1,79 @@
+"""Told: what every rank knows of a step once each has told what it alone knows: its clock, its samples, its signals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.records.log import MOST_SAMPLES, digest_of
+from surefoot.step import Step
+from surefoot.techniques.mesh import Layout
+from surefoot.world.world import World
+
+
+@dataclass(frozen=True)
+class Told:
+    """The slowest rank's seconds, and what each spent by itself; samples in the order of one rank alone."""
+
+    seconds: float
+    data_seconds: float
+    own_seconds: list[float]
+    samples: tuple[int, ...] | None
+    digest: int
+    batch_digest: int
+    asked_to_stop: list[int]
+
+
+def tell_all(
+    world: World,
+    step: Step,
+    *,
+    seconds: float,
+    data_seconds: float,
+    own_seconds: float,
+    taken: list[int],
+    hashes: list[int],
+    asked: bool,
+) -> Told:
+    """One message of a few numbers from every rank to every rank.
+
+    Samples are among them only where they are few; else their digest speaks for them.
+    """
+    layout, size = step.layout, step.recipe.micro_batch_size
+    count = step.micro_batches * size  # a stream can end with fewer
+    few = count * layout.data_ranks <= MOST_SAMPLES
+    if layout.ranks == 1:
+        samples = tuple(taken) if few else None
+        batch = digest_of(list(map(_signed, hashes)))
+        return Told(seconds, data_seconds, [own_seconds], samples, digest_of(taken), batch, [0] * asked)
+    digest = digest_of(taken, _places(layout, len(taken), size)) if layout.speaks else 0
+    batch = digest_of(list(map(_signed, hashes)), _places(layout, len(hashes), 1)) if layout.speaks else 0
+    times = [round(each * 1e9) for each in (seconds, data_seconds, own_seconds)]
+    named = [*taken, *[-1] * (count - len(taken))] if few else []
+    told = world.gather([asked, *times, _signed(digest), _signed(batch), *named])
+    stops, lasted, waited, own, digests, batches, *_ = zip(*told, strict=True)
+    return Told(
+        seconds=max(lasted) / 1e9,
+        data_seconds=max(waited) / 1e9,
+        own_seconds=[each / 1e9 for each in own],
+        samples=_in_order([row[6:] for row in told[:: layout.tp]], size) if few else None,
+        digest=sum(digests) % 2**64,
+        batch_digest=sum(batches) % 2**64,
+        asked_to_stop=[rank for rank, stop in enumerate(stops) if stop],
+    )
+
+
+def _signed(number: int) -> int:
+    """64 bits as torch's int64 holds them."""
+    return number - (number >> 63 << 64)
+
+
+def _places(layout: Layout, count: int, size: int) -> list[int]:
+    """Where this rank's samples stand in the step: ranks take turns, a micro-batch each."""
+    return [(at // size * layout.data_ranks + layout.data_rank) * size + at % size for at in range(count)]
+
+
+def _in_order(taken: list[list[int]], size: int) -> tuple[int, ...]:
+    """The samples of all ranks as they took turns in them, `size` each time."""
+    turns = range(0, len(taken[0]), size)
+    numbers = (number for turn in turns for mine in taken for number in mine[turn : turn + size])
+    return tuple(number for number in numbers if number >= 0)

@@ -1,0 +1,88 @@
+"""Lookout: what watches the steps of a run while they are taken, and on many ranks the ranks."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Self
+
+from surefoot.errors import ReplicaError
+from surefoot.records.finding import Finding
+from surefoot.records.run import Run
+from surefoot.step import Step
+from surefoot.training.exchange import Told
+from surefoot.training.guards.beats import Beats
+from surefoot.training.guards.fingerprint import Fingerprints
+from surefoot.training.guards.stragglers import Stragglers
+from surefoot.training.guards.watchdog import Watchdog
+from surefoot.training.run_writer import Scribe
+from surefoot.world.world import agent_store
+
+PATIENCE_SECONDS = 60.0
+"""A step that takes less is never called slow."""
+
+
+class Lookout:
+    """Every rank has one. A step that hangs, a rank that lags and replicas that differ are told through the scribe."""
+
+    def __init__(self, step: Step, scribe: Scribe, run: Run) -> None:
+        self.step, self.scribe, self.run = step, scribe, run
+        self.rank, self.many = step.world.rank, step.world.ranks > 1
+        self.beats = Beats(agent_store("beats") if self.many else None, rank=self.rank, ranks=step.world.ranks)
+        self.stragglers, self.fingerprints = Stragglers(), Fingerprints(step)
+        give_up = self._give_up if self.many else None
+        self.watchdog = Watchdog(scribe.stacks, self._slow, give_up=give_up, least_seconds=PATIENCE_SECONDS)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._open.enter_context(self.beats)
+        self._open.enter_context(self.watchdog)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def own_seconds(self, seconds: float) -> float:
+        """Of a step that took so long, what this rank spent at work of its own."""
+        return seconds * self.beats.own_share()
+
+    def late(self, told: Told) -> str:
+        """The rank that lags, in words, where one does."""
+        return self.stragglers.see(told.seconds, told.own_seconds) if self.many else ""
+
+    def step_ended(self, seconds: float) -> None:
+        """After every step; once in a while replicas are compared."""
+        self.watchdog.beat()
+        self.beats.step = self.step.number
+        if self.fingerprints.due(seconds):
+            self.compare_replicas()
+
+    def compare_replicas(self) -> None:
+        """Raises if a replica holds other bits than the others."""
+        finding = self.fingerprints.compare()
+        if finding is not None:
+            self.scribe.find(self.run, finding)
+            raise ReplicaError(f"{finding.seen}\n{finding.where}\n{finding.remedy}")
+
+    def _slow(self, said: str) -> None:
+        """A step takes far too long: says so, on many ranks with the one that is waited for. Another thread's call."""
+        waits = self.beats.explain()
+        said = "; ".join(filter(None, (said, waits.text, f"see {self.scribe.stacks}")))
+        self.scribe.tell_of(self.run, self.step.number, "slow-step", said, anyway=waits.teller == self.rank)
+
+    def _give_up(self, said: str) -> None:
+        """Ends this rank, so that torchrun starts all anew from the last checkpoint. Another thread's call."""
+        waits = self.beats.explain()
+        finding = Finding(
+            check="hanging-rank",
+            severity="error",
+            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank can be told from the others'}.",
+            where=f"step {self.step.number + 1}; stacks of all threads: {self.scribe.stacks}",
+            why="A collective ends when all ranks have come to it. One that never comes keeps all others waiting.",
+            remedy="Look at the machine of that rank. Started by torchrun with --max-restarts, the run goes on from "
+            "its last checkpoint.",
+        )
+        tells = waits.teller == self.rank
+        self.scribe.find(self.run, finding, anyway=tells)
+        self.scribe.tell_of(self.run, self.step.number, "hanging-rank", finding.seen, anyway=tells)
+        os._exit(1)

@@ -1,0 +1,214 @@
+"""Resume: whether a directory holds a run that this recipe may go on with, and what has changed if not."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from surefoot.errors import RunError
+from surefoot.recipe.load import source_of
+from surefoot.recipe.recipe import Knob, Recipe
+from surefoot.records.data_identity import DataIdentity
+from surefoot.records.files import make_folder, write_whole
+from surefoot.records.log import LogRow, read_rows
+from surefoot.records.run import RESTORED, Run, read_run, write_run
+from surefoot.training.own_code import code_digest, module_digests
+
+FREE = {
+    "name",
+    "about",
+    "target",
+    "workers",
+    "save_every",
+    "keep_last",
+    "mirror",
+    "evaluate_every",
+    "evaluation_batches",
+    "bytes_per_token",
+    "density",
+}
+"""What may change on resume without changing a bit of any step."""
+LAYOUT = {"dp_replicate", "dp_shard", "tp", "reshard_after_forward"}
+"""What may change on resume, and changes steps by rounding alone."""
+FAILURES = 3
+"""A run that failed so often in a row without a new checkpoint is not started again by itself."""
+
+
+def folder_for(recipe: Recipe, path: str | None) -> Path:
+    """Where the run is kept. A directory that holds anything but a run is left alone."""
+    folder = Path(path) if path else _fresh(Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    fetching = recipe.mirror is not None and (folder / RESTORED).exists()
+    if folder.exists() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
+        raise RunError(f"{folder} is not empty and holds no run; name another directory for this run")
+    make_folder(folder)
+    return folder
+
+
+def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
+    """A run that has not taken a step, written to its directory."""
+    source = source_of(recipe)
+    run = Run(
+        path=str(folder),
+        recipe=recipe.name,
+        about=recipe.about,
+        target=recipe.target,
+        bytes_per_token=recipe.bytes_per_token,
+        knobs=dict(recipe.knobs),
+        status="running",
+        parameters=0,
+        device="",
+        torch_version=str(torch.__version__),
+        threads=torch.get_num_threads(),
+        settings=settings_of(recipe),
+        source_digest=source_digest(source),
+        module_digests=module_digests(source) if source else {},
+        layout=layout,
+        environment=environment(),
+    )
+    if source is not None:
+        write_whole(run.source, source.read_bytes())
+    write_run(run)
+    return run
+
+
+def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = "1 rank") -> Run:
+    """The run of a directory, if this recipe may go on with it.
+
+    With other ranks, or the model held otherwise, it is a new attempt: steps taken again may differ by rounding.
+    """
+    run, source = read_run(folder), source_of(recipe)
+    digest, modules = source_digest(source), module_digests(source) if source else {}
+    changes = list(changes_since(run, recipe))
+    if run.source_digest != digest:
+        changes.append(f"the code in {source} has changed (its copy: {run.source})")
+    changes += [f"the code in {name}, which the recipe imports, {how}" for name, how in changed_modules(run, modules)]
+    if changes and not accept_change:
+        raise RunError(
+            f"{folder} holds a run of another recipe: {'; '.join(changes)}\n"
+            "turn it back, name another directory, or accept the change (--accept-change)"
+        )
+    if run.failures >= FAILURES and not accept_change:
+        raise RunError(
+            f"{folder} failed {run.failures} times in a row without getting further; the last time: {run.reason}\n"
+            "remove the cause, then start it with --accept-change"
+        )
+    if run.status == "finished" and not changes:
+        if not accept_change:
+            refuse_lost_rows(run, upto=run.steps)
+        return run
+    return replace(
+        run,
+        status="running",
+        starts=run.starts + 1,
+        failures=0 if accept_change else run.failures,
+        reason="",
+        attempt=run.attempt + (accept_change or run.layout != layout),
+        layout=layout,
+        data_identity=None if accept_change else run.data_identity,
+        evaluation_identity=None if accept_change else run.evaluation_identity,
+        knobs=dict(recipe.knobs),
+        settings=settings_of(recipe),
+        source_digest=digest,
+        module_digests=modules,
+    )
+
+
+def changed_modules(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Which of the modules that a recipe imports are not as they were, and how."""
+    for name in sorted({*run.module_digests, *modules}):
+        before, now = run.module_digests.get(name), modules.get(name)
+        if before != now:
+            yield name, "is new" if before is None else "is gone" if now is None else "has changed"
+
+
+def refuse_other_data(before: DataIdentity | None, now: DataIdentity, what: str) -> None:
+    """Refuses data that is not what the run began with."""
+    if before is not None and before != now:
+        raise RunError(
+            f"the {what} is not what the run began with: it was {before}, and is {now}\n"
+            "put it back, name another directory, or accept the change (--accept-change)"
+        )
+
+
+def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
+    """Refuses to begin from step 0 where checkpoints were saved and are gone."""
+    if run.saved_step and not left:
+        raise RunError(
+            f"{run.checkpoints} holds no checkpoint, and the run had saved step {run.saved_step}: they were deleted\n"
+            "put them back, name another directory to begin anew, or begin again from step 0 in this one "
+            "(--accept-change)"
+        )
+
+
+def refuse_lost_rows(run: Run, *, upto: int) -> None:
+    """Refuses a log that lacks a step: of those up to a checkpoint every one was on the disk before it was saved."""
+    missing = sorted(_missing_steps(run, list(read_rows(run.log)) if run.log.exists() else [], upto))
+    if missing:
+        named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        state = (
+            "is gone" if not run.log.exists() else f"has no row in its place for {len(missing)} of its steps: {named}"
+        )
+        raise RunError(
+            f"{run.log} {state}; without it the run cannot say what it was trained on\n"
+            "put it back, name another directory, or go on without those rows (--accept-change)"
+        )
+
+
+def _missing_steps(run: Run, rows: Sequence[LogRow], upto: int) -> Iterator[int]:
+    """Steps that a log passes over. A start may go back to a checkpoint, and never forward.
+
+    What was missing when a change was accepted is not asked for again: rows since then are of a later attempt.
+    """
+    last, attempt = 0, 0
+    for row in rows:
+        if row.attempt == attempt:
+            yield from range(last + 1, row.step)
+        last, attempt = row.step, row.attempt
+    if run.attempt == attempt:
+        yield from range(last + 1, upto + 1)
+
+
+def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
+    """Which settings have changed since the run began, in words."""
+    if run.recipe != recipe.name:
+        yield f"it is {run.recipe}, not {recipe.name}"
+    before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
+    for name in sorted({*before, *now} - FREE - LAYOUT):
+        if before.get(name) != now.get(name):
+            yield f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+
+
+def settings_of(recipe: Recipe) -> dict[str, Knob]:
+    """The plain fields of a recipe."""
+    values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    return {name: value for name, value in values.items() if isinstance(value, Knob) and name not in FREE}
+
+
+def source_digest(source: Path | None) -> str:
+    """A digest of the code in a file; comments and layout do not count."""
+    return "" if source is None else code_digest(source)
+
+
+def environment() -> dict[str, str]:
+    """What numbers and speed may depend on."""
+    packages = {name: version(name) for name in ("surefoot", "torch", "numpy")}
+    machine = {"python": platform.python_version(), "system": platform.platform(), "cores": str(os.cpu_count())}
+    return {**machine, **packages, "cuda": str(torch.version.cuda or "none")}
+
+
+def _foreign(folder: Path) -> Iterator[Path]:
+    """What surefoot does not leave behind when it is killed before its first file is whole."""
+    ours = ("lock", "run.json", "recipe.py", "plan.json", "profile.json")
+    return (path for path in folder.iterdir() if path.name.removeprefix(".").removesuffix(".part") not in ours)
+
+
+def _fresh(folder: Path) -> Path:
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000))
+    return folder if not folder.exists() else next(path for path in numbered if not path.exists())

@@ -1,0 +1,125 @@
+"""Scribe: what a run writes into its directory. Of many ranks the first one's writes; the others' keep silent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from surefoot.checkpoint.consolidate import TensorsOf, whole_tensors
+from surefoot.checkpoint.files import Fingerprint
+from surefoot.errors import DiskError
+from surefoot.records.codec import to_json
+from surefoot.records.event import Event, append_event
+from surefoot.records.files import refusal, sync_file, sync_folder, write_whole
+from surefoot.records.finding import Finding, Findings
+from surefoot.records.log import LogRow, mend
+from surefoot.records.log_file import LogFile
+from surefoot.records.plan import Plan, write_plan
+from surefoot.records.run import Run, write_run
+from surefoot.training.weights import write_weights
+
+
+class Scribe:
+    """Every rank has one and calls it alike.
+
+    A disk that refuses what the run does not depend on (events, findings, the plan) does not end it.
+    """
+
+    def __init__(self, run: Run, *, rank: int = 0) -> None:
+        self.writes = rank == 0
+        self.stacks = Path(run.path) / ("stacks.txt" if self.writes else f"stacks-{rank}.txt")
+        self._log: LogFile | None = None
+        self._events: list[Event] = []
+        self._mended = False
+        self._telling = threading.Lock()
+
+    @contextmanager
+    def log_of(self, run: Run) -> Iterator[None]:
+        """A context in which rows may be appended."""
+        if not self.writes:
+            yield
+            return
+        self._log = LogFile(run.log)
+        try:
+            yield
+        finally:
+            self._log.close()
+
+    def append(self, row: LogRow) -> None:
+        if self._log is not None:
+            self._log.append(row)
+
+    def sync(self) -> None:
+        """Until the log is on the disk."""
+        if self._log is not None:
+            self._log.sync()
+
+    def write(self, run: Run) -> None:
+        if self.writes:
+            write_run(run)
+
+    def note(self, run: Run) -> None:
+        """Writes `run.json` if the disk takes it: between a run's start and its end nothing depends on it."""
+        try:
+            self.write(run)
+        except DiskError as error:
+            self.tell_of(run, run.steps, "not-written", str(error))
+
+    def tell_of(self, run: Run, step: int, kind: str, text: str, *, anyway: bool = False) -> None:
+        """One event; `anyway`, if no other rank can be relied on to tell it. What the disk refuses is told later."""
+        if self.writes or anyway:
+            with self._telling:
+                self._events.append(Event(step, kind, text, f"{datetime.now():%Y-%m-%d %H:%M:%S}"))
+                with suppress(OSError):
+                    self._tell(run)
+
+    def last_events(self, run: Run) -> str:
+        """Until the events are on the disk; why they are not, if it refuses them."""
+        with self._telling:
+            try:
+                self._tell(run)
+                if self.writes and run.events.exists():
+                    sync_file(run.events)
+                    sync_folder(run.events.parent)
+            except OSError as error:
+                return str(refusal(run.events, error))
+        return ""
+
+    def _tell(self, run: Run) -> None:
+        if not self._mended:
+            mend(run.events)
+            self._mended = True
+        while self._events:
+            append_event(run.events, self._events[0])
+            del self._events[0]
+
+    def find(self, run: Run, *findings: Finding, checks: Sequence[str] = (), anyway: bool = False) -> None:
+        """What was found, and which checks have looked: by default those that found something."""
+        if self.writes or anyway:
+            looked = tuple(checks) or tuple(finding.check for finding in findings)
+            try:
+                write_whole(run.findings, to_json(Findings(run.recipe, looked, findings)) + "\n")
+            except DiskError as error:
+                self.tell_of(run, run.steps, "not-written", str(error), anyway=anyway)
+
+    def keep_plan(self, run: Run, plan: Plan) -> None:
+        """The plan beside the run, if the disk takes it."""
+        try:
+            if self.writes:
+                write_plan(Path(run.path), plan)
+        except DiskError as error:
+            self.tell_of(run, run.steps, "not-written", str(error))
+
+    def keep_weights(self, run: Run, model: torch.nn.Module) -> Fingerprint | None:
+        """The weights as one file. Ranks give their shards tensor by tensor; the first has all of it, once."""
+        sharded = any(isinstance(each, DTensor) for each in model.parameters())
+        tensors = whole_tensors(model, keep=self.writes) if sharded else {}
+        if not self.writes:
+            return None
+        return write_weights(run.weights, tensors if sharded else TensorsOf(model))

@@ -1,0 +1,98 @@
+"""Trust: whose code is executed for a run. A run is data: its own code is executed only if the user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from surefoot.errors import RunError
+from surefoot.recipe.knobs import hints_of
+from surefoot.recipe.load import SETTINGS, builtin_recipes, find_function, make_recipe, source_of, split_target
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.profile import Profile
+from surefoot.records.run import Run
+from surefoot.training.own_code import module_digests
+from surefoot.training.resume import changed_modules, changes_since, source_digest
+
+COPY = "recipe.py"
+"""The copy of its recipe that a run directory holds."""
+
+
+def recipe_of(
+    made: Run | Profile, folder: str | Path, recipe: str | Recipe | None = None, *, trust_run: bool = False
+) -> Recipe:
+    """The recipe that a run or a profile was made with, from code that the user vouches for.
+
+    That is the recipe the user names, if it is the same; else a built-in one. What the directory itself names or
+    holds is imported and executed with `trust_run` alone.
+    """
+    if recipe is None and made.target in builtin_recipes():
+        recipe = made.target
+    if recipe is None:
+        if trust_run:
+            return _brought(made, Path(folder))
+        raise RunError(f"{_refusal(made, folder)}\n{_ways_on(made, folder)}")
+    changes, loaded = _held_against(made, recipe)
+    if loaded is not None:
+        return loaded
+    if trust_run:
+        return _brought(made, Path(folder))
+    named = recipe if isinstance(recipe, str) else "this recipe"
+    raise RunError(f"{named} is not what {folder} was made with: {'; '.join(changes)}\n{_ways_on(made, folder)}")
+
+
+def _held_against(made: Run | Profile, recipe: str | Recipe) -> tuple[list[str], Recipe | None]:
+    """What has changed since, or the recipe with the knobs it had."""
+    if isinstance(recipe, str):
+        changes = list(_misfits(made, recipe))
+        if changes:
+            return changes, None
+        recipe = make_recipe(recipe, made.knobs)
+    changes = [*(changes_since(made, recipe) if isinstance(made, Run) else ()), *_changes_of_code(made, recipe)]
+    return changes, None if changes else recipe
+
+
+def _changes_of_code(made: Run | Profile, recipe: Recipe) -> Iterator[str]:
+    source = source_of(recipe)
+    if made.source_digest and made.source_digest != source_digest(source):
+        yield f"the code in {source} has changed" if source else "it was made from a file"
+    elif isinstance(made, Run) and made.source_digest and source is not None:
+        for name, how in changed_modules(made, module_digests(source)):
+            yield f"the code in {name}, which the recipe imports, {how}"
+
+
+def _misfits(made: Run | Profile, target: str) -> Iterator[str]:
+    """Why the knobs of a run cannot be those of a recipe. The recipe's function is not called with others."""
+    function = find_function(target)
+    if function.__name__ != made.recipe:
+        yield f"that was {made.recipe!r}, this is {function.__name__!r}"
+        return
+    known = {**SETTINGS, **hints_of(function)}
+    yield from (f"it has no knob {name!r}" for name in made.knobs if name not in known)
+
+
+def _brought(made: Run | Profile, folder: Path) -> Recipe:
+    """The recipe by the code that the directory holds or names."""
+    if not made.target:
+        raise RunError(_refusal(made, folder))
+    place, _ = split_target(made.target)
+    held = place.endswith(".py") or made.target in builtin_recipes()
+    return make_recipe(f"{folder / COPY}:{made.recipe}" if held else made.target, made.knobs)
+
+
+def _refusal(made: Run | Profile, folder: str | Path) -> str:
+    if not made.target:
+        return f"{folder} was made with a Recipe made in Python; give the same one as recipe="
+    return f"{folder} is data, and this needs the code of its recipe: nothing that a run names or holds is executed"
+
+
+def _ways_on(made: Run | Profile, folder: str | Path) -> str:
+    """What the user can do, and what exactly --trust-run would execute."""
+    if not made.target:
+        return "name the recipe that it was made with"
+    place, function = split_target(made.target)
+    if place.endswith(".py") or made.target in builtin_recipes():
+        executed = f"executes {Path(folder) / COPY} and calls {made.recipe!r} in it"
+    else:
+        executed = f"imports {place!r} and calls {function!r} in it"
+    return f"name the recipe that it was made with ({made.target!r}), or give --trust-run, which {executed}"

@@ -1,0 +1,82 @@
+"""Watched run: the run directory of a script that is watched."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from surefoot.errors import RunError
+from surefoot.events.phases import Phases
+from surefoot.meters.log_rows import Rows
+from surefoot.records.files import make_folder, write_whole
+from surefoot.records.log import LogRow
+from surefoot.records.run import Run
+from surefoot.records.units import counted
+from surefoot.records.watched import Watched, write_watched
+from surefoot.training.guards.drift import Drift
+from surefoot.training.resume import environment
+from surefoot.training.run_writer import Scribe
+
+
+class WatchedRun:
+    """A row as each update ends, alarms as they come, and at the end what was seen. Of many ranks the first writes."""
+
+    def __init__(self, folder: Path, script: str, phases: Phases) -> None:
+        rank = int(os.environ.get("RANK", "0"))
+        if rank == 0 and (folder / "run.json").exists():
+            raise RunError(f"{folder} holds a run already; name another directory")
+        make_folder(folder)
+        self.folder = folder
+        self.run = Run(
+            path=str(folder),
+            recipe=Path(script).name,
+            about="a script, watched",
+            target=script,
+            knobs={},
+            status="running",
+            parameters=0,
+            device="",
+            torch_version=str(torch.__version__),
+            threads=torch.get_num_threads(),
+            layout=counted(int(os.environ.get("WORLD_SIZE", "1")), "rank"),
+            environment=environment(),
+        )
+        self.scribe = Scribe(self.run, rank=rank)
+        self.rows, self._drift, self._open = Rows(phases, self._append), Drift(), ExitStack()
+        if Path(script).is_file() and self.scribe.writes:
+            write_whole(self.run.source, Path(script).read_bytes())
+
+    def __enter__(self) -> Self:
+        self.scribe.write(self.run)
+        self._open.enter_context(self.scribe.log_of(self.run))
+        self._open.callback(self.scribe.sync)
+        self._open.enter_context(self.rows)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        try:
+            self._open.close()
+        finally:
+            if error is not None:
+                self.run = replace(self.run, status="failed", reason=f"{type(error).__name__}: {error}".strip(": "))
+                self.scribe.note(self.run)
+
+    def end(self, seen: Watched) -> None:
+        """Keeps what was seen of the whole script."""
+        self.run = replace(self.run, status="finished", parameters=seen.parameters, device=seen.device)
+        self.scribe.find(self.run, *seen.findings.findings, checks=seen.findings.checks)
+        if self.scribe.writes:
+            write_watched(self.folder, seen)
+        self.scribe.last_events(self.run)
+        self.scribe.write(self.run)
+
+    def _append(self, row: LogRow) -> None:
+        self.scribe.append(row)
+        self.run = self.run.after([row])
+        for kind, text in self._drift.see(row):
+            self.scribe.tell_of(self.run, row.step, kind, text)

@@ -1,1 +1,0 @@
-"""Witness: follows a loop and gathers evidence, one subject per file. It reads, and changes nothing."""
