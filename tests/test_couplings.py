@@ -29,7 +29,7 @@ def test_every_watched_loop_of_surefoots_own_is_known_as_such():
     found = []
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if re.search(r"= Step\(", text) and re.search(r"\b(Witness|Glances)\(", text):
+        if re.search(r"= Step\(", text) and re.search(r"\b(Watcher|Glances)\(", text):
             found.append(".".join(("surefoot", *path.relative_to(ROOT).with_suffix("").parts)))
     assert len(found) >= 2
     assert all(module.startswith(DRIVING) for module in found), found

@@ -21,7 +21,7 @@ from surefoot.records.watched import Watched
 if TYPE_CHECKING:
     import torch
 
-    from surefoot.checks.watcher import Witness
+    from surefoot.checks.watcher import Watcher
     from surefoot.meters.books import Books
 
 BOOKED_STEPS = 3
@@ -34,8 +34,8 @@ files are looked at, and the first evaluation if there was none before."""
 class Seen:
     """What a watch has seen so far. Ask during the loop or after it."""
 
-    def __init__(self, books: Books, witness: Witness, allow: Iterable[str]) -> None:
-        self._books, self._witness, self._allow = books, witness, tuple(allow)
+    def __init__(self, books: Books, watcher: Watcher, allow: Iterable[str]) -> None:
+        self._books, self._watcher, self._allow = books, watcher, tuple(allow)
 
     @property
     def steps(self) -> list[Usage]:
@@ -50,7 +50,7 @@ class Seen:
     @property
     def findings(self) -> Findings:
         """What the checks say of the evidence so far."""
-        return self._witness.findings(recipe="watched loop", allow=self._allow)
+        return self._watcher.findings(recipe="watched loop", allow=self._allow)
 
 
 @contextmanager
@@ -61,15 +61,15 @@ def watch(
 
     Without a model, every module with parameters that the loop calls is one.
     """
-    from surefoot.checks.watcher import Witness
+    from surefoot.checks.watcher import Watcher
     from surefoot.meters.books import Books
 
     books = Books(model)
-    witness = Witness(books.phases, *optimizers, spares=True)
-    witness.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
-    with books, witness:
-        yield Seen(books, witness, allow)
-    witness.scene.ended = True
+    watcher = Watcher(books.phases, *optimizers, spares=True)
+    watcher.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
+    with books, watcher:
+        yield Seen(books, watcher, allow)
+    watcher.scene.ended = True
 
 
 def watch_script(
@@ -102,7 +102,7 @@ def watch_call(
 ) -> Watched:
     """Calls something that trains, and watches it, as `watch_script` does a script."""
     from surefoot.checks.script_throttle import Turns
-    from surefoot.checks.watcher import Witness
+    from surefoot.checks.watcher import Watcher
     from surefoot.events.phases import Listener
     from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.books import Books
@@ -124,21 +124,21 @@ def watch_call(
     books = Books(most_steps=BOOKED_STEPS)
     beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, ends = Pace(books.phases, skipped=BOOKED_STEPS), Ends()
-    witness = Witness(books.phases, spares=True)
-    turns = Turns(witness, CHECKED_STEPS)
-    witness.scene.source = str(Path(name).resolve())
+    watcher = Watcher(books.phases, spares=True)
+    turns = Turns(watcher, CHECKED_STEPS)
+    watcher.scene.source = str(Path(name).resolve())
     books.beside(*beside)
     kept = WatchedRun(keep, name, books.phases) if keep is not None else None
-    with kept or nullcontext(), books, witness, nullcontext() if check_all else turns:
+    with kept or nullcontext(), books, watcher, nullcontext() if check_all else turns:
         books.phases.listeners += [
             pace,
             *([kept.rows] if kept else []),
-            *([] if check_all else [witness.scene.spared.listener(turns)]),
+            *([] if check_all else [watcher.scene.spared.listener(turns)]),
             ends,
         ]
         with suppress(_EnoughSteps):
             run()
-            witness.scene.ended = True
+            watcher.scene.ended = True
     models = tuple(books.phases.models)
     seen = Watched(
         script=name,
@@ -147,7 +147,7 @@ def watch_call(
         parameters=sum(each.numel() for model in models for each in model.parameters()),
         first=books.steps[0] if books.steps else None,
         steady=books.steps[-1] if books.steps else None,
-        findings=witness.findings(recipe=name, allow=allow),
+        findings=watcher.findings(recipe=name, allow=allow),
         counted=ends.counted,
         step_seconds=tuple(pace.step_seconds),
         data_seconds=pace.mean_data_seconds(),

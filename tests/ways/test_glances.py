@@ -1,4 +1,4 @@
-"""While a run trains, the witness looks at some of its steps; what it finds becomes an event of the run."""
+"""While a run trains, the watcher looks at some of its steps; what it finds becomes an event of the run."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Glances: the witness looks at a few steps of a long run, so that watching costs next to nothing."""
+"""Glances: the watcher looks at a few steps of a long run, so that watching costs next to nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.watcher import Witness
+from surefoot.checks.watcher import Watcher
 from surefoot.events.phases import Phases
 from surefoot.records.finding import Finding
 
@@ -22,7 +22,7 @@ class Glances:
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:
         self._phases = Phases()
         self._phases.find(model)
-        self._witness = Witness(self._phases, optimizer, spares=True)
+        self._watcher = Watcher(self._phases, optimizer, spares=True)
         self._on, self._taken, self._looked = on, 0, False
         self.found: dict[str, Finding] = {}
 
@@ -33,7 +33,7 @@ class Glances:
         if not self._on or not is_looked_at(self._taken, step):
             yield
             return
-        with self._phases, self._witness:
+        with self._phases, self._watcher:
             yield
         self._looked = True
 
@@ -42,7 +42,7 @@ class Glances:
         if not self._looked:
             return []
         self._looked = False
-        found = self._witness.findings(recipe="", probes=False).findings
+        found = self._watcher.findings(recipe="", probes=False).findings
         new = [each for each in found if each.check not in self.found and each.severity != "info"]
         self.found.update({each.check: each for each in new})
         return new

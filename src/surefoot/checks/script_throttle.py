@@ -1,4 +1,4 @@
-"""Turns: when a witness looks at a script: at its first updates, and again at its first evaluation if that is later."""
+"""Turns: when a watcher looks at a script: at its first updates, and again at its first evaluation if that is later."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, held
-from surefoot.checks.watcher import Witness
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import held
+from surefoot.checks.watcher import Watcher
 
 _LONGEST = 256
 """Forwards of an evaluation that are looked at."""
 
 
-class Turns(Part):
-    """Lets a witness rest after so many updates, and wakes it for an evaluation if it has seen none."""
+class Turns(Observer):
+    """Lets a watcher rest after so many updates, and wakes it for an evaluation if it has seen none."""
 
-    def __init__(self, witness: Witness, checked: int) -> None:
-        super().__init__(witness.scene)
-        self._witness, self._checked = witness, checked
+    def __init__(self, watcher: Watcher, checked: int) -> None:
+        super().__init__(watcher.scene)
+        self._watcher, self._checked = watcher, checked
         self._updates = self._forwards = 0
         self._resting = self._awake_again = self._evaluated = False
 
@@ -43,7 +44,7 @@ class Turns(Part):
         elif not torch.is_grad_enabled() and self._is_trained(model):
             self._evaluates(model)
             if self._awake_again:
-                self._witness.model_called(model, args)
+                self._watcher.bus.model_called(model, args)
 
     def _evaluates(self, model: nn.Module) -> None:
         """A model is put into evaluation mode, or runs without gradients."""
@@ -51,7 +52,7 @@ class Turns(Part):
             return
         if self._resting:
             self._evaluated = self._awake_again = True
-            self._witness.look_again()
+            self._watcher.look_again()
         elif not torch.is_grad_enabled():
             self._evaluated = True
 
@@ -61,4 +62,4 @@ class Turns(Part):
 
     def _rest(self) -> None:
         self._resting = True
-        self._witness.rest()
+        self._watcher.rest()

@@ -11,7 +11,8 @@ from surefoot.checks.facts import Samples
 from surefoot.checks.registry import run_checks
 from surefoot.checks.samples.loader_use import Seen
 from surefoot.checks.samples.reread import read_again
-from surefoot.checks.watcher import Witness
+from surefoot.checks.text.narrow_tokens import Narrow
+from surefoot.checks.watcher import Watcher
 from surefoot.data.batches import batches_of
 from surefoot.data.identity import identity_of
 from surefoot.events.phases import Phases
@@ -33,23 +34,23 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     batches = batches_of(small)
     with kept(), world:
         phases = Phases()
-        witness = Witness(phases)
-        witness.scene.source = split_target(recipe.target)[0] if recipe.target else ""
-        witness.scene.tiny, witness.scene.cut_from = True, recipe.micro_batch_size / small.micro_batch_size
-        with phases, witness:
+        watcher = Watcher(phases)
+        watcher.scene.source = split_target(recipe.target)[0] if recipe.target else ""
+        watcher.scene.tiny, watcher.scene.cut_from = True, recipe.micro_batch_size / small.micro_batch_size
+        with phases, watcher:
             step = Step(small, world)
             plain = PlainState(step.model)
             phases.find(step.model)
-            witness.scene.optimizers.append(step.optimizer)
+            watcher.scene.optimizers.append(step.optimizer)
             try:
                 for _ in range(STEPS):
                     step(world.take(batches) for _ in range(small.micro_batches()))
             except RuntimeError:
-                if all(backward.differentiable for backward in witness.evidence().backwards):
+                if all(backward.differentiable for backward in watcher.evidence().backwards):
                     raise  # not the error that torch raises for a loss without a graph
         data = build_data(recipe)
-        witness.narrow.look_at(data)
-        evidence = witness.evidence()
+        watcher[Narrow].look_at(data)
+        evidence = watcher.evidence()
         evidence.lost_attributes = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
         identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
         evidence.unstable_samples = identity.unstable, identity.items

@@ -25,6 +25,7 @@ _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
 class Graph:
     """The leaves a loss's graph ends in, the numbers of its nodes, and what shows in its upper part."""
 
+    losses: list[torch.Tensor]
     roots: list[Any]
     leaves: set[torch.Tensor]
     numbers: set[int] = field(default_factory=set)
@@ -46,7 +47,7 @@ class Graph:
 def walk(losses: list[torch.Tensor]) -> Graph:
     """The graph behind some losses."""
     roots = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
-    found = Graph(roots, {loss for loss in losses if loss.requires_grad and loss.grad_fn is None})
+    found = Graph(losses, roots, {loss for loss in losses if loss.requires_grad and loss.grad_fn is None})
     waiting, seen, penalties = list(roots), set(roots), _penalties(roots)
     taught: set[torch.Tensor] = set()
     while waiting:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -19,20 +20,14 @@ UNHEARD = ("surefoot.checks.", "surefoot.events.phases", "torch.optim.")
 """Modules whose own calls are not reported: a dot at the end stands for everything inside a package."""
 
 
-class Hears(Protocol):
-    """A part that is told of functions."""
-
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None: ...
-
-
 class Functions(TorchFunctionMode):
     """Tells of every call when it has returned."""
 
-    def __init__(self, scene: Scene, *parts: Hears) -> None:
+    def __init__(self, scene: Scene, hearing: list[Callable[..., None]]) -> None:
         super().__init__()
         self.scene = scene
         self._tell = scene.spared.callback(self._told)
-        self.parts = parts
+        self._hearing = hearing
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -42,8 +37,8 @@ class Functions(TorchFunctionMode):
         return out
 
     def _told(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        for part in self.parts:
-            part.called(func, args, kwargs, out)
+        for called in self._hearing:
+            called(func, args, kwargs, out)
 
 
 def _is_unheard(frame: FrameType) -> bool:

@@ -1,11 +1,9 @@
-"""Scene: what all parts of a witness share, and how a part looks at torch's own functions."""
+"""The scene: what all observers of a loop share: its phases, its optimizers, how many updates it has made."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, MutableSet, Set
-from contextlib import ExitStack
-from typing import Any, Self
+from collections.abc import Iterator, MutableSet, Set
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -14,10 +12,12 @@ from torch import nn
 from torch.distributions import Distribution
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.failsafe import Spared
 from surefoot.checks.engine.weak_set import Leaves
-from surefoot.events.phases import Listener, Phases, aside
+from surefoot.events.phases import Phases, aside
+
+if TYPE_CHECKING:
+    from surefoot.checks.engine.bus import Bus
 
 LOOKED_AT = 12
 """So many updates are looked at closely after an optimizer was made: tensors are read, and not only counted."""
@@ -29,6 +29,9 @@ LARGEST = 1 << 24
 
 class Scene:
     """The loop so far: its phases, its optimizers, how many updates it has made."""
+
+    bus: Bus
+    """Where an observer publishes what it alone has noticed."""
 
     def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, spares: bool = False) -> None:
         self.phases, self.spared = phases, Spared(on=spares)
@@ -112,44 +115,6 @@ class Scene:
         alike = [each for each in self.phases.models if type(each) is type(model)]
         place = alike.index(model) if model in alike else 0
         return type(model).__name__ + (f" {place + 1}" if place else "")
-
-
-class Part(Listener):
-    """One subject of a witness."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        self._entered = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._entered.close()
-
-    def graph_seen(self, graph: Graph) -> None:
-        """A backward begins on this graph."""
-
-    def update_left_out(self, optimizer: Optimizer) -> None:
-        """A scaler has left out an update: what was gathered for it is over all the same."""
-
-    def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
-        """Hears of every call of a function of torch's: `before(*args)` and `after(result, *args)`."""
-        plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
-        before = before and self.scene.spared.callback(before)
-        after = after and self.scene.spared.callback(after)
-
-        @functools.wraps(plain)
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            if before is not None:
-                before(*args, **kwargs)
-            result = plain(*args, **kwargs)
-            if after is not None:
-                after(result, *args, **kwargs)
-            return result
-
-        setattr(owner, name, followed)
-        self._entered.callback(setattr, owner, name, plain)
 
 
 def is_same(one: Optimizer, other: Optimizer) -> bool:

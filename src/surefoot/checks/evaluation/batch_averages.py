@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts import Metric
+from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
 from surefoot.events.callers import user_lines
 
@@ -30,8 +32,10 @@ class _Batch:
     """Lines on which a loss took the mean of it."""
 
 
-class Averages(Part):
+class Averages(Observer):
     """The forwards of evaluations, with the lines that made them."""
+
+    after = (Calls,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Evaluation
 from surefoot.checks.loop.forwards import random_state
@@ -37,8 +38,10 @@ class _Run:
     inputs: Marks[None] = field(default_factory=Marks)
 
 
-class Evaluations(Part):
+class Evaluations(Observer):
     """What models were asked without gradients."""
+
+    after = (Loaders,)
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)

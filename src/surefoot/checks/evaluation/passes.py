@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, own, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.facts import Pass
 from surefoot.checks.samples.arrays_in_sight import FEWEST, Arrays, row_prints
 from surefoot.checks.samples.loaders import Loaders
@@ -37,7 +38,7 @@ class _Line:
     left_out: int = 0
 
 
-class Passes(Part):
+class Passes(Observer):
     """The samples of evaluations by hand."""
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:

@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import through_views
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.facts import Threshold
+from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.source.cutoffs import cut_at_half, predictions_cut_at_half
 from surefoot.events.callers import caller, near_frames, user_lines, variables
 from surefoot.events.phases import aside, number
@@ -26,8 +28,10 @@ _MOST_CLASSES = 3
 """More numbers of classes than this are lengths of texts."""
 
 
-class Thresholds(Part):
+class Thresholds(Observer):
     """One half is a threshold of probabilities, and the largest score is sought among classes."""
+
+    after = (Calls,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

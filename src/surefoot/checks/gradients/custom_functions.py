@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.events.phases import aside
 
 Function = torch.autograd.Function
 
 
-class Custom(Part):
+class Custom(Observer):
     """The first call of every function that is not torch's, with what asked for a gradient then."""
 
     def __init__(self, scene: Scene) -> None:

@@ -8,16 +8,20 @@ import torch
 
 from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.functions import DATA
-from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller
 from surefoot.events.phases import number
 
 _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
 
 
-class Aliases(Part):
+class Aliases(Observer):
     """What is written behind autograd's back."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -11,7 +11,8 @@ from torch import distributions
 from torch.distributions import Distribution
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.events.callers import caller
 
@@ -24,7 +25,7 @@ class _Sample:
     used: bool = False
 
 
-class Drawn(Part):
+class Drawn(Observer):
     """From `sample()` into the graph. A sample whose probability is asked for is used as policy gradients use it."""
 
     def __init__(self, scene: Scene) -> None:

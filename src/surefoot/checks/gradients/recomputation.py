@@ -7,19 +7,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts import Recomputation
+from surefoot.checks.loop.forwards import Calls
 from surefoot.events.phases import aside
 
 _ALIKE = 1e-4
 
 
-class Recomputed(Part):
+class Recomputed(Observer):
     """What recomputation does otherwise than the forward did.
 
     It ends as soon as it has all that backward needs, which may be in the middle of a module: so what enters is
     compared, too. Both are noted from the first recomputation on.
     """
+
+    after = (Calls,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.autograd_graph import operation, through_views
-from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts import Crossing
 from surefoot.events.callers import caller
 from surefoot.events.phases import softmax_dim
@@ -25,7 +26,7 @@ _COLOURS, _SMALLEST_SIDE = (2, 3, 4), 8
 """What tells a picture from other arrays of numbers."""
 
 
-class Shapes(Part):
+class Shapes(Observer):
     """Where dimensions change places by mistake."""
 
     def __init__(self, scene: Scene) -> None:

@@ -12,7 +12,8 @@ from torch import nn
 
 from surefoot.checks.engine.autograd_graph import Graph, saves
 from surefoot.checks.engine.captured_call import Captured
-from surefoot.checks.engine.scene import Part, Scene, digest, fingerprint, held, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, fingerprint, held, readable, tensors
 from surefoot.checks.facts import Forward
 from surefoot.checks.loop.modes import resting, switching
 from surefoot.events.phases import aside, number, writes
@@ -52,7 +53,7 @@ class _Pending:
         )
 
 
-class Calls(Part):
+class Calls(Observer):
     """What models were called with, and in which mode."""
 
     def __init__(self, scene: Scene) -> None:
@@ -118,7 +119,7 @@ class Calls(Part):
         for pending in self._pending:
             pending.forward.derived |= not numbers.isdisjoint(pending.numbers)
 
-    def forget_backpropagated(self) -> None:
+    def gradients_discarded(self) -> None:
         """Forwards whose gradients are cleared lead to no update, as those of an attack or a measurement."""
         self._unsettled = [each for each in self._unsettled if not each.forward.backpropagated]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,11 +15,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import Graph, unscaled
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, held, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.engine.weak_set import Leaves
-from surefoot.checks.facts import Backward, Discard, Leaf, Optimizing, Update
-from surefoot.checks.loop.forwards import Sentinel
+from surefoot.checks.facts import Discard, Leaf, Optimizing, Update
+from surefoot.checks.loop.backwards import Backwards
+from surefoot.checks.loop.forwards import Calls, Sentinel
 from surefoot.checks.loop.rounding import HALVES, lost, lost_share, standing_still
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside, is_profiling, number, writes
@@ -49,18 +51,17 @@ class _Mark:
         return gradient is not None and self.gradient() is gradient and writes(gradient) == self.writes
 
 
-class Gradients(Part):
+class Gradients(Observer):
     """From backward to update."""
 
-    def __init__(self, scene: Scene) -> None:
+    after = (Calls, Backwards)
+
+    def __init__(self, scene: Scene, backwards: Backwards) -> None:
         super().__init__(scene)
-        self.backwards: list[Backward] = []
+        self.backwards = backwards.seen
         self.updates: list[Update] = []
         self.made: list[Optimizer] = []
         """Kept, so that an optimizer that never made an update is still there when evidence is given."""
-        self.before_clearing: list[Callable[[], None]] = []
-        self.discarding: list[Callable[[], None]] = []
-        """Told when gradients are cleared that no update has used."""
         self.pending: list[str] = []
         """The lines of the backwards whose gradients no update has used."""
         self.taken: set[str] = set()
@@ -163,8 +164,7 @@ class Gradients(Part):
     def _see_emptied(self) -> None:
         """Gradients that the loop itself has set to None before an update are measured, and lead to none."""
         if self.pending and self._given and all(parameter.grad is None for parameter in self._given):
-            for told in self.discarding:
-                told()
+            self.scene.bus.tell("gradients_discarded")
         self._given = []
 
     def update_begins(self, optimizer: Optimizer) -> None:
@@ -264,8 +264,7 @@ class Gradients(Part):
         if self.scene.updating is not None:
             return
         self._see_emptied()
-        for told in self.before_clearing:
-            told()
+        self.scene.bus.tell("clearing")
         cleared = list(held(owner) if isinstance(owner, Optimizer) else owner.parameters())
         if any(p.grad is not None for p in cleared):
             for backward in self.backwards[self._settled :]:
@@ -274,8 +273,7 @@ class Gradients(Part):
             self._used.update(self.pending)  # by hand, as a climb to the worst weights nearby does
         elif self.pending and any(p.grad is not None and not self.is_used(p) for p in cleared):
             self._discarded.update(self.pending)
-            for told in self.discarding:
-                told()
+            self.scene.bus.tell("gradients_discarded")
         self.pending = []
         if not any(p.grad is not None for p in self.scene.optimized().difference(cleared)):
             self._roots = set()

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside
 
@@ -14,7 +15,7 @@ PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
 _PICKS = {"__getitem__", "masked_select"}
 
 
-class Emptied(Part):
+class Emptied(Observer):
     """What is left of losses that are masked by hand."""
 
     def __init__(self, scene: Scene) -> None:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import walk
-from surefoot.checks.engine.scene import Part, Scene, held, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, held, tensors
 from surefoot.checks.facts import Loss
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.loop.gradients import Gradients
@@ -38,14 +39,14 @@ class _Transformed:
     has_aux: bool
 
 
-class Transforms(Part):
+class Transforms(Observer):
     """Gradients that no backward puts into `.grad`."""
+
+    after = (Calls, Losses, Gradients)
 
     def __init__(self, scene: Scene, calls: Calls, losses: Losses, gradients: Gradients) -> None:
         super().__init__(scene)
         self._calls, self._losses, self._gradients = calls, losses, gradients
-        self.seen: Callable[[torch.Tensor], None] = lambda loss: None
-        """Told of every such loss."""
         self._asking = False
         self.derivatives = False
         """Some were asked for with a graph."""
@@ -87,7 +88,7 @@ class Transforms(Part):
             return
         losses, wanted = list(tensors(outputs)), list(tensors(inputs))
         if len(losses) == 1 and losses[0].dim() == 0 and any(each in self._parameters() for each in wanted):
-            self.seen(losses[0])
+            self.scene.bus.gradient_asked(losses[0], asked=True)
 
     def _follow_gradient(self, name: str) -> None:
         plain, look = getattr(torch.func, name), self.scene.spared.callback(self._look)
@@ -148,7 +149,7 @@ class Transforms(Part):
         self._calls.leave_out(forwards + 1)
         self._losses.losses[losses:] = _joined(self._losses.losses[losses:])
         if values and all(isinstance(each, torch.Tensor) and each.dim() == 0 for each in values):
-            self.seen(torch.stack(values).mean() if len(values) > 1 else values[0])
+            self.scene.bus.gradient_asked(torch.stack(values).mean() if len(values) > 1 else values[0], asked=True)
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if self._buffers is not None:

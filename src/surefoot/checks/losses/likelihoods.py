@@ -13,7 +13,8 @@ from torch.distributions import Distribution
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import operation, squeezed, through_views
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Likelihood
 from surefoot.events.callers import caller
@@ -33,7 +34,7 @@ _FEWEST = 4
 _EVEN = 2e-2
 
 
-class Likelihoods(Part):
+class Likelihoods(Observer):
     """The likelihood of data is to rise; that of what was drawn is to rise by its reward."""
 
     def __init__(self, scene: Scene) -> None:

@@ -22,10 +22,12 @@ from surefoot.checks.engine.autograd_graph import (
     undropped,
     walk,
 )
-from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.weak_set import Leaves
 from surefoot.checks.evaluation.batch_averages import Averages
 from surefoot.checks.facts import Crossing, Loss
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.argument_faults import argument, ctc_fault, kl_fault
 from surefoot.checks.losses.gradient_signature import is_cut
 from surefoot.checks.losses.noise_targets import Noise
@@ -62,8 +64,11 @@ _DIVISIONS = {"div", "__truediv__", "true_divide"}
 SOFTMAXES = {"softmax", "log_softmax"}
 
 
-class Losses(Part):
+class Losses(Observer):
     """Loss functions as they are called, and losses that begin with an operator."""
+
+    after = (Gradients,)
+    before = (Picks, Pairs, Noise, Averages, Coarseness)
 
     def __init__(
         self, scene: Scene, picks: Picks, pairs: Pairs, noise: Noise, averages: Averages, coarseness: Coarseness

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Parted
 from surefoot.events.callers import caller
@@ -20,7 +21,7 @@ _FEWEST_ELEMENTS = 4
 _FEWEST = 3
 
 
-class Noise(Part):
+class Noise(Observer):
     """Normal noise, from the draw to its first use."""
 
     def __init__(self, scene: Scene) -> None:

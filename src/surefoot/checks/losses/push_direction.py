@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import SHARES, made_of, operation, ranks, undropped
-from surefoot.checks.engine.scene import Part, Scene, own, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Aim
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.gradient_signature import Signature, is_cut, signature_of
 from surefoot.events.phases import aside, number
 
@@ -43,8 +45,10 @@ class _Step:
     """Tensors without a gradient that were computed since a model returned."""
 
 
-class Aims(Part):
+class Aims(Observer):
     """Losses by what they do to predictions, whoever wrote them."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -8,15 +8,18 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.autograd_graph import Graph, operation, unscaled
-from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts import Backward, Loss
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller, site
 from surefoot.events.phases import aside
 
 
-class Reductions(Part):
+class Reductions(Observer):
     """Every mean or sum to one number that has a gradient, and every loss that is a sum of terms."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)

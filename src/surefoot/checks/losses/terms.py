@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.autograd_graph import VIEWS, Graph, hangs_on, operation
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Term
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside, factors_of
 
@@ -28,8 +30,10 @@ _NOTE = "surefoot term"
 _NOTE_OF_ROWS = "surefoot term of each sample"
 
 
-class Terms(Part):
+class Terms(Observer):
     """What is added to a loss outside its graph."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts import Inputs
+from surefoot.checks.loop.forwards import Calls
 from surefoot.events.phases import aside
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -22,8 +24,10 @@ _ROWS = 64
 """So many rows tell whether zeros stand between tokens."""
 
 
-class FirstLayers(Part):
+class FirstLayers(Observer):
     """What the first layers of models are given."""
+
+    after = (Calls,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -8,12 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts import HiddenModule
+from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.gradients import Gradients
 
 
-class Hidden(Part):
+class Hidden(Observer):
     """Modules in plain containers of a model, and those that run inside one without belonging to it."""
+
+    after = (Calls, Gradients)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import linearly_made, through_views
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, readable
 from surefoot.checks.facts import Layout
+from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.modes import is_batch_norm
 from surefoot.checks.models.tied_weights import Ties, copied_ties, undone_ties
 from surefoot.checks.models.unsaved_numbers import Numbers, numbers_of
@@ -41,8 +44,10 @@ _LOOKS = 256
 """Before so many forwards of a model the tensors are read that no state_dict holds."""
 
 
-class Layouts(Part):
+class Layouts(Observer):
     """The modules and tensors of every model that ran."""
+
+    after = (Calls, Gradients)
 
     def __init__(self, scene: Scene, ties: Ties) -> None:
         super().__init__(scene)

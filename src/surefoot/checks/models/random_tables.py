@@ -6,14 +6,15 @@ from typing import Any
 
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.models.layout import unsaved
 from surefoot.checks.samples.reseeding import DRAWS
 from surefoot.events.callers import frames, is_user, variables
 
 
-class Chance(Part):
+class Chance(Observer):
     """From a draw in the constructor of a module to the tensors that this module has."""
 
     def __init__(self, scene: Scene) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.weak_notes import Marks
 
 _FEW_VALUES = 2
@@ -18,7 +19,7 @@ _FEW_VALUES = 2
 Place = tuple[weakref.ref[nn.Module], str]
 
 
-class Ties(Part):
+class Ties(Observer):
     """Parameters that a second module was given, and that it or the first one has lost since."""
 
     def __init__(self, scene: Scene) -> None:

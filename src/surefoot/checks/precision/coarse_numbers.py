@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Coarse
 from surefoot.events.callers import caller
@@ -29,7 +30,7 @@ _BLURRED = 0.1
 """Angles that are rounded by more than this, in radians, are no longer told apart."""
 
 
-class Coarseness(Part):
+class Coarseness(Observer):
     """Functions whose results are in half precision."""
 
     def __init__(self, scene: Scene) -> None:

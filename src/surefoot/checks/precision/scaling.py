@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, held
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, held
 from surefoot.checks.facts import Scaling
+from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.gradients import Gradients
 
 
-class Scaled(Part):
+class Scaled(Observer):
     """Losses scaled against underflow, and regions computed in half precision."""
 
-    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+    after = (Gradients,)
+
+    def __init__(self, scene: Scene, gradients: Gradients, backwards: Backwards) -> None:
         super().__init__(scene)
-        self._gradients = gradients
+        self._gradients, self._backwards = gradients, backwards
         self._attempts = self._exits = self._skipped = self._skipped_late = 0
         self._updates_before = 0
         self._skipped_first: dict[Optimizer, int] = {}
         """By optimizer: how many of its updates were left out before the first that was made."""
-        self.left_out: Callable[[Optimizer], None] = lambda _: None
-        """Told of an update that is left out."""
         self._exits_at: dict[int, int] = {}
         self._depth = 0
         self._chosen: set[bool] = set()
         """Whether regions are told their dtype; torch takes one that needs a scaler, but not on a CPU."""
         self.used = False
-        self.scale = 1.0
-        """By which the loss of the next backward is multiplied."""
 
     def __enter__(self) -> Scaled:
         scaler = torch.amp.GradScaler
@@ -50,7 +49,7 @@ class Scaled(Part):
             return
         self.used = True
         if self.scene.close:
-            self.scale = float(scaler.get_scale())
+            self._backwards.scale = float(scaler.get_scale())
         if self._gradients.unscaled is None:
             self._gradients.unscaled = set()
 
@@ -69,13 +68,10 @@ class Scaled(Part):
             self._skipped_late += self._skipped < self._attempts
             if not self.scene.updates_of(optimizer):
                 self._skipped_first[optimizer] = self._skipped_first.get(optimizer, 0) + 1
-            self.left_out(optimizer)
+            self.scene.bus.update_left_out(optimizer)
 
     def _ends(self, *_: Any, **__: Any) -> None:
         self._gradients.unscaled = None
-
-    def backward_ends(self) -> None:
-        self.scale = 1.0
 
     def _makes_region(self, _: Any, *args: Any, **kwargs: Any) -> None:
         self._chosen.add((args[1] if len(args) > 1 else kwargs.get("dtype")) is not None)

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, digest, fingerprint, readable, several, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, fingerprint, readable, several, tensors
 from surefoot.checks.facts import Loss, Ranks
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.losses.loss_calls import Losses
@@ -39,14 +40,23 @@ _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "unif
 """Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
 
 
-class Between(Part):
+class Between(Observer):
     """One rank's notes, exchanged with the others."""
 
+    after = (Losses, Loaders, Averaging, ToldMetrics, RankCounts)
+
     def __init__(
-        self, scene: Scene, losses: Losses, loaders: Loaders, averaging: Averaging, metrics: ToldMetrics
+        self,
+        scene: Scene,
+        losses: Losses,
+        loaders: Loaders,
+        averaging: Averaging,
+        metrics: ToldMetrics,
+        counts: RankCounts,
     ) -> None:
         super().__init__(scene)
         self._losses, self._loaders, self._averaging, self._metrics = losses, loaders, averaging, metrics
+        self._counts = counts
         self._samples: set[int] = set()
         self._bypassed = self._wrapped = self._parted = self._joins = False
         self._states: list[tuple[int, bool]] = []
@@ -54,7 +64,7 @@ class Between(Part):
         self._norms: list[float] = []
         self._syncing: list[bool] = []
         self._windows: list[list[bool]] = []
-        self._reduced_again, self._counts = "", RankCounts(scene)
+        self._reduced_again = ""
         self._by_hand: set[torch.Tensor] = set()
         """Parameters whose gradients the loop exchanges itself."""
         self._inside: dict[nn.Module, bool] = {}
@@ -76,7 +86,6 @@ class Between(Part):
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.read())
             self.follow(DistributedDataParallel, "join", before=self._joined)
             self._follow_norms()
-            self._entered.enter_context(self._counts)
         return self
 
     def _joined(self, *_: Any, **__: Any) -> None:
@@ -122,7 +131,7 @@ class Between(Part):
             self._drawn = True
         else:
             averaged = self._wrapped and self._synced_last() and not self._by_hand
-            self._counts.called(name, args, out, averaged=averaged)
+            self._counts.scaled(name, args, out, averaged=averaged)
 
     def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
         if not several() or not torch.is_grad_enabled():

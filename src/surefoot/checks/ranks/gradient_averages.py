@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, held, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, held, readable
 from surefoot.events.phases import aside
 
 LOOKED_AT = 4
@@ -18,7 +19,7 @@ _VALUES = 128
 """So many elements of a parameter's gradient are kept."""
 
 
-class Averaging(Part):
+class Averaging(Observer):
     """What goes into the exchange of gradients, and what comes out; ranks compare it."""
 
     def __init__(self, scene: Scene) -> None:

@@ -8,7 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, readable, tensors
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.loaders import Loaders
 
 _TELLING = (
@@ -18,8 +20,10 @@ _TELLING = (
 _MOST_ROWS = 2048
 
 
-class ToldMetrics(Part):
+class ToldMetrics(Observer):
     """Evaluations of a trained model, from its first forward to the next batch or forward of training."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)

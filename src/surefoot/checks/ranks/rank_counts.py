@@ -8,7 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.events.callers import caller
 
@@ -17,7 +18,7 @@ _WORDS = ("world", "ranks")
 _SCALES = {*_DIVIDES, "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
 
 
-class RankCounts(Part):
+class RankCounts(Observer):
     """Losses and gradients that are scaled by the number of ranks, and losses divided by a sum over ranks."""
 
     def __init__(self, scene: Scene) -> None:
@@ -36,7 +37,7 @@ class RankCounts(Part):
         if op == dist.ReduceOp.SUM and given.numel() == 1 and not given.requires_grad:
             self._totals[given] = None
 
-    def called(self, name: str, args: tuple[Any, ...], out: Any, *, averaged: bool) -> None:
+    def scaled(self, name: str, args: tuple[Any, ...], out: Any, *, averaged: bool) -> None:
         """A function of torch's has returned; `averaged` says whether a wrapper has exchanged the gradients."""
         if name in _SCALES and _is_rank_count(args[-1]):
             self._scale(name, args, averaged=averaged)

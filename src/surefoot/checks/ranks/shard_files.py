@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from surefoot.checks.engine.scene import Part, Scene, several, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, several, tensors
 from surefoot.checks.facts import SharedFile
 from surefoot.events.callers import caller
 from surefoot.events.phases import tell, told
@@ -20,7 +21,7 @@ WAIT = 5.0
 _MOMENT = "saved"
 
 
-class SavedShards(Part):
+class SavedShards(Observer):
     """One rank's files, compared with those of the others when the ranks part."""
 
     def __init__(self, scene: Scene) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.facts import Parted
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside
@@ -47,7 +48,7 @@ class _Used:
     inputs: list[_Taken] = field(default_factory=list)
 
 
-class Picks(Part):
+class Picks(Observer):
     """Indices of inputs and targets, update by update."""
 
     def __init__(self, scene: Scene) -> None:

@@ -23,7 +23,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from surefoot.checks.engine.scene import Part, Scene, digest, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.facts import Loader
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.gradients import Gradients
@@ -45,8 +46,10 @@ _DRAWS = re.compile("randperm|shuffle|permut")
 """What a sampler has and does that is to give another order in every pass."""
 
 
-class Loaders(Part):
+class Loaders(Observer):
     """Every DataLoader that was iterated."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
@@ -73,8 +76,6 @@ class Loaders(Part):
         """The loaders that have handed out batches since the last update."""
         self._left: Seen | None = None
         """The loader whose last pass has left gradients behind that nobody has cleared since."""
-        gradients.before_clearing.append(self.settle)
-        gradients.discarding.append(self._cleared)
 
     def __enter__(self) -> Loaders:
         plain = DataLoader.__iter__
@@ -135,6 +136,9 @@ class Loaders(Part):
         self._closing = seen
         seen.only_evaluates = seen.evaluations > 0 and not seen.updates
 
+    def clearing(self) -> None:
+        self.settle()
+
     def settle(self) -> None:
         """Gradients that no update has used when a pass is over and its last batch was used are left over."""
         seen, self._closing = self._closing, None
@@ -145,7 +149,7 @@ class Loaders(Part):
             seen.leftover, seen.window = pending, usual
             self._left = seen
 
-    def _cleared(self) -> None:
+    def gradients_discarded(self) -> None:
         self._left = None
 
     def _go_on(self) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
 from surefoot.checks.samples.pairs import Pairs
 
 _MOST_UPDATES = 100
@@ -18,8 +19,10 @@ _WHOLE = 0.9
 """A pass over so many of an array's rows is one over all; a part that was drawn once was split off."""
 
 
-class Orders(Part):
+class Orders(Observer):
     """The batch that each update begins with, told by some of its values."""
+
+    after = (Pairs,)
 
     def __init__(self, scene: Scene, pairs: Pairs) -> None:
         super().__init__(scene)

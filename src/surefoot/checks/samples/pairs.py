@@ -13,8 +13,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, own, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.facts import Parted
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
 from surefoot.checks.samples.index_pairs import counts_places
 from surefoot.checks.samples.loaders import Loaders
@@ -63,8 +65,11 @@ class _Followed:
         return chance > 0.3 and self.differ > _CHANCE * chance * self.again and not _are_related(self.exchanged)
 
 
-class Pairs(Part):
+class Pairs(Observer):
     """Inputs of models beside targets of losses, row by row."""
+
+    after = (Gradients,)
+    before = (Loaders,)
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, digest, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, tensors
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 
@@ -22,7 +23,7 @@ _FEWEST = 3
 """So many updates in a row must seed other generators than torch's global one with one number."""
 
 
-class Seeds(Part):
+class Seeds(Observer):
     """What every update draws: the random state after seeding, at its first forward, and at each draw."""
 
     def __init__(self, scene: Scene) -> None:

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, digest, own, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest, own, readable, tensors
 from surefoot.checks.facts import Shown
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import FEWEST, LONGEST, MOST_ROWS, arrays_in_sight, larger_than, prints
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.phases import aside
@@ -27,8 +29,11 @@ _TIMES = 4
 """An array must be so many times as large: training on all samples but a few that are kept back is no fault."""
 
 
-class Rows(Part):
+class Rows(Observer):
     """Which samples were trained on, and which of them are evaluated."""
+
+    after = (Gradients,)
+    before = (Loaders,)
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene
 
 GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "random": (random, random.getstate),
@@ -18,7 +19,7 @@ GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
 """By the module that seeds it: the state of each global generator that torch does not seed."""
 
 
-class Draws(Part):
+class Draws(Observer):
     """The global generators beside torch's."""
 
     def __init__(self, scene: Scene) -> None:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts import Resumption
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.saved_state.contents import Counts, counts_in
@@ -35,8 +36,11 @@ class _Loaded:
     """Batches that were taken before the one that the first forward was given."""
 
 
-class Resumes(Part):
+class Resumes(Observer):
     """What a loop saves of its counters, and what it makes of those that it loads."""
+
+    after = (Loaders,)
+    stays = True
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)

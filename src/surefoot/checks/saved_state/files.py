@@ -15,7 +15,8 @@ from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, held, is_same, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, held, is_same, readable, tensors
 from surefoot.checks.facts import File
 from surefoot.checks.samples.rows import Rows
 from surefoot.checks.saved_state.contents import (
@@ -60,8 +61,11 @@ class _Loaded:
     """Of these, the ones without moments, with data that training was given before."""
 
 
-class Files(Part):
+class Files(Observer):
     """State on its way to a file and back."""
+
+    after = (Schedules, Rows)
+    stays = True
 
     def __init__(self, scene: Scene, schedules: Schedules, rows: Rows) -> None:
         super().__init__(scene)

@@ -11,7 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from surefoot.checks.engine.scene import Part, Scene, digest
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, digest
 from surefoot.checks.facts import LostState
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 from surefoot.checks.saved_state.contents import items_of
@@ -45,8 +46,10 @@ class _Lost:
     drawn: bool = False
 
 
-class Generators(Part):
+class Generators(Observer):
     """Who saves the state of a generator wants it back. It matters if training draws from that generator."""
+
+    stays = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

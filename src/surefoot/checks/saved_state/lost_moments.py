@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, held, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
 from surefoot.checks.facts import File
 from surefoot.checks.samples.rows import Rows
 from surefoot.checks.saved_state.contents import (
@@ -48,8 +49,11 @@ class _GoneOn:
     """The file or the schedule says that training goes on; otherwise its data must show it."""
 
 
-class Forgotten(Part):
+class Forgotten(Observer):
     """Weights of a training from before, in a file without moments, that an optimizer of the same kind goes on with."""
+
+    after = (Schedules, Rows)
+    stays = True
 
     def __init__(self, scene: Scene, schedules: Schedules, rows: Rows) -> None:
         super().__init__(scene)

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts import HeldCounter
 from surefoot.checks.saved_state.contents import Counts, counts_in
 from surefoot.checks.source.restored_counters import counters_restored
@@ -39,8 +40,10 @@ class _Counter:
         return getattr(self.holder(), self.attribute, None)
 
 
-class HeldCounters(Part):
+class HeldCounters(Observer):
     """A counter that has grown since the last update, when a file is saved, is that of the next update."""
+
+    stays = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

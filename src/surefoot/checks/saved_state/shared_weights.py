@@ -11,8 +11,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.functions import DATA
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, held, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
 from surefoot.checks.facts import File
+from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.source.best_so_far import records_kept
 from surefoot.events.callers import caller, frames, is_user
 from surefoot.events.phases import aside
@@ -64,8 +66,10 @@ class _State:
         return any(self.values.get(_address(each)) not in (None, fingerprint(each, _LOOKED_AT)) for each in kept)
 
 
-class Kept(Part):
+class Kept(Observer):
     """States that were taken, as long as somebody has them."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.scene import Part, Scene, readable
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.losses.argument_faults import argument
 from surefoot.checks.losses.empty_masks import PRODUCTS
@@ -21,7 +22,7 @@ _LOW = -10.0
 """A score as low as this has next to no share beside ordinary ones."""
 
 
-class Masked(Part):
+class Masked(Observer):
     """From a product with a mask, or what it fills in, into a softmax. What is masked again behind that is right."""
 
     def __init__(self, scene: Scene) -> None:

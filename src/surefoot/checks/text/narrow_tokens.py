@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.scene import Part, Scene, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.facts import NarrowTokens
 from surefoot.checks.samples.arrays_in_sight import arrays_held_by, arrays_in_sight
 from surefoot.checks.samples.loaders import Loaders
@@ -47,7 +48,7 @@ _MAKING = {
 """Calls that make an array of a dtype, and cut off what does not fit."""
 
 
-class Narrow(Part):
+class Narrow(Observer):
     """The arrays that tokens come from, looked at in the first forward."""
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:

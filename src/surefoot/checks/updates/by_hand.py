@@ -11,7 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.functions import DATA
-from surefoot.checks.engine.scene import Part, Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import asked_by_user, caller
@@ -55,8 +56,10 @@ _TAKEN = {
 """What keeps more of a gradient than its size."""
 
 
-class ByHand(Part):
+class ByHand(Observer):
     """Gradients from the backward to the update, in the hands of the loop."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)

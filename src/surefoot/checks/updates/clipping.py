@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.scene import Part, Scene, held
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, held
 from surefoot.checks.facts import Clip
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller
@@ -17,8 +18,10 @@ from surefoot.events.callers import caller
 _LIMITS = {"clip_grad_norm_": "max_norm", "clip_grads_with_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 
 
-class Clipping(Part):
+class Clipping(Observer):
     """Calls of torch's clipping, and what is left of them when an update comes."""
+
+    after = (Gradients,)
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)

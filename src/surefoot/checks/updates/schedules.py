@@ -15,7 +15,8 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from surefoot.checks.engine.scene import Part, Scene, held, is_same
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, held, is_same
 from surefoot.checks.facts import Schedule
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import caller, in_scheduler, site
@@ -45,15 +46,16 @@ class _Stepped:
     begins: int = 0
 
 
-class Schedules(Part):
+class Schedules(Observer):
     """Every scheduler that was made or stepped."""
+
+    after = (Loaders,)
+    stays = True
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)
         self._loaders = loaders
         self.seen: dict[int, _Stepped] = {}
-        self.alone = False
-        """Nothing else counts updates any more."""
         self._rates: dict[Optimizer, list[float]] = {}
 
     def __enter__(self) -> Schedules:
@@ -89,10 +91,6 @@ class Schedules(Part):
     def update_begins(self, optimizer: Optimizer) -> None:
         rate = max((float(group.get("lr", 1.0)) for group in optimizer.param_groups), default=1.0)
         self._rates.setdefault(optimizer, []).append(rate)
-
-    def update_ends(self, optimizer: Optimizer) -> None:
-        if self.alone:
-            self.scene.count(optimizer)
 
     def begins(self, optimizer: Optimizer) -> bool:
         """Is the latest scheduler of an optimizer where it began?"""

@@ -1,0 +1,82 @@
+"""The bus: tells every observer the events for which it defines a method, and keeps the counts of the scene."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.autograd_graph import walk
+from surefoot.checks.engine.observer import EVENTS, Observer, hears
+from surefoot.checks.engine.scene import Scene
+from surefoot.events.phases import Listener
+
+
+class Bus(Listener):
+    """A listener of `Phases`. While it is `resting`, it tells events only to the observers that stay."""
+
+    def __init__(self, scene: Scene, observers: Iterable[Observer]) -> None:
+        self._scene, self.resting = scene, False
+        scene.bus = self
+        told = {event: [each for each in observers if hears(type(each), event)] for event in EVENTS}
+        self._all = {event: [getattr(each, event) for each in some] for event, some in told.items()}
+        self._staying = {event: [getattr(each, event) for each in some if each.stays] for event, some in told.items()}
+
+    def hearing(self, event: str) -> list[Callable[..., None]]:
+        """The methods that are called for an event now, in their order."""
+        return (self._staying if self.resting else self._all)[event]
+
+    def tell(self, event: str, *args: Any) -> None:
+        """Calls the method of every observer that has one for this event."""
+        for method in self.hearing(event):
+            method(*args)
+
+    def model_found(self, model: nn.Module, prefix: str) -> None:
+        self.tell("model_found", model, prefix)
+
+    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        self.tell("model_called", model, args)
+
+    def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self.tell("module_begins", module, args)
+
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.tell("module_called", module, args, output)
+
+    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        self.tell("model_returned", model, args, kwargs, output)
+
+    def backward_begins(self, losses: Any) -> None:
+        if not self.resting:
+            self.gradient_asked(losses)
+        self.tell("backward_begins", losses)
+
+    def gradient_asked(self, losses: Any, *, asked: bool = False) -> None:
+        """The gradient of a loss is wanted, by a backward or, with `asked`, to be returned."""
+        graph = walk([losses] if isinstance(losses, torch.Tensor) else list(losses))
+        graph.asked = asked
+        self.tell("graph_seen", graph)
+        graph.losses = []  # an observer may keep the graph, and must not keep the losses
+        self._scene.backwards += 1
+
+    def backward_ends(self) -> None:
+        self.tell("backward_ends")
+
+    def update_begins(self, optimizer: Optimizer) -> None:
+        if not self.resting and optimizer not in self._scene.optimizers:
+            self._scene.optimizers.append(optimizer)
+        self.tell("update_begins", optimizer)
+        self._scene.updating = None if self.resting else optimizer
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._scene.updating = None
+        self.tell("update_ends", optimizer)
+        self._scene.count(optimizer)
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        """A scaler has skipped an update."""
+        self.tell("update_left_out", optimizer)
+        self._scene.leave_out(optimizer)

@@ -1,0 +1,84 @@
+"""An observer watches one subject of a loop: it defines a method for each event that it wants to hear."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, ClassVar, Self
+
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.scene import Scene
+from surefoot.events.phases import Listener
+
+
+class Observer(Listener):
+    """One subject. The bus calls the methods that a class defines, and no others.
+
+    `__init__` may ask for other observers by their classes; they are made first. Where two observers need an order
+    for the same event, one of them names the other in `after` or in `before`. One that `stays` goes on while the
+    others rest: it is entered first, and left last.
+    """
+
+    after: ClassVar[tuple[type[Observer], ...]] = ()
+    before: ClassVar[tuple[type[Observer], ...]] = ()
+    stays: ClassVar[bool] = False
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.close()
+
+    def graph_seen(self, graph: Graph) -> None:
+        """A gradient of this graph is asked for: a backward begins, or `torch.autograd.grad` is called."""
+
+    def update_left_out(self, optimizer: Optimizer) -> None:
+        """A scaler has skipped an update: what was gathered for it is over all the same."""
+
+    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A function of torch's has returned."""
+
+    def clearing(self) -> None:
+        """Gradients are about to be cleared."""
+
+    def gradients_discarded(self) -> None:
+        """Gradients that no update has used were cleared: those of an attack or a measurement, for example."""
+
+    def settle(self) -> None:
+        """Facts are about to be given: what can be told only when all optimizers are known."""
+
+    def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
+        """Hears of every call of a function of torch's: `before(*args)` and `after(result, *args)`."""
+        plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        before = before and self.scene.spared.callback(before)
+        after = after and self.scene.spared.callback(after)
+
+        @functools.wraps(plain)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                before(*args, **kwargs)
+            result = plain(*args, **kwargs)
+            if after is not None:
+                after(result, *args, **kwargs)
+            return result
+
+        setattr(owner, name, followed)
+        self._entered.callback(setattr, owner, name, plain)
+
+
+EVENTS = frozenset(
+    name for kind in (Listener, Observer) for name, value in vars(kind).items() if callable(value) and name[0] != "_"
+) - {"follow", "settle"}
+"""The names of the methods that the bus may call."""
+
+
+def hears(kind: type[Observer], event: str) -> bool:
+    """Does this class, or one between it and `Observer`, define a method for an event?"""
+    return getattr(kind, event) is not getattr(Observer, event)

@@ -1,0 +1,71 @@
+"""Backwards: every call that asks for the gradient of a loss, and what hangs on that loss."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.facts import Backward
+from surefoot.checks.loop.forwards import Calls
+from surefoot.events.callers import caller, site
+from surefoot.events.phases import aside, next_node
+
+
+class Backwards(Observer):
+    """One record for each; others fill in what they know of the last."""
+
+    before = (Calls,)
+
+    def __init__(self, scene: Scene, calls: Calls) -> None:
+        super().__init__(scene)
+        self._calls = calls
+        self.seen: list[Backward] = []
+        self.scale = 1.0
+        """By which the loss of the next backward is multiplied."""
+        self._nodes_at: deque[int] = deque(maxlen=2)
+        """How many nodes had been made when the last updates ended."""
+
+    def graph_seen(self, graph: Graph) -> None:
+        makers = self.scene.phases.maker
+        self.seen.append(
+            Backward(
+                where=caller(),
+                differentiable=any(tensor.requires_grad for tensor in graph.losses),
+                reaches_optimized=False,
+                followed_by_update=False,
+                double_softmax=tuple(makers(node) or "the loss" for node in graph.softmaxes),
+                double_sigmoid=tuple(makers(node) or "the loss" for node in graph.sigmoids),
+                nodes=len(graph.numbers),
+                old_nodes=self._older(graph),
+                shapes=tuple(self._calls.shapes),
+                update=self.scene.updates,
+                ascends=graph.ascends,
+                in_update=self.scene.updating is not None,
+                site=site(),
+                value=self._value(graph.losses),
+                scale=self.scale,
+                asked=graph.asked,
+            )
+        )
+
+    def backward_ends(self) -> None:
+        self.scale = 1.0
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        self._nodes_at.append(next_node())
+
+    def _older(self, graph: Graph) -> int:
+        """The nodes of a graph that were made before the last two updates."""
+        since = self._nodes_at[-2] if len(self._nodes_at) == 2 else 0
+        return sum(each < since for each in graph.numbers) if min(graph.numbers, default=0) < since else 0
+
+    def _value(self, losses: list[torch.Tensor]) -> float | None:
+        if not self.scene.close or len(losses) != 1 or losses[0].numel() != 1 or not readable(losses[0]):
+            return None
+        with aside():
+            return float(losses[0])
