@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import os
+import shutil
 import sys
 import textwrap
 
@@ -193,6 +194,14 @@ def test_a_newer_checkpoint_that_is_damaged_is_named(file, tmp_path, command):
     done = command("export", run.path, "--weights")
     assert "of step 2 of" in said(done)
     assert "passed over, because it is damaged: step-000000004: state.json has 2 bytes" in said(done)
+
+
+def test_a_newer_checkpoint_that_is_gone_is_named(file, tmp_path, command):
+    run = surefoot.train(load_recipe(str(file), ["max_steps=4", "save_every=2"]), path=str(tmp_path / "run"))
+    shutil.rmtree(run.checkpoints / "step-000000004")
+    done = command("export", run.path, "--weights")
+    assert "of step 2 of" in said(done)
+    assert "step-000000004: it is gone" in said(done)
 
 
 def test_an_export_does_not_write_through_links(run, file, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from surefoot.data.document_ends import open_ends
 from surefoot.data.formats import adopt, open_corpus
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import DataError
@@ -136,3 +137,17 @@ def test_what_is_no_corpus_is_refused(tmp_path):
     (tmp_path / "text.bin").write_bytes(b"1234")
     with pytest.raises(DataError, match="not an index of Megatron"):
         open_corpus(tmp_path / "text.bin", verify=False)
+
+
+def test_a_file_with_holes_is_refused_before_it_is_hashed(tmp_path: Path):
+    with open(tmp_path / "tokens.bin", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DataError, match=r"has holes: [\d,]+ of its 1,099,511,627,776 bytes are stored"):
+        adopt(tmp_path, dtype="uint16")
+
+
+def test_an_index_of_documents_that_is_cut_is_named(tmp_path: Path):
+    np.arange(64, dtype="<u2").tofile(tmp_path / "tokens.ds")
+    (tmp_path / "tokens.ds.index").write_bytes(b"x" * 13)
+    with pytest.raises(DataError, match=r"tokens\.ds\.index is damaged: 13 bytes are no whole number of ends"):
+        open_ends(tmp_path / "tokens.ds", "")

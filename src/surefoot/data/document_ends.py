@@ -20,6 +20,8 @@ class IndexEnds:
 
     def __init__(self, path: Path, digest: str = "") -> None:
         self._file = MappedFile(path, digest)
+        if self._file.size % 8:
+            raise DataError(f"{path} is damaged: {self._file.size:,} bytes are no whole number of ends of documents")
         self._ends = np.frombuffer(self._file.map, "<u8")
 
     def __len__(self) -> int:

@@ -23,6 +23,8 @@ MANIFEST = "manifest.json"
 TOKEN_FILES = (".ds", ".bin", ".npy")
 _LLM_C_MAGIC = {20240520: "uint16", 20240801: "uint32"}  # llm.c, dev/data/data_common.py
 _LLM_C_HEADER_BYTES = 1024
+_STORED = 16
+"""A file that is so many times as large as what is stored of it has holes; no tokens can be packed so tightly."""
 
 
 def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocabulary: int = 0) -> Corpus:
@@ -75,6 +77,8 @@ def adopt(path: str | Path, *, dtype: str = "", vocabulary: int = 0) -> Manifest
     files = [place] if place.is_file() else _token_files(place)
     if not files:
         raise DataError(_no_corpus(place))
+    for each in files:
+        _refuse_holes(each)
     manifest, hashed = _as_it_is(files, dtype, vocabulary), []
     for shard in manifest.shards:
         ends = ends_file(folder / shard.file) if shard.documents else None
@@ -131,6 +135,17 @@ def _refuse_other_kinds(path: Path) -> None:
                 os.close(open_plain(each))
         except OSError as error:
             raise DataError(f"{each} {error.strerror}") from error
+
+
+def _refuse_holes(path: Path) -> None:
+    """Refuses a file of which next to nothing is on the disk: a copy that was cut, or a size that was only promised."""
+    found = path.stat()
+    stored = getattr(found, "st_blocks", found.st_size) * 512
+    if stored * _STORED < found.st_size:
+        raise DataError(
+            f"{path} has holes: {stored:,} of its {found.st_size:,} bytes are stored, the rest would be read as zeros; "
+            "copy it anew"
+        )
 
 
 def _look(path: Path, dtype: str) -> tuple[Any, Shard]:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_model
 
 from surefoot.build import build_model
+from surefoot.checkpoint.checkpoint import name_of
 from surefoot.checkpoint.consolidate import INDEX, TensorsOf, state_names
 from surefoot.checkpoint.consolidate import write_weights as write_set
 from surefoot.checkpoint.store import Checkpoints
@@ -94,8 +95,10 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
         old.unlink(missing_ok=True)
     files = write_set(checkpoint, names, folder, file_bytes=file_bytes)
     paths = tuple(str(folder / file) for file in files)
-    passed_over = tuple(f"{damaged.name}: {reason}" for damaged, reason in checkpoints.rejected)
-    return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names), passed_over)
+    passed_over = [f"{damaged.name}: {reason}" for damaged, reason in checkpoints.rejected]
+    if not passed_over and checkpoint.step < run.saved_step:
+        passed_over = [f"{name_of(run.saved_step, 1)}: it is gone"]
+    return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names), tuple(passed_over))
 
 
 def _folder(path: str, to: str | None) -> Path:
