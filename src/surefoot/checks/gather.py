@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,18 @@ from surefoot.checks.evaluation.batch_averages import Averages
 from surefoot.checks.evaluation.forwards import Evaluations
 from surefoot.checks.evaluation.passes import Passes
 from surefoot.checks.evaluation.thresholds import Thresholds
-from surefoot.checks.facts import Evidence, File, Parameter
+from surefoot.checks.facts import Facts
+from surefoot.checks.facts.evaluation import EvaluationFacts
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import LossFacts
+from surefoot.checks.facts.models import ModelFacts, Parameter
+from surefoot.checks.facts.precision import PrecisionFacts
+from surefoot.checks.facts.ranks import RankFacts
+from surefoot.checks.facts.samples import SampleFacts
+from surefoot.checks.facts.saved_state import File, SavedStateFacts
+from surefoot.checks.facts.text import TextFacts
+from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.checks.gradients.custom_backward import derivatives_of
 from surefoot.checks.gradients.custom_functions import Custom
 from surefoot.checks.gradients.data_writes import Aliases
@@ -69,70 +81,140 @@ if TYPE_CHECKING:
     from surefoot.checks.watcher import Watcher
 
 
-def told(watcher: Watcher, *, probes: bool) -> Evidence:
+def gathered(watcher: Watcher, *, probes: bool) -> Facts:
     """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
     if probes:
         _find_optimizers(watcher)
     watcher.settle()
-    evidence = Evidence(
-        hidden_modules=tuple(watcher[Hidden].modules()),
-        leaves=tuple(watcher[Gradients].leaves()),
+    loop, evaluation = _loop(watcher), _evaluation(watcher, probes=probes)
+    samples, gradients = _samples(watcher, probes=probes), _gradients(watcher, probes=probes)
+    models, text = _models(watcher, probes=probes), _text(watcher)
+    if probes:
+        models, text = _probed(watcher, models, text, repeats=any(each.repeated for each in evaluation.evaluations))
+    return Facts(
+        loop,
+        evaluation,
+        samples,
+        gradients,
+        models,
+        text,
+        _losses(watcher),
+        _updates(watcher),
+        _precision(watcher),
+        _saved_state(watcher),
+        RankFacts(ranks=watcher[Between].ranks(), shared_files=tuple(watcher[SavedShards].files())),
+    )
+
+
+def _loop(watcher: Watcher) -> LoopFacts:
+    gradients = watcher[Gradients]
+    return LoopFacts(
         forwards=tuple(watcher[Calls].forwards),
-        evaluations=tuple(watcher[Evaluations].seen),
-        backwards=tuple(watcher[Gradients].backwards),
-        updates=tuple(watcher[Gradients].updates),
-        optimizers=tuple(watcher[Gradients].optimizers()),
+        backwards=tuple(gradients.backwards),
+        updates=tuple(gradients.updates),
+        optimizers=tuple(gradients.optimizers()),
+        weights_by_hand=gradients.moved_by_hand,
+        ended=watcher.scene.ended,
+    )
+
+
+def _losses(watcher: Watcher) -> LossFacts:
+    return LossFacts(
         losses=tuple(watcher[Losses].losses),
         aims=tuple(watcher[Aims].aims),
         likelihoods=tuple(watcher[Likelihoods].likelihoods),
         reductions=tuple(watcher[Reductions].reductions),
         terms=tuple(watcher[Terms].terms),
-        emptied_lines=watcher[Emptied].lines(),
-        lenient_masks=watcher[Masked].lines(),
         flat_lines=tuple(line for line, count in watcher[Terms].flat.items() if count >= 3),
-        discards=tuple(watcher[Gradients].discards()),
-        clips=tuple(watcher[Clipping].clips),
-        drawn_without_gradient=watcher[Drawn].lines(),
-        carried_by_hand=watcher[ByHand].carried,
-        unused_limits=watcher[ByHand].unused(),
-        schedules=tuple(watcher[Schedules].schedules()),
-        loaders=tuple(watcher[Loaders].loaders()),
-        inputs=tuple(watcher[FirstLayers].inputs),
+        emptied_lines=watcher[Emptied].lines(),
+    )
+
+
+def _text(watcher: Watcher) -> TextFacts:
+    return TextFacts(lenient_masks=watcher[Masked].lines(), narrow_tokens=tuple(watcher[Narrow].found()))
+
+
+def _models(watcher: Watcher, *, probes: bool) -> ModelFacts:
+    return ModelFacts(
+        parameters=tuple(_parameters(watcher, probes=probes)),
+        hidden_modules=tuple(watcher[Hidden].modules()),
+        leaves=tuple(watcher[Gradients].leaves()),
         layouts=tuple(watcher[Layouts].layouts()),
         crossings=(*watcher[Shapes].crossings.values(), *watcher[Losses].misdirected()),
-        coarse=tuple(watcher[Coarseness].coarse.values()),
-        thresholds=tuple(watcher[Thresholds].thresholds.values()),
-        scaling=watcher[Scaled].scaling(
-            bfloat16=any(each.bfloat16 and each.trained for each in watcher[Calls].forwards)
-        ),
-        files=tuple(_files(watcher)),
+    )
+
+
+def _gradients(watcher: Watcher, *, probes: bool) -> GradientFacts:
+    return GradientFacts(
+        discards=tuple(watcher[Gradients].discards()),
+        drawn_without_gradient=watcher[Drawn].lines(),
         recomputations=tuple(watcher[Recomputed].differing.values()),
-        ranks=watcher[Between].ranks(),
+        kept_graphs=watcher[Gradients].kept_graphs,
+        written_through_data=tuple(watcher[Aliases].lines),
+        derivatives=tuple(derivatives_of(watcher[Custom].calls, watcher.scene.phases)) if probes else (),
+        derivatives_in_losses=watcher[Transforms].derivatives,
+    )
+
+
+def _updates(watcher: Watcher) -> UpdateFacts:
+    return UpdateFacts(
+        clips=tuple(watcher[Clipping].clips),
+        schedules=tuple(watcher[Schedules].schedules()),
+        unused_limits=watcher[ByHand].unused(),
+        carried_by_hand=watcher[ByHand].carried,
+        benchmarks_kernels=torch.backends.cudnn.benchmark and _asks_for_same_bits(),
+        idle_accelerator=_idle_accelerator(watcher),
+    )
+
+
+def _precision(watcher: Watcher) -> PrecisionFacts:
+    bfloat16 = any(each.bfloat16 and each.trained for each in watcher[Calls].forwards)
+    return PrecisionFacts(
+        coarse=tuple(watcher[Coarseness].coarse.values()), scaling=watcher[Scaled].scaling(bfloat16=bfloat16)
+    )
+
+
+def _samples(watcher: Watcher, *, probes: bool) -> SampleFacts:
+    loaders = tuple(watcher[Loaders].loaders())
+    seen = SampleFacts(
+        loaders=loaders,
+        inputs=tuple(watcher[FirstLayers].inputs),
         parted=(*watcher[Picks].parted(), *watcher[Pairs].parted(), *watcher[Noise].parted()),
         rising_targets=tuple(watcher[Pairs].rising.lines()),
         shown=tuple(watcher[Rows].seen()),
-        passes=tuple(watcher[Passes].passes()),
-        narrow_tokens=tuple(watcher[Narrow].found()),
         part_of=watcher[Rows].part_of(),
         shuffled_once=watcher[Orders].shuffled_once(),
         reseeded_updates=watcher[Seeds].repeated(),
         unseeded_generators=watcher[Draws].unseeded(),
-        benchmarks_kernels=torch.backends.cudnn.benchmark and _asks_for_same_bits(),
-        idle_accelerator=_idle_accelerator(watcher),
+    )
+    if not probes:
+        return seen
+    arrays = (look_at_arrays(*each) for each in watcher[Pairs].sources if not loaders)
+    targets = {each.target_print for each in watcher[Losses].losses if not each.in_model}
+    return replace(
+        seen,
+        samples=(*samples_of(watcher[Loaders], targets), *arrays),
+        ordered_apart=tuple(ordered_apart(watcher.scene.source)),
+        reorders=reorders(watcher.scene.source),
+    )
+
+
+def _evaluation(watcher: Watcher, *, probes: bool) -> EvaluationFacts:
+    return EvaluationFacts(
+        evaluations=tuple(watcher[Evaluations].seen),
+        passes=tuple(watcher[Passes].passes()),
+        thresholds=tuple(watcher[Thresholds].thresholds.values()),
+        metrics=tuple(watcher[Averages].metrics()) if probes else (),
+    )
+
+
+def _saved_state(watcher: Watcher) -> SavedStateFacts:
+    return SavedStateFacts(
+        files=tuple(_files(watcher)),
         resumptions=tuple(watcher[Resumes].resumptions()),
         held_counters=tuple(watcher[HeldCounters].off),
         lost_states=tuple(watcher[Generators].lost()),
-        shared_files=tuple(watcher[SavedShards].files()),
-        derivatives_in_losses=watcher[Transforms].derivatives,
-        kept_graphs=watcher[Gradients].kept_graphs,
-        written_through_data=tuple(watcher[Aliases].lines),
-        weights_by_hand=watcher[Gradients].moved_by_hand,
-        ended=watcher.scene.ended,
     )
-    evidence.parameters = tuple(_parameters(watcher, probes=probes))
-    if probes:
-        _probe(watcher, evidence)
-    return evidence
 
 
 def _files(watcher: Watcher) -> Iterator[File]:
@@ -158,27 +240,21 @@ def _find_optimizers(watcher: Watcher) -> None:
             watcher.scene.optimizers.append(each)
 
 
-def _probe(watcher: Watcher, evidence: Evidence) -> None:
-    readings = [
-        read(watcher.scene, each, watcher[Losses].targets) for each in watcher[Calls].captured.values() if each.used
-    ]
-    repeats = any(each.repeated for each in evidence.evaluations)
-    evidence.sequences = tuple(each.sequence for each in readings if each.sequence is not None)
-    models = [each.call.model for each in readings]
-    built = [(watcher[Layouts].first_numbers(m), watcher[Chance].of(m), watcher[Layouts].lost_state(m)) for m in models]
+def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: bool) -> tuple[ModelFacts, TextFacts]:
+    """With what models do when their inputs are disturbed."""
+    captured = watcher[Calls].captured.values()
+    readings = [read(watcher.scene, each, watcher[Losses].targets) for each in captured if each.used]
+    own = [each.call.model for each in readings]
+    layouts, chance = watcher[Layouts], watcher[Chance]
+    built = [(layouts.first_numbers(each), chance.of(each), layouts.lost_state(each)) for each in own]
     aimed = frozenset(each.model for each in watcher[Aims].aims if each.constant is None)
     batches = Batches(functools.partial(_are_drawn, watcher), aimed)
-    evidence.probes = tuple(
-        probe(watcher.scene, each, watcher[Losses], repeats, *own, batches)
-        for each, own in zip(readings, built, strict=True)
+    probes = tuple(
+        probe(watcher.scene, each, watcher[Losses], repeats, *numbers, batches)
+        for each, numbers in zip(readings, built, strict=True)
     )
-    evidence.derivatives = tuple(derivatives_of(watcher[Custom].calls, watcher.scene.phases))
-    evidence.metrics = tuple(watcher[Averages].metrics())
-    arrays = (look_at_arrays(*each) for each in watcher[Pairs].sources if not evidence.loaders)
-    targets = {each.target_print for each in watcher[Losses].losses if not each.in_model}
-    evidence.samples = (*samples_of(watcher[Loaders], targets), *arrays)
-    evidence.ordered_apart = tuple(ordered_apart(watcher.scene.source))
-    evidence.reorders = reorders(watcher.scene.source)
+    sequences = tuple(each.sequence for each in readings if each.sequence is not None)
+    return replace(models, probes=probes), replace(text, sequences=sequences)
 
 
 def _are_drawn(watcher: Watcher, rows: int) -> bool:

@@ -16,8 +16,8 @@ from surefoot.checks.engine.bus import Bus
 from surefoot.checks.engine.functions import Functions
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.facts import Evidence
-from surefoot.checks.gather import told
+from surefoot.checks.facts import Facts
+from surefoot.checks.gather import gathered
 from surefoot.checks.registry import allowed_checks, run_checks
 from surefoot.events.forked import only_here
 from surefoot.events.phases import Phases
@@ -84,16 +84,16 @@ class Watcher:
         for each in self._observers.values():
             each.settle()
 
-    def evidence(self, *, probes: bool = True) -> Evidence:
+    def facts(self, *, probes: bool = True) -> Facts:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
-        return told(self, probes=probes)
+        return gathered(self, probes=probes)
 
     def findings(self, *, recipe: str, allow: Iterable[str] = (), probes: bool = True) -> Findings:
-        """What the checks say of the evidence. Of what was seen until something failed they say nothing."""
+        """What the rules say of the facts. Of what was seen until something failed they say nothing."""
         allowed, spared = allowed_checks(allow), self.scene.spared
         if not spared.failure:
             try:
-                return run_checks(self.evidence(probes=probes), recipe=recipe, allow=allowed)
+                return run_checks(self.facts(probes=probes), recipe=recipe, allow=allowed)
             except Exception as error:
                 spared.fail(error)
         return Findings(recipe, (), allowed=allowed, failure=spared.failure)

@@ -1,13 +1,16 @@
 """check: a few tiny real steps of a recipe, watched for silent bugs."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from surefoot.build import build_data, build_evaluation
-from surefoot.checks.facts import Samples
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.samples import SampleFacts, Samples
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.checks.registry import run_checks
 from surefoot.checks.samples.loader_use import Seen
 from surefoot.checks.samples.reread import read_again
@@ -46,16 +49,19 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
                 for _ in range(STEPS):
                     step(world.take(batches) for _ in range(small.micro_batches()))
             except RuntimeError:
-                if all(backward.differentiable for backward in watcher.evidence().backwards):
+                if all(backward.differentiable for backward in watcher.facts()[LoopFacts].backwards):
                     raise  # not the error that torch raises for a loss without a graph
         data = build_data(recipe)
         watcher[Narrow].look_at(data)
-        evidence = watcher.evidence()
-        evidence.lost_attributes = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
+        facts = watcher.facts()
+        lost = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
         identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
-        evidence.unstable_samples = identity.unstable, identity.items
-        evidence.samples += (_samples(recipe, data, phases),)
-        return run_checks(evidence, recipe=recipe.name, allow=allow)
+        saved, samples = facts[SavedStateFacts], facts[SampleFacts]
+        facts = facts.having(
+            replace(saved, lost_attributes=lost, unstable_samples=(identity.unstable, identity.items)),
+            replace(samples, samples=(*samples.samples, _samples(recipe, data, phases))),
+        )
+        return run_checks(facts, recipe=recipe.name, allow=allow)
 
 
 def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:

@@ -19,8 +19,9 @@ from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.mirror import Mirror
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.checks.facts import Evidence
-from surefoot.checks.registry import CHECKS
+from surefoot.checks.facts import Facts
+from surefoot.checks.facts.saved_state import SavedStateFacts
+from surefoot.checks.registry import CHECKS, judged
 from surefoot.checks.run_throttle import FIRST, Glances
 from surefoot.checks.saved_state.rules import state_lost_on_reload
 from surefoot.data.batches import Batches, batches_of, micro_batches
@@ -286,13 +287,14 @@ class _Training:
 
     def _lost_state(self) -> Iterator[Finding]:
         """State that no checkpoint holds, looked for once, after a few steps."""
-        identity, evidence = self.run.data_identity, Evidence()
+        identity, saved = self.run.data_identity, SavedStateFacts()
         if identity is not None:
-            evidence.unstable_samples = identity.unstable, identity.items
+            saved = replace(saved, unstable_samples=(identity.unstable, identity.items))
         if self.plain is not None:
-            evidence.lost_attributes = tuple(self.plain.lost(partial(loss_of, self.step, self.last_batch)))
+            lost = self.plain.lost(partial(loss_of, self.step, self.last_batch))
+            saved = replace(saved, lost_attributes=tuple(lost))
         self.plain = self.last_batch = None
-        return state_lost_on_reload.check(evidence)
+        return judged(state_lost_on_reload.check, Facts(saved))
 
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]

@@ -12,7 +12,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.facts import Metric
+from surefoot.checks.facts.evaluation import Metric
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
 from surefoot.events.callers import user_lines

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.facts import Evaluation
+from surefoot.checks.facts.evaluation import Evaluation
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.modes import active, dropping
 from surefoot.checks.samples.arrays_in_sight import row_prints

@@ -11,7 +11,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
-from surefoot.checks.facts import Pass
+from surefoot.checks.facts.evaluation import Pass
 from surefoot.checks.samples.arrays_in_sight import FEWEST, Arrays, row_prints
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import user_lines

@@ -13,7 +13,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.checks.facts import Threshold
+from surefoot.checks.facts.evaluation import Threshold
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.source.cutoffs import cut_at_half, predictions_cut_at_half
 from surefoot.events.callers import caller, near_frames, user_lines, variables

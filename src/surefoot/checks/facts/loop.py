@@ -1,4 +1,4 @@
-"""Loops: forwards, backwards, updates and what stands between them."""
+"""Loop: forwards, backwards and updates, which every subject shares."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,27 +39,6 @@ class Forward:
     late_backward: bool = False
     """Its own optimizer had already made an update when its backward came."""
     update: int = 0
-
-
-@dataclass(slots=True)
-class Evaluation:
-    """A forward without gradients of a model."""
-
-    model: str
-    active: tuple[str, ...]
-    """Dropout and BatchNorm layers that ran in training mode."""
-    update: int
-    """How many updates had been made before."""
-    repeated: bool
-    """Inputs, weights and lines are those of the forward before: one batch is evaluated several times on purpose."""
-    trained: bool = False
-    copied: bool = False
-    """The model is built like one that is trained, and is not trained itself: an average of its weights, perhaps."""
-    samples: int = 0
-    used: bool = True
-    """Something was made of what it returned; else it only moved running statistics."""
-    in_step: bool = False
-    """It was given the batch, or something of it, that a forward with gradients was given next."""
 
 
 @dataclass(slots=True)
@@ -172,80 +151,15 @@ class Optimizing:
     """Something that no optimizer updates, and it holds, is not what it was when a loss first reached it."""
 
 
-@dataclass(slots=True)
-class Discard:
-    """Backwards of one line whose gradients were cleared before any update used them, and those that were used."""
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """All facts of this subject."""
 
-    where: str
-    discarded: int
-    used: int
-
-
-@dataclass(slots=True)
-class Clip:
-    """A call of gradient clipping."""
-
-    where: str
-    parameters: int
-    with_gradient: int
-    used_already: bool
-    """The gradients are those that the last update has used."""
-    scaled: bool
-    """They are still multiplied by a scaler's scale."""
-    optimized: bool
-    """At least one of the parameters is held by an optimizer."""
-    unlimited: bool
-    """The limit is infinite: the call only measures."""
-    trainable: bool = True
-    """At least one of the parameters has requires_grad."""
-
-
-@dataclass(slots=True)
-class Schedule:
-    """A scheduler of learning rates."""
-
-    kind: str
-    where: str
-    calls: int
-    updates: int
-    """Of its own optimizer."""
-    before_first_update: bool
-    between_updates: int
-    """How many calls usually come at a time."""
-    horizon: int | None
-    """After so many calls it is at its end."""
-    turns: bool
-    """Behind its horizon the rate rises again."""
-    epoch: int | None
-    """Batches in one pass over the training loader."""
-    passes: int
-    """Over the training loader, so far."""
-    share_after_epoch: float | None
-    """What is left of the rate after one pass, at the calls seen per update."""
-    others_updated: int
-    """Updates by other optimizers."""
-    replaced: bool = False
-    """Another optimizer updates what its own one holds."""
-    rates: tuple[float, ...] = ()
-    """The largest learning rate of its optimizer's groups in every update."""
+    forwards: tuple[Forward, ...] = ()
+    backwards: tuple[Backward, ...] = ()
+    updates: tuple[Update, ...] = ()
+    optimizers: tuple[Optimizing, ...] = ()
+    weights_by_hand: bool = False
+    """Parameters changed although no optimizer made an update."""
     ended: bool = False
     """The script has run to its end."""
-    optimizer: int = -1
-    """The number of its optimizer."""
-    by_hand: bool = False
-    """There is no scheduler: the loop itself sets the rate."""
-    idle_calls: int = 0
-    """Calls since whose last one another optimizer had made updates, and its own one none."""
-
-
-@dataclass(slots=True)
-class Scaling:
-    """A gradient scaler at work."""
-
-    attempts: int
-    skipped: int
-    with_bfloat16: bool
-    skipped_late: int = 0
-    """Of those, the ones after the first update that was made."""
-    skipped_first: int = 0
-    """The most of one optimizer's before its first update that was made."""

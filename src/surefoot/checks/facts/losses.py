@@ -1,4 +1,4 @@
-"""Losses: what loss functions are given and do to predictions, and what an evaluation makes of them."""
+"""Losses: what losses were given and what came out of them."""
 
 from dataclasses import dataclass, field
 
@@ -102,23 +102,17 @@ class Term:
     value: float
 
 
-@dataclass(slots=True)
-class Threshold:
-    """Scores of an evaluated model that are taken for what they are not."""
+@dataclass(frozen=True, slots=True)
+class LossFacts:
+    """All facts of this subject."""
 
-    where: str
-    lowest: float
-    highest: float
-    seen: str = ""
-    """What is done to them; empty where logits are compared with one half or rounded."""
-
-
-@dataclass(slots=True)
-class Metric:
-    """A number that an evaluation makes of its batches."""
-
-    kind: str
-    """last, of which only the last batch's is kept, or mean, to which all count alike"""
-    name: str
-    where: str
-    batches: int
+    losses: tuple[Loss, ...] = ()
+    aims: tuple[Aim, ...] = ()
+    likelihoods: tuple[Likelihood, ...] = ()
+    reductions: tuple[Loss, ...] = ()
+    """Means and sums to one number that losses are made of by hand."""
+    terms: tuple[Term, ...] = ()
+    flat_lines: tuple[str, ...] = ()
+    """Lines of the loss that round, or take the sign of, what is back-propagated."""
+    emptied_lines: tuple[str, ...] = ()
+    """Lines of the loss that multiply it by a mask of zeros, or pick none of it, whenever they run."""

@@ -1,4 +1,4 @@
-"""Models: their parameters and how they are built, and what they do when they are disturbed."""
+"""Models: parameters, modules, and what models do with a batch."""
 
 from dataclasses import dataclass
 
@@ -101,52 +101,6 @@ class Crossing:
 
 
 @dataclass(slots=True)
-class Coarse:
-    """Numbers kept in a dtype that cannot hold them."""
-
-    kind: str
-    """positions, sum or mask"""
-    where: str
-    dtype: str
-    value: float
-
-
-@dataclass(slots=True)
-class Recomputation:
-    """A module that gave something else when its forward was run again in backward."""
-
-    module: str
-    difference: float
-
-
-@dataclass(slots=True)
-class Derivative:
-    """A function with a backward of its own, and how that compares with differences of its forward."""
-
-    function: str
-    share: float
-    """Of the change that small steps of the inputs make, the share that backward tells; 1 if it is right."""
-
-
-@dataclass(slots=True)
-class Sequence:
-    """How the targets of a token model lie beside its inputs."""
-
-    model: str
-    where: str
-    shift: int | None
-    """The offset at which targets equal inputs; None where there is none."""
-    match: float
-    tokens: int
-    ends_ignored: int | None = None
-    """An end token that inputs hold and no valid target does."""
-    padding_counted: int = 0
-    """Valid targets at padded positions."""
-    padding_seen_by: str = ""
-    """How padding was told from text: a mask, or a trailing run of one token."""
-
-
-@dataclass(slots=True)
 class Probe:
     """What a model did when its inputs were disturbed."""
 
@@ -187,3 +141,15 @@ class Probe:
     """The module whose softmax runs over the rows of a square of scores, and not over its columns."""
     repeats_evaluation: bool = False
     """The loop itself evaluates the same input repeatedly, as Monte Carlo dropout does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """All facts of this subject."""
+
+    parameters: tuple[Parameter, ...] = ()
+    hidden_modules: tuple[HiddenModule, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+    probes: tuple[Probe, ...] = ()

@@ -81,17 +81,6 @@ class Samples:
 
 
 @dataclass(slots=True)
-class Pass:
-    """Evaluations of one line, as their samples show."""
-
-    model: str
-    reordered: bool
-    """The samples of the first came again in another order."""
-    left_out: int
-    """The last rows of an array that the others are evaluated from, fewer than a batch."""
-
-
-@dataclass(slots=True)
 class Parted:
     """Samples that were trained with targets of others, in step after step."""
 
@@ -123,17 +112,6 @@ class Inputs:
 
 
 @dataclass(slots=True)
-class NarrowTokens:
-    """An array that tokens come from, filled to the brim, with fewer numbers than the embedding has rows."""
-
-    dtype: str
-    holds: int
-    rows: int
-    in_source: bool = False
-    """The array is gone; the source makes one of this dtype."""
-
-
-@dataclass(slots=True)
 class Shown:
     """The samples of a forward without gradients."""
 
@@ -145,3 +123,28 @@ class Shown:
     distinct: int
     names: bool
     """They consist of whole numbers, of which short ones repeat by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFacts:
+    """All facts of this subject."""
+
+    loaders: tuple[Loader, ...] = ()
+    samples: tuple[Samples, ...] = ()
+    inputs: tuple[Inputs, ...] = ()
+    parted: tuple[Parted, ...] = ()
+    ordered_apart: tuple[Parted, ...] = ()
+    """Arrays that were made together, of which the source orders one anew and not the other."""
+    reorders: bool = True
+    """The source puts something into another order; true where it cannot be read."""
+    rising_targets: tuple[tuple[str, int], ...] = ()
+    """Lines of losses whose targets lie above those of the batch before, while no input does: for so many batches."""
+    shown: tuple[Shown, ...] = ()
+    part_of: int = 0
+    """The rows of an array of which one batch is used over and over; 0 where none is."""
+    shuffled_once: int = 0
+    """The rows of an array that all passes go through in one order, which is not theirs; 0 where none does."""
+    reseeded_updates: int = 0
+    """Updates that drew the same random numbers as the one before."""
+    unseeded_generators: tuple[str, ...] = ()
+    """Global generators that the loop draws from and never seeds, while it seeds torch's."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.scene import tensors
-from surefoot.checks.facts import Derivative
+from surefoot.checks.facts.gradients import Derivative
 from surefoot.events.phases import Phases
 from surefoot.randomness import kept
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.facts import Recomputation
+from surefoot.checks.facts.gradients import Recomputation
 from surefoot.checks.loop.forwards import Calls
 from surefoot.events.phases import aside
 

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.facts import Backward
+from surefoot.checks.facts.loop import Backward
 from surefoot.checks.loop.forwards import Calls
 from surefoot.events.callers import caller, site
 from surefoot.events.phases import aside, next_node

@@ -12,7 +12,7 @@ import torch
 from surefoot.checks.engine.autograd_graph import operation, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.facts import Crossing
+from surefoot.checks.facts.models import Crossing
 from surefoot.events.callers import caller
 from surefoot.events.phases import softmax_dim
 

@@ -14,7 +14,7 @@ from surefoot.checks.engine.autograd_graph import Graph, saves
 from surefoot.checks.engine.captured_call import Captured
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, fingerprint, held, readable, tensors
-from surefoot.checks.facts import Forward
+from surefoot.checks.facts.loop import Forward
 from surefoot.checks.loop.modes import resting, switching
 from surefoot.events.phases import aside, number, writes
 from surefoot.trees import map_tensors

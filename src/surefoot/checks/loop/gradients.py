@@ -19,7 +19,9 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.engine.weak_set import Leaves
-from surefoot.checks.facts import Discard, Leaf, Optimizing, Update
+from surefoot.checks.facts.gradients import Discard
+from surefoot.checks.facts.loop import Optimizing, Update
+from surefoot.checks.facts.models import Leaf
 from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.forwards import Calls, Sentinel
 from surefoot.checks.loop.rounding import HALVES, lost, lost_share, standing_still

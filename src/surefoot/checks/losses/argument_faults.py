@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.facts import Loss
+from surefoot.checks.facts.losses import Loss
 
 
 def argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:

@@ -18,7 +18,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import walk
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, tensors
-from surefoot.checks.facts import Loss
+from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.loss_calls import Losses

@@ -16,7 +16,7 @@ from surefoot.checks.engine.autograd_graph import operation, squeezed, through_v
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.facts import Likelihood
+from surefoot.checks.facts.losses import Likelihood
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside
 

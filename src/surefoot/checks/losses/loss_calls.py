@@ -26,7 +26,8 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.weak_set import Leaves
 from surefoot.checks.evaluation.batch_averages import Averages
-from surefoot.checks.facts import Crossing, Loss
+from surefoot.checks.facts.losses import Loss
+from surefoot.checks.facts.models import Crossing
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.argument_faults import argument, ctc_fault, kl_fault
 from surefoot.checks.losses.gradient_signature import is_cut

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.facts import Parted
+from surefoot.checks.facts.samples import Parted
 from surefoot.events.callers import caller
 
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}

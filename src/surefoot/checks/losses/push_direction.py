@@ -13,7 +13,7 @@ from surefoot.checks.engine.autograd_graph import SHARES, made_of, operation, ra
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.facts import Aim
+from surefoot.checks.facts.losses import Aim
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.gradient_signature import Signature, is_cut, signature_of
 from surefoot.events.phases import aside, number

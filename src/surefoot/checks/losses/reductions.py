@@ -10,7 +10,8 @@ import torch
 from surefoot.checks.engine.autograd_graph import Graph, operation, unscaled
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.facts import Backward, Loss
+from surefoot.checks.facts.loop import Backward
+from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller, site
 from surefoot.events.phases import aside

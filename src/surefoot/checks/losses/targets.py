@@ -9,7 +9,7 @@ import torch
 
 from surefoot.checks.engine.failsafe import Spared
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.facts import Loss
+from surefoot.checks.facts.losses import Loss
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside
 

@@ -11,7 +11,7 @@ from surefoot.checks.engine.autograd_graph import VIEWS, Graph, hangs_on, operat
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.facts import Term
+from surefoot.checks.facts.losses import Term
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside, factors_of

@@ -9,7 +9,8 @@ import torch
 from surefoot.checks.engine.captured_call import Captured
 from surefoot.checks.engine.rerun import Again, change, inner, other, redrawn
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.facts import LEAKS, Loss, Probe
+from surefoot.checks.facts.losses import Loss
+from surefoot.checks.facts.models import LEAKS, Probe
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.models.batch_dimension import over_samples
 from surefoot.checks.models.dropouts import Dropouts

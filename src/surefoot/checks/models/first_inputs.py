@@ -10,7 +10,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.facts import Inputs
+from surefoot.checks.facts.samples import Inputs
 from surefoot.checks.loop.forwards import Calls
 from surefoot.events.phases import aside
 

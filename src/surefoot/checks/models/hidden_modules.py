@@ -10,7 +10,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.facts import HiddenModule
+from surefoot.checks.facts.models import HiddenModule
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.loop.gradients import Gradients
 

@@ -14,7 +14,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import linearly_made, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable
-from surefoot.checks.facts import Layout
+from surefoot.checks.facts.models import Layout
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.modes import is_batch_norm

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.rerun import CHANGED, Again, moved, other, redrawn
-from surefoot.checks.facts import LEAKS
+from surefoot.checks.facts.models import LEAKS
 from surefoot.checks.loop.modes import is_batch_norm
 from surefoot.checks.models.batch_dimension import OVER_TIME, in_one_row
 

@@ -10,7 +10,7 @@ import torch
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.facts import Coarse
+from surefoot.checks.facts.precision import Coarse
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside
 

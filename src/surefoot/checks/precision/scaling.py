@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held
-from surefoot.checks.facts import Scaling
+from surefoot.checks.facts.precision import Scaling
 from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.gradients import Gradients
 

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, fingerprint, readable, several, tensors
-from surefoot.checks.facts import Loss, Ranks
+from surefoot.checks.facts.losses import Loss
+from surefoot.checks.facts.ranks import Ranks
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.ranks.gradient_averages import Averaging, ratio_to_mean

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, several, tensors
-from surefoot.checks.facts import SharedFile
+from surefoot.checks.facts.ranks import SharedFile
 from surefoot.events.callers import caller
 from surefoot.events.phases import tell, told
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
-from surefoot.checks.facts import Parted
+from surefoot.checks.facts.samples import Parted
 from surefoot.events.callers import caller
 from surefoot.events.phases import aside
 

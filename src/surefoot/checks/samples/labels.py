@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
-from surefoot.checks.facts import Samples
+from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.collation import collated_apart
 from surefoot.checks.samples.dependence import dependence, waves
 from surefoot.checks.samples.pairs import other_by_chance

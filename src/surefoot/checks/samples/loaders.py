@@ -25,7 +25,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
-from surefoot.checks.facts import Loader
+from surefoot.checks.facts.samples import Loader
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import names_in_sight, row_prints

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
-from surefoot.checks.facts import Parted
+from surefoot.checks.facts.samples import Parted
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
 from surefoot.checks.samples.index_pairs import counts_places

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from surefoot.checks.facts import Samples
+from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import changed_by_reading, copied, print_of
 from surefoot.checks.samples.labels import MOST_SAMPLES, look_at_labels, parts
 from surefoot.checks.samples.loader_use import Seen

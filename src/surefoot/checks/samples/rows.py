@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, own, readable, tensors
-from surefoot.checks.facts import Shown
+from surefoot.checks.facts.samples import Shown
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import FEWEST, LONGEST, MOST_ROWS, arrays_in_sight, larger_than, prints
 from surefoot.checks.samples.loaders import Loaders

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from surefoot.checks.facts import Samples
+from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import copied, print_of, root
 from surefoot.checks.samples.labels import (
     MOST_SAMPLES,

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from surefoot.checks.facts import Crossing
+from surefoot.checks.facts.models import Crossing
 from surefoot.checks.loop.crossed_dimensions import VIEWS, size_text, takes_colours_for_rows
 from surefoot.events.callers import caller
 

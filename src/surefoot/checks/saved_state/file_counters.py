@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.facts import Resumption
+from surefoot.checks.facts.saved_state import Resumption
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.saved_state.contents import Counts, counts_in
 from surefoot.events.callers import caller

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest
-from surefoot.checks.facts import LostState
+from surefoot.checks.facts.saved_state import LostState
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 from surefoot.checks.saved_state.contents import items_of
 from surefoot.checks.source.saved_generators import Lines, unread_states

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
-from surefoot.checks.facts import File
+from surefoot.checks.facts.saved_state import File
 from surefoot.checks.samples.rows import Rows
 from surefoot.checks.saved_state.contents import (
     counts_in,

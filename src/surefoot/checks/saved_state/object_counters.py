@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.facts import HeldCounter
+from surefoot.checks.facts.saved_state import HeldCounter
 from surefoot.checks.saved_state.contents import Counts, counts_in
 from surefoot.checks.source.restored_counters import counters_restored
 from surefoot.events.callers import caller, is_user, near_frames, variables

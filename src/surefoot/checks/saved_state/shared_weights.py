@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
-from surefoot.checks.facts import File
+from surefoot.checks.facts.saved_state import File
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.source.best_so_far import records_kept
 from surefoot.events.callers import caller, frames, is_user

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 
-from surefoot.checks.facts import Parted
+from surefoot.checks.facts.samples import Parted
 from surefoot.checks.source.evaluation_loop import parsed
 from surefoot.checks.source.loop_body import name_of_call
 from surefoot.checks.source.row_orders import BY_RULE, REVERSES, SORTS, Beside, Rows, calls, path

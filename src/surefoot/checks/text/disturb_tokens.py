@@ -7,7 +7,8 @@ from itertools import pairwise
 import torch
 
 from surefoot.checks.engine.rerun import Again, change, moved, redrawn
-from surefoot.checks.facts import LEAKS, Probe, Sequence
+from surefoot.checks.facts.models import LEAKS, Probe
+from surefoot.checks.facts.text import Sequence
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.text.lookups import Text
 from surefoot.checks.text.padding import hides_text, leak

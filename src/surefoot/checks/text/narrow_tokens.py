@@ -12,7 +12,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.checks.facts import NarrowTokens
+from surefoot.checks.facts.text import NarrowTokens
 from surefoot.checks.samples.arrays_in_sight import arrays_held_by, arrays_in_sight
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.source.evaluation_loop import parsed

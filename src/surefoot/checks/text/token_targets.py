@@ -12,7 +12,7 @@ import torch
 from surefoot.checks.engine.captured_call import Captured
 from surefoot.checks.engine.rerun import Again
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.facts import Sequence
+from surefoot.checks.facts.text import Sequence
 from surefoot.checks.losses.targets import Target, Targets
 from surefoot.checks.text.lookups import Text, texts_of
 from surefoot.checks.text.padding import ends_of, known_padding, mask_of

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held
-from surefoot.checks.facts import Clip
+from surefoot.checks.facts.updates import Clip
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller
 

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, is_same
-from surefoot.checks.facts import Schedule
+from surefoot.checks.facts.updates import Schedule
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import caller, in_scheduler, site
 

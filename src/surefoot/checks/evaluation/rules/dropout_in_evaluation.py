@@ -23,12 +23,12 @@ Monte Carlo dropout, seen by evaluating one input repeatedly; sampling that is n
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for probe in evidence.probes:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for probe in model_facts.probes:
         if probe.random_in_evaluation and not probe.repeats_evaluation:
             yield Finding(
                 check="dropout-in-evaluation",

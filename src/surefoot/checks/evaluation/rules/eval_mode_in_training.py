@@ -33,19 +33,19 @@ not used; a frozen teacher; a model without any Dropout or BatchNorm.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Forward
+from surefoot.checks.facts.loop import Forward, LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
     by_model: dict[str, list[Forward]] = {}
-    for forward in evidence.forwards:
+    for forward in loop_facts.forwards:
         used = forward.backpropagated or not forward.builds_graph
         if forward.trained and used and forward.mode_dependent:
             by_model.setdefault(forward.model, []).append(forward)
     for model, forwards in by_model.items():
         wrong = [each for each in forwards if each.resting]
-        if wrong and not _keeps_statistics(wrong, evidence):
+        if wrong and not _keeps_statistics(wrong, loop_facts):
             names = wrong[0].resting
             yield Finding(
                 check="eval-mode-in-training",
@@ -61,9 +61,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _keeps_statistics(wrong: list[Forward], evidence: Evidence) -> bool:
+def _keeps_statistics(wrong: list[Forward], loop_facts: LoopFacts) -> bool:
     """Does a model without Dropout always rest while another is trained in training mode: an encoder before a head?"""
-    own = [each for each in evidence.forwards if each.model == wrong[0].model and each.trained]
-    others = [each for each in evidence.forwards if each.model != wrong[0].model and each.trained]
+    own = [each for each in loop_facts.forwards if each.model == wrong[0].model and each.trained]
+    others = [each for each in loop_facts.forwards if each.model != wrong[0].model and each.trained]
     norms = all("BatchNorm" in layer for each in wrong for layer in each.resting)
     return norms and not any(each.training for each in own) and any(each.training for each in others)

@@ -28,7 +28,7 @@ task by `torch.autograd.grad`; training in evaluation mode, which another check 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Forward
+from surefoot.checks.facts.loop import Forward, LoopFacts
 from surefoot.records.finding import Finding
 
 _MANY = 4
@@ -37,10 +37,10 @@ _RARE = 1 / 3
 """What comes after more than this share of the updates belongs to the step, as a rollout does."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    trained = {forward.model for forward in evidence.forwards if forward.trained and forward.training}
-    unused = [each for each in evidence.forwards if not each.training and _is_unused(each)]
-    unused = [each for each in unused if each.model in trained] or list(_runs(evidence))
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    trained = {forward.model for forward in loop_facts.forwards if forward.trained and forward.training}
+    unused = [each for each in loop_facts.forwards if not each.training and _is_unused(each)]
+    unused = [each for each in unused if each.model in trained] or list(_runs(loop_facts))
     if len(unused) >= 2:
         kept = sum(each.graph_kept for each in unused)
         yield Finding(
@@ -54,16 +54,16 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _runs(evidence: Evidence) -> Iterator[Forward]:
+def _runs(loop_facts: LoopFacts) -> Iterator[Forward]:
     """Forwards that come many at a time after a few of the updates, of models that no mode changes."""
     runs: dict[tuple[str, int], list[Forward]] = {}
-    for each in evidence.forwards:
+    for each in loop_facts.forwards:
         if not each.mode_dependent:
             runs.setdefault((each.model, each.update), []).append(each)
     unused = {place: [each for each in run if _is_unused(each)] for place, run in runs.items()}
     many = {place: run for place, run in unused.items() if len(run) >= _MANY and place[1]}
     for (model, _), run in many.items():
-        if sum(other == model for other, _ in many) <= _RARE * len(evidence.updates):
+        if sum(other == model for other, _ in many) <= _RARE * len(loop_facts.updates):
             yield from run
 
 

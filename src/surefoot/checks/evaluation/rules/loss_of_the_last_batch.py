@@ -26,12 +26,12 @@ A number that the loop adds up, keeps in a list or compares with the ones before
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.evaluation import EvaluationFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for metric in evidence.metrics:
+def check(evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
+    for metric in evaluation_facts.metrics:
         if metric.kind == "last":
             yield Finding(
                 check="loss-of-the-last-batch",

@@ -23,17 +23,18 @@ Random subsets, measured on purpose.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.evaluation import EvaluationFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(sample_facts: SampleFacts, evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
     told = [
         (f"the evaluation loader of {each.kind}", f"the loader of {each.kind}", each.out_of_order, each.drops_last)
-        for each in evidence.loaders
+        for each in sample_facts.loaders
         if each.role == "evaluation"
     ]
-    told += [("the evaluation", each.model, each.reordered, each.left_out > 0) for each in evidence.passes]
+    told += [("the evaluation", each.model, each.reordered, each.left_out > 0) for each in evaluation_facts.passes]
     for what, where, shuffles, drops in told:
         if shuffles or drops:
             how = " and ".join(["shuffles"] * shuffles + ["drops its last batch"] * drops)

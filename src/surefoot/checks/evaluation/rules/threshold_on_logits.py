@@ -26,14 +26,15 @@ A cut-off that was chosen on held-out data and happens to be one half.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.evaluation import EvaluationFacts
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    binary = any(loss.function == "binary_cross_entropy_with_logits" for loss in evidence.losses)
-    binary |= any(aim.kind == "binary" for aim in evidence.aims)
-    for threshold in [each for each in evidence.thresholds if each.seen or binary][:1]:
+def check(loss_facts: LossFacts, evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
+    binary = any(loss.function == "binary_cross_entropy_with_logits" for loss in loss_facts.losses)
+    binary |= any(aim.kind == "binary" for aim in loss_facts.aims)
+    for threshold in [each for each in evaluation_facts.thresholds if each.seen or binary][:1]:
         between = f"numbers between {threshold.lowest:.3g} and {threshold.highest:.3g}"
         yield Finding(
             check="threshold-on-logits",

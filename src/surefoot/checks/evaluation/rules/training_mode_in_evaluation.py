@@ -32,7 +32,8 @@ results nobody looks at; a teacher that looks at every batch.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evaluation, Evidence
+from surefoot.checks.facts.evaluation import Evaluation, EvaluationFacts
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 _FEWEST = 8
@@ -43,18 +44,18 @@ _VIEWS = 2
 """So many forwards, after as many updates, are views of one batch whose mean is the pseudo-label."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loop_facts: LoopFacts, evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
     runs: dict[tuple[str, int], list[Evaluation]] = {}
-    for each in evidence.evaluations:
+    for each in evaluation_facts.evaluations:
         measures = each.active and each.used and not each.repeated and not each.in_step
         if measures and (each.trained or each.copied) and each.update:
             runs.setdefault((each.model, each.update), []).append(each)
-    if any(each.repeated for each in evidence.evaluations):
+    if any(each.repeated for each in evaluation_facts.evaluations):
         return
     for (model, update), run in runs.items():
         passes = sum(other == model for other, _ in runs)
-        rare = len(evidence.updates) >= 4 and passes <= _RARE * len(evidence.updates)
-        in_step = len(run) <= _VIEWS and passes > max(2, _RARE * len(evidence.updates))
+        rare = len(loop_facts.updates) >= 4 and passes <= _RARE * len(loop_facts.updates)
+        in_step = len(run) <= _VIEWS and passes > max(2, _RARE * len(loop_facts.updates))
         if (len(run) >= 2 and run[0].trained and not in_step) or (rare and run[0].samples >= _FEWEST):
             yield Finding(
                 check="training-mode-in-evaluation",

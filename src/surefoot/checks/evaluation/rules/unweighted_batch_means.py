@@ -25,12 +25,12 @@ Batches of one size; means that are multiplied by the number of samples before t
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.evaluation import EvaluationFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for metric in evidence.metrics:
+def check(evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
+    for metric in evaluation_facts.metrics:
         if metric.kind == "mean":
             yield Finding(
                 check="unweighted-batch-means",

@@ -29,14 +29,16 @@ are moved by hand, as a moving average is; samples whose `log_prob` is asked for
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loop_facts: LoopFacts, model_facts: ModelFacts, gradient_facts: GradientFacts) -> Iterator[Finding]:
     cut = [
         each
-        for each in evidence.parameters
+        for each in model_facts.parameters
         if each.in_loss
         and each.executed
         and each.trainable
@@ -46,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         and not each.moved
         and not each.resting
     ]
-    for line in evidence.drawn_without_gradient[:1]:
+    for line in gradient_facts.drawn_without_gradient[:1]:
         yield Finding(
             check="detached-layers",
             severity="warning",
@@ -56,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             remedy="draw with rsample(); sample() is for losses that use log_prob of what was drawn",
         )
         return
-    if not cut or len(evidence.updates) < 2:
+    if not cut or len(loop_facts.updates) < 2:
         return
     names = [each.name for each in cut]
     yield Finding(

@@ -29,14 +29,17 @@ optimizers that take turns.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Backward, Evidence
+from surefoot.checks.facts.loop import Backward, LoopFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("update-without-gradients", "missing-update", "detached-layers", "loss-term-without-gradient")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    relevant = _before_all(evidence) or _before_starved(evidence)
+
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    relevant = _before_all(loop_facts) or _before_starved(loop_facts)
     if relevant:
-        first, times = relevant[0], f"in {len(relevant)} of {len(evidence.backwards)} backwards"
+        first, times = relevant[0], f"in {len(relevant)} of {len(loop_facts.backwards)} backwards"
         graph = "has a graph that ends before" if first.differentiable else "has no graph behind it and reaches none of"
         yield Finding(
             check="detached-loss",
@@ -48,21 +51,21 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _before_all(evidence: Evidence) -> list[Backward]:
+def _before_all(loop_facts: LoopFacts) -> list[Backward]:
     """The backwards that updates follow, where no update has anything to use and none of them reaches an optimizer."""
-    if any(update.with_gradient and update.all_zero is False for update in evidence.updates):
+    if any(update.with_gradient and update.all_zero is False for update in loop_facts.updates):
         return []  # the gradients that updates use come from elsewhere, as from a transform
-    relevant = [each for each in evidence.backwards if each.followed_by_update or not each.differentiable]
+    relevant = [each for each in loop_facts.backwards if each.followed_by_update or not each.differentiable]
     return [] if any(each.reaches_optimized for each in relevant) else relevant
 
 
-def _before_starved(evidence: Evidence) -> list[Backward]:
+def _before_starved(loop_facts: LoopFacts) -> list[Backward]:
     """The backwards that reach no optimizer, before updates of one of several that never has anything to use."""
-    for number in range(len(evidence.optimizers)):
-        updates = [update for update in evidence.updates if update.optimizer == number]
+    for number in range(len(loop_facts.optimizers)):
+        updates = [update for update in loop_facts.updates if update.optimizer == number]
         if len(updates) >= 2 and not any(update.with_gradient and update.all_zero is not True for update in updates):
             last = updates[-1].number
-            lost = [each for each in evidence.backwards if each.update < last and not each.reaches_optimized]
+            lost = [each for each in loop_facts.backwards if each.update < last and not each.reaches_optimized]
             if len(lost) >= 2:
                 return lost
     return []

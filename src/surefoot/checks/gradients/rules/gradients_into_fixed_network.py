@@ -29,30 +29,31 @@ optimizers of their own, of which the worst goes on from the weights of the best
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Parameter
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.models import ModelFacts, Parameter
 from surefoot.records.finding import Finding
 
 
-def fixed_networks(evidence: Evidence) -> set[str]:
+def fixed_networks(loop_facts: LoopFacts, model_facts: ModelFacts) -> set[str]:
     """Models that ran, receive gradients, and are held by no optimizer, while another model is."""
     by_model: dict[str, list[bool]] = {}
-    for each in evidence.parameters:
+    for each in model_facts.parameters:
         by_model.setdefault(each.model, []).append(each.optimized)
-    graded = {forward.model for forward in evidence.forwards if forward.input_graded}
+    graded = {forward.model for forward in loop_facts.forwards if forward.input_graded}
     if sum(any(held) for held in by_model.values()) == 0:
         return set()
     return {model for model, held in by_model.items() if not any(held) and model not in graded}
 
 
-def _is_brief(evidence: Evidence, model: str) -> bool:
+def _is_brief(loop_facts: LoopFacts, model: str) -> bool:
     """Did it run for one update alone, as a copy does that learns from its own gradients by hand?"""
-    return len(evidence.updates) >= 2 > len({each.update for each in evidence.forwards if each.model == model})
+    return len(loop_facts.updates) >= 2 > len({each.update for each in loop_facts.forwards if each.model == model})
 
 
-def followers(evidence: Evidence) -> Iterator[str]:
+def followers(model_facts: ModelFacts) -> Iterator[str]:
     """Models that are written to between updates as a whole, and beside which one of the same shape is not."""
     models: dict[str, list[Parameter]] = {}
-    for each in evidence.parameters:
+    for each in model_facts.parameters:
         models.setdefault(each.model, []).append(each)
     trained = {name: held for name, held in models.items() if all(each.optimized and each.reached for each in held)}
     shapes = {name: [each.elements for each in held] for name, held in trained.items()}
@@ -60,8 +61,8 @@ def followers(evidence: Evidence) -> Iterator[str]:
     yield from (n for n, held in trained.items() if all(each.follows for each in held) and shapes[n] in leaders)
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for model in followers(evidence):
+def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    for model in followers(model_facts):
         yield Finding(
             check="gradients-into-fixed-network",
             severity="warning",
@@ -70,9 +71,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="the target runs after what it is to be a target for, and both can meet anywhere",
             remedy="call it under torch.no_grad(), and leave its parameters out of the optimizer",
         )
-    for model in sorted(fixed_networks(evidence)):
-        reached = [each for each in evidence.parameters if each.model == model and each.trainable and each.reached]
-        if reached and not _is_brief(evidence, model):
+    for model in sorted(fixed_networks(loop_facts, model_facts)):
+        reached = [each for each in model_facts.parameters if each.model == model and each.trainable and each.reached]
+        if reached and not _is_brief(loop_facts, model):
             yield Finding(
                 check="gradients-into-fixed-network",
                 severity="warning",

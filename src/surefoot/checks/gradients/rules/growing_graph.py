@@ -27,17 +27,20 @@ earlier update.
 import itertools
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("kept-losses",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
     by_line: dict[tuple[str, object], list[int]] = {}
     tied: set[tuple[str, object]] = set()
     old: dict[str, list[int]] = {}
-    for backward in evidence.backwards:
+    for backward in loop_facts.backwards:
         by_line.setdefault((backward.where, backward.shapes), []).append(backward.nodes)
-        if backward.old_nodes or not evidence.updates:
+        if backward.old_nodes or not loop_facts.updates:
             tied.add((backward.where, backward.shapes))
         old.setdefault(backward.where, []).append(backward.old_nodes)
     for (where, shapes), nodes in by_line.items():

@@ -26,17 +26,17 @@ Writing into tensors that forward has made itself.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    wrote = [forward for forward in evidence.forwards if forward.wrote_input]
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    wrote = [forward for forward in loop_facts.forwards if forward.wrote_input]
     if wrote:
         yield Finding(
             check="input-changed-in-place",
             severity="info",
-            seen=f"{len(wrote)} of {len(evidence.forwards)} forwards wrote into their input",
+            seen=f"{len(wrote)} of {len(loop_facts.forwards)} forwards wrote into their input",
             where=wrote[0].model,
             why="whoever called the model holds changed data",
             remedy="write x = x + y, or clone the input first",

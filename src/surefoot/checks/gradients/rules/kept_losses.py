@@ -24,18 +24,19 @@ to be back-propagated.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.kept_graphs >= 2:
+def check(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> Iterator[Finding]:
+    if gradient_facts.kept_graphs >= 2:
         yield Finding(
             check="kept-losses",
             severity="warning",
-            seen=f"{evidence.kept_graphs} graphs from three or more updates ago still exist "
-            f"after {len(evidence.updates)} updates",
-            where=evidence.backwards[0].where or "the loop",
+            seen=f"{gradient_facts.kept_graphs} graphs from three or more updates ago still exist "
+            f"after {len(loop_facts.updates)} updates",
+            where=loop_facts.backwards[0].where or "the loop",
             why="every kept loss keeps its graph, so memory grows with every step",
             remedy="keep loss.item() or loss.detach()",
         )

@@ -25,29 +25,33 @@ that every update has as many micro-batches as the others.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    left = [loader for loader in evidence.loaders if loader.leftover]
+def check(loop_facts: LoopFacts, gradient_facts: GradientFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    left = [loader for loader in sample_facts.loaders if loader.leftover]
     for loader in left:
         seen = f"{loader.leftover} of {loader.window} micro-batches unused"
         yield _finding(
             f"a pass over {loader.batches} batches ended with the gradients of {seen}", f"the loader of {loader.kind}"
         )
-    if not left and (seen := _by_updates(evidence)):
-        yield _finding(seen, evidence.updates[0].where or "the loop")
+    if not left and (seen := _by_updates(loop_facts, gradient_facts)):
+        yield _finding(seen, loop_facts.updates[0].where or "the loop")
 
 
-def _by_updates(evidence: Evidence) -> str:
+def _by_updates(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> str:
     """Updates that use more backwards than nearly all others, or backwards that are cleared now and then."""
-    sizes = [update.micro_batches for update in evidence.updates if update.micro_batches]
+    sizes = [update.micro_batches for update in loop_facts.updates if update.micro_batches]
     usual = max(set(sizes), key=sizes.count, default=1)
-    lines = max((update.lines for update in evidence.updates if update.micro_batches == usual), default=1)
-    larger = [each.micro_batches for each in evidence.updates if each.lines <= lines]  # not one more loss now and then
+    lines = max((update.lines for update in loop_facts.updates if update.micro_batches == usual), default=1)
+    larger = [
+        each.micro_batches for each in loop_facts.updates if each.lines <= lines
+    ]  # not one more loss now and then
     larger = [size for size in larger if usual < size < 2 * usual]
-    cleared = [each for each in evidence.discards if 2 <= each.discarded < 0.75 * each.used]
+    cleared = [each for each in gradient_facts.discards if 2 <= each.discarded < 0.75 * each.used]
     if usual < 2 or len(sizes) < 8 or sizes.count(usual) + len(larger) < len(sizes) - 1 or 4 * len(larger) > len(sizes):
         return ""
     if larger:

@@ -26,7 +26,10 @@ Micro-batches of equal size; a last batch that is somewhat smaller.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Loss
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import Loss, LossFacts
+from surefoot.checks.facts.ranks import RankFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.checks.gradients.rules.summed_micro_batches import counts_of, own_weights, sums_beside, windows
 from surefoot.records.finding import Finding
 
@@ -36,41 +39,43 @@ _FAR_FEWER = 8
 """A last batch that is so many times smaller is no trifle."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(
+    loop_facts: LoopFacts, loss_facts: LossFacts, sample_facts: SampleFacts, rank_facts: RankFacts
+) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is not None and ranks.target_counts:
         yield _finding("ranks", ranks.target_counts, "")
         return
-    cuts = [(losses, counts_of(losses, evidence)) for losses in windows(evidence)]
-    cuts += [each for each in _beside(evidence) if each[0] not in [losses for losses, _ in cuts]]
+    cuts = [(losses, counts_of(losses, loop_facts)) for losses in windows(loop_facts, loss_facts)]
+    cuts += [each for each in _beside(loop_facts, loss_facts) if each[0] not in [losses for losses, _ in cuts]]
     uneven = [
-        each for each in cuts if _count_alike(each[0], evidence) and _misweighed(each[1]) > _least(*each, evidence)
+        each for each in cuts if _count_alike(each[0], loop_facts) and _misweighed(each[1]) > _least(*each, loop_facts)
     ]
     padded = [each for each in uneven if _is_ragged(*each)]
     far = [each for each in padded if _misweighed(each[1]) > _FAR]
-    passes = max((loader.passes for loader in evidence.loaders if loader.role == "training"), default=len(cuts))
+    passes = max((loader.passes for loader in sample_facts.loaders if loader.role == "training"), default=len(cuts))
     mostly = padded if len(padded) >= max(2, len(cuts) / 2) else []  # masks drawn at random differ a little by chance
     often = uneven if len(uneven) >= 3 + passes and 2 * len(uneven) > len(cuts) else []  # a pass has one last batch
     for losses, counts in (far or mostly or often)[:1]:
-        yield _finding("micro-batches", tuple(map(round, counts)), evidence.backwards[losses[0].backward].where)
+        yield _finding("micro-batches", tuple(map(round, counts)), loop_facts.backwards[losses[0].backward].where)
 
 
-def _beside(evidence: Evidence) -> Iterator[tuple[list[Loss], list[float]]]:
+def _beside(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[tuple[list[Loss], list[float]]]:
     """Sums beside other terms that are divided by what a mask counts."""
-    for losses in sums_beside(evidence):
-        counts = counts_of(losses, evidence)
+    for losses in sums_beside(loop_facts, loss_facts):
+        counts = counts_of(losses, loop_facts)
         if counts != [float(loss.valid) for loss in losses] and len(set(counts)) > 1:
             yield losses, counts
 
 
-def _count_alike(losses: list[Loss], evidence: Evidence) -> bool:
-    weights = own_weights(losses, evidence)
+def _count_alike(losses: list[Loss], loop_facts: LoopFacts) -> bool:
+    weights = own_weights(losses, loop_facts)
     return max(weights) - min(weights) < 1e-4 * max(map(abs, weights)) and all(w < 1 - 1e-4 for w in weights)
 
 
-def _least(losses: list[Loss], counts: list[float], evidence: Evidence) -> float:
+def _least(losses: list[Loss], counts: list[float], loop_facts: LoopFacts) -> float:
     """A recipe can give a sum and its count, and is seen on few samples; so any difference counts."""
-    is_recipe = not evidence.backwards[losses[0].backward].where
+    is_recipe = not loop_facts.backwards[losses[0].backward].where
     return 0.0 if is_recipe and _is_ragged(losses, counts) else _SLIGHT
 
 

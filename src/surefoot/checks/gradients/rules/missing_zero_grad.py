@@ -31,19 +31,23 @@ optimizer clears before its own backward; `p.grad = None` by hand.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("summed-micro-batches",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    stale = [update for update in evidence.updates if update.carried]
-    if evidence.carried_by_hand >= 3:
+
+def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]:
+    stale = [update for update in loop_facts.updates if update.carried]
+    if update_facts.carried_by_hand >= 3:
         yield Finding(
             check="missing-zero-grad",
             severity="error",
-            seen=f"{evidence.carried_by_hand} times, gradients that had moved their weights were added to by the next "
-            "backward",
-            where=evidence.backwards[0].where or "the loop",
+            seen=f"{update_facts.carried_by_hand} times, gradients that had moved their weights were added to by the "
+            "next backward",
+            where=loop_facts.backwards[0].where or "the loop",
             why="every move applies the sum of all gradients since training began",
             remedy="set p.grad = None once the weights are moved",
         )
@@ -53,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             check="missing-zero-grad",
             severity="error",
             seen=(
-                f"in {len(stale)} of {len(evidence.updates)} updates, gradients still held what an earlier "
+                f"in {len(stale)} of {len(loop_facts.updates)} updates, gradients still held what an earlier "
                 f"update had used; first in update {first.number}: {len(first.carried)} of {first.parameters} "
                 f"parameters, such as {first.carried[0]}"
             ),

@@ -24,25 +24,25 @@ Steps that a gradient scaler leaves out.
 import math
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    spoilt = [update for update in evidence.updates if update.nonfinite]
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    spoilt = [update for update in loop_facts.updates if update.nonfinite]
     if spoilt:
         first = spoilt[0]
         yield Finding(
             check="nonfinite-gradients",
             severity="error",
-            seen=f"{len(spoilt)} of {len(evidence.updates)} updates used infinite or NaN gradients; first update "
+            seen=f"{len(spoilt)} of {len(loop_facts.updates)} updates used infinite or NaN gradients; first update "
             f"{first.number}, {len(first.nonfinite)} of {first.parameters} parameters, such as {first.nonfinite[0]}",
             where=first.where or first.nonfinite[0],
             why="after such an update every weight it touches is NaN",
             remedy="look at the loss of that batch for log(0), division by zero or a mean over nothing",
         )
         return
-    endless = [each for each in evidence.backwards if each.value is not None and not math.isfinite(each.value)]
+    endless = [each for each in loop_facts.backwards if each.value is not None and not math.isfinite(each.value)]
     endless = [each for each in endless if each.scale == 1 and each.reaches_optimized]
     if len(endless) >= 2:
         yield Finding(

@@ -31,19 +31,23 @@ the backward.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
+EXPLAINS = ("detached-layers",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    spoilt = [forward for forward in evidence.forwards if forward.overwritten]
-    if evidence.written_through_data:
+
+def check(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> Iterator[Finding]:
+    spoilt = [forward for forward in loop_facts.forwards if forward.overwritten]
+    if gradient_facts.written_through_data:
         yield Finding(
             check="overwritten-saved-tensor",
             severity="warning",
             seen="a tensor of the graph is written to through its .data before the backward",
-            where=evidence.written_through_data[0],
+            where=gradient_facts.written_through_data[0],
             why="autograd sees nothing of it: what is written has no gradient, and what was saved is no longer true",
             remedy="write x = x + y in place of x.data.add_(y)",
         )
@@ -52,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             check="overwritten-saved-tensor",
             severity="error",
-            seen=f"in {len(spoilt)} of {len(evidence.forwards)} forwards, {counted(len(names), 'tensor')} changed "
+            seen=f"in {len(spoilt)} of {len(loop_facts.forwards)} forwards, {counted(len(names), 'tensor')} changed "
             f"before the backward, such as {names[0]}",
             where=names[0],
             why="the gradient is computed with values that the forward never used",

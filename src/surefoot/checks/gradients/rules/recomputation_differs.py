@@ -25,18 +25,18 @@ Dropout: torch's own generators are put back before a block is run again.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.recomputations:
-        first = evidence.recomputations[0]
+def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
+    if gradient_facts.recomputations:
+        first = gradient_facts.recomputations[0]
         yield Finding(
             check="recomputation-differs",
             severity="error",
-            seen=f"{len(evidence.recomputations)} modules gave something else when they were run again in backward; "
-            f"{first.module} by {first.difference:.2g} of its size",
+            seen=f"{len(gradient_facts.recomputations)} modules gave something else when they were run again in "
+            f"backward; {first.module} by {first.difference:.2g} of its size",
             where=first.module,
             why="the gradients belong to another forward than the loss",
             remedy="draw random numbers from torch's global generator inside recomputed blocks, and keep no counters",

@@ -25,17 +25,17 @@ Several losses of one graph, each back-propagated once; gradients taken with `to
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    again = [backward for backward in evidence.backwards if backward.repeated]
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    again = [backward for backward in loop_facts.backwards if backward.repeated]
     if again:
         yield Finding(
             check="repeated-backward",
             severity="warning",
-            seen=f"{len(again)} of {len(evidence.backwards)} backwards began at a loss that had been back-propagated "
+            seen=f"{len(again)} of {len(loop_facts.backwards)} backwards began at a loss that had been back-propagated "
             "since the last update",
             where=again[0].where or "the recipe's loss",
             why="its gradients are added twice",

@@ -30,7 +30,9 @@ are divided by a count; a term whose weight in the loss is the number that the l
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from surefoot.checks.facts import Evidence, Loss
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.records.finding import Finding
 
 _ALIKE = 1e-4
@@ -41,45 +43,45 @@ _NO_CHANCE = 12
 """So many targets are not the same twice by chance."""
 
 
-def windows(evidence: Evidence) -> Iterator[list[Loss]]:
+def windows(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]]:
     """For every update, the losses of its micro-batches: of one function, one line of backward, one per backward."""
-    for chosen in _micro_batches(evidence):
-        yield from _alike(evidence.losses, chosen) or _alike(evidence.reductions, chosen)
+    for chosen in _micro_batches(loop_facts):
+        yield from _alike(loss_facts.losses, chosen) or _alike(loss_facts.reductions, chosen)
 
 
-def _among_terms(evidence: Evidence) -> Iterator[list[Loss]]:
+def _among_terms(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]]:
     """For every update whose losses are sums of several terms, and not divided as such: a mean that counts in full."""
-    for chosen in _micro_batches(evidence):
-        lines = _by_line(evidence.losses, chosen)
-        backwards = [evidence.backwards[n] for n in chosen]
+    for chosen in _micro_batches(loop_facts):
+        lines = _by_line(loss_facts.losses, chosen)
+        backwards = [loop_facts.backwards[n] for n in chosen]
         whole = all(sorted(one.backward for one in each) == chosen for each in lines)
         undivided = all(b.joint is not None and abs(b.joint / b.scale - 1) < _ALIKE for b in backwards)
-        if len(lines) < 2 or not whole or not undivided or any(_is_one_batch(each, evidence) for each in lines):
+        if len(lines) < 2 or not whole or not undivided or any(_is_one_batch(each, loop_facts) for each in lines):
             continue
         means = [each for each in lines if each[0].reduction == "mean"]
-        yield from [each for each in means if _count_in_full(each, evidence)][:1]
+        yield from [each for each in means if _count_in_full(each, loop_facts)][:1]
 
 
-def sums_beside(evidence: Evidence) -> Iterator[list[Loss]]:
+def sums_beside(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]]:
     """For every update, each line of sums of which there is one in each micro-batch, beside other terms."""
-    for chosen in _micro_batches(evidence):
-        lines = _by_line((each for each in evidence.reductions if each.function == "sum"), chosen)
+    for chosen in _micro_batches(loop_facts):
+        lines = _by_line((each for each in loss_facts.reductions if each.function == "sum"), chosen)
         yield from (each for each in lines if sorted(one.backward for one in each) == chosen)
 
 
-def _micro_batches(evidence: Evidence) -> Iterator[list[int]]:
+def _micro_batches(loop_facts: LoopFacts) -> Iterator[list[int]]:
     """For every update, the backwards of one line that reach the same parameters."""
-    for update in {each.update for each in evidence.backwards if each.followed_by_update and not each.in_update}:
+    for update in {each.update for each in loop_facts.backwards if each.followed_by_update and not each.in_update}:
         numbers = [
             n
-            for n, backward in enumerate(evidence.backwards)
+            for n, backward in enumerate(loop_facts.backwards)
             if backward.update == update and not backward.in_update and not backward.cleared
         ]
-        if added := [n for n in numbers if not evidence.backwards[n].asked]:
+        if added := [n for n in numbers if not loop_facts.backwards[n].asked]:
             numbers = added  # beside these, gradients that were only asked for are steps inside of one
-        sites = [evidence.backwards[n].site for n in numbers]
-        chosen = [n for n in numbers if evidence.backwards[n].site == max(set(sites), key=sites.count)]
-        if len(chosen) >= 2 and len({evidence.backwards[n].reach for n in chosen}) == 1:
+        sites = [loop_facts.backwards[n].site for n in numbers]
+        chosen = [n for n in numbers if loop_facts.backwards[n].site == max(set(sites), key=sites.count)]
+        if len(chosen) >= 2 and len({loop_facts.backwards[n].reach for n in chosen}) == 1:
             yield chosen
 
 
@@ -98,19 +100,19 @@ def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
     return [each for each in whole if each[0].function in ("mean", "sum") or len({one.shape[1:] for one in each}) == 1]
 
 
-def own_weights(losses: list[Loss], evidence: Evidence) -> list[float]:
+def own_weights(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
     """With which weight the mean over each micro-batch counts, be it torch's or a sum that is divided."""
-    each = zip(losses, _weights(losses, evidence), counts_of(losses, evidence), strict=True)
+    each = zip(losses, _weights(losses, loop_facts), counts_of(losses, loop_facts), strict=True)
     return [weight * count if loss.reduction == "sum" else weight for loss, weight, count in each]
 
 
-def _weights(losses: list[Loss], evidence: Evidence) -> list[float]:
-    return [abs(loss.weights[0]) / evidence.backwards[loss.backward].scale for loss in losses]
+def _weights(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
+    return [abs(loss.weights[0]) / loop_facts.backwards[loss.backward].scale for loss in losses]
 
 
-def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
+def counts_of(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
     """How many targets each has; by hand a sum is divided by its elements, its samples or what a mask counts."""
-    weights = _weights(losses, evidence)
+    weights = _weights(losses, loop_facts)
     counts = [float(loss.valid) for loss in losses]
     if losses[0].function != "sum":
         return counts
@@ -125,7 +127,7 @@ def counts_of(losses: list[Loss], evidence: Evidence) -> list[float]:
     return counts
 
 
-def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
+def _is_one_batch(window: list[Loss], loop_facts: LoopFacts) -> bool:
     """Are they terms of one batch: the same inputs or targets for each, or one side of a game after the other?"""
     constants, targets = {loss.constant for loss in window}, {loss.target_print for loss in window}
     if len(constants) == len(window) and None not in constants:
@@ -133,33 +135,33 @@ def _is_one_batch(window: list[Loss], evidence: Evidence) -> bool:
     if len(targets) == 1 and targets != {0} and constants == {None} and window[0].valid >= _NO_CHANCE:
         return True
     given: dict[Any, list[int]] = {}
-    for forward in evidence.forwards:
+    for forward in loop_facts.forwards:
         if forward.update == window[0].update and forward.backpropagated and forward.batch:
             given.setdefault((forward.model, forward.shapes), []).append(forward.batch)
     return any(len(each) >= len(window) for each in given.values()) and all(len(set(e)) == 1 for e in given.values())
 
 
-def _is_in_turn(window: list[Loss], evidence: Evidence) -> bool:
+def _is_in_turn(window: list[Loss], loop_facts: LoopFacts) -> bool:
     """Does a model go on from what it has returned, or is it given samples and then what another one made?"""
     sources: dict[str, set[str]] = {}
-    for forward in evidence.forwards:
+    for forward in loop_facts.forwards:
         if forward.update == window[0].update and forward.backpropagated:
             sources.setdefault(forward.model, set()).add(forward.fed_by)
     return any("itself" in each or len(each) > 1 for each in sources.values())
 
 
-def _is_one_of_each(window: list[Loss], evidence: Evidence) -> bool:
+def _is_one_of_each(window: list[Loss], loop_facts: LoopFacts) -> bool:
     """Is there one batch from each of several loaders, such as one for every task?"""
-    return any(each.loaders == len(window) for each in evidence.updates if each.number == window[0].update + 1)
+    return any(each.loaders == len(window) for each in loop_facts.updates if each.number == window[0].update + 1)
 
 
-def _is_divided_later(window: list[Loss], evidence: Evidence) -> bool:
+def _is_divided_later(window: list[Loss], loop_facts: LoopFacts) -> bool:
     """Does the loop divide the gradients themselves, by what their losses were not divided by?"""
-    return any(each.rescaled for each in evidence.updates if each.number == window[0].update + 1)
+    return any(each.rescaled for each in loop_facts.updates if each.number == window[0].update + 1)
 
 
-def _count_in_full(window: list[Loss], evidence: Evidence) -> bool:
-    return all(abs(weight - 1) < _near(window) for weight in own_weights(window, evidence))
+def _count_in_full(window: list[Loss], loop_facts: LoopFacts) -> bool:
+    return all(abs(weight - 1) < _near(window) for weight in own_weights(window, loop_facts))
 
 
 def _near(window: list[Loss]) -> float:
@@ -167,25 +169,25 @@ def _near(window: list[Loss]) -> float:
     return _ABOUT if window[0].reduction == "sum" and window[0].function != "sum" else _ALIKE
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loop_facts: LoopFacts, loss_facts: LossFacts, gradient_facts: GradientFacts) -> Iterator[Finding]:
     # without a line it is a way's own step, which divides once, by the count of all
-    cleared = {discard.where for discard in evidence.discards if discard.discarded >= 2}
+    cleared = {discard.where for discard in gradient_facts.discards if discard.discarded >= 2}
     summed = [
         window
-        for window in (*windows(evidence), *_among_terms(evidence))
-        if _count_in_full(window, evidence)
-        and not _is_divided_later(window, evidence)
-        and not _is_one_batch(window, evidence)
-        and not _is_one_of_each(window, evidence)
-        and not _is_in_turn(window, evidence)
-        and evidence.backwards[window[0].backward].where not in {"", *cleared}
+        for window in (*windows(loop_facts, loss_facts), *_among_terms(loop_facts, loss_facts))
+        if _count_in_full(window, loop_facts)
+        and not _is_divided_later(window, loop_facts)
+        and not _is_one_batch(window, loop_facts)
+        and not _is_one_of_each(window, loop_facts)
+        and not _is_in_turn(window, loop_facts)
+        and loop_facts.backwards[window[0].backward].where not in {"", *cleared}
     ]
     if len({window[0].update for window in summed}) >= 2:
         yield Finding(
             check="summed-micro-batches",
             severity="warning",
             seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches with mean losses count with weight 1 each",
-            where=evidence.backwards[summed[0][0].backward].where or "the loop",
+            where=loop_facts.backwards[summed[0][0].backward].where or "the loop",
             why=f"the gradient is {len(summed[0])} times that of the whole batch",
             remedy="divide each micro-batch's loss by their number, or by the count of all targets",
         )

@@ -36,14 +36,14 @@ backward stands in for a derivative that they do not have.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.records.finding import Finding
 
 _FAR = 0.02
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for each in evidence.derivatives:
+def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
+    for each in gradient_facts.derivatives:
         if abs(each.share - 1) > _FAR:
             yield Finding(
                 check="wrong-custom-backward",

@@ -30,12 +30,15 @@ updates that a gradient scaler has left out.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("summed-micro-batches", "mean-of-unequal-means")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    lost = [each for each in evidence.discards if each.used >= 2 and each.discarded >= max(2, 0.75 * each.used)]
+
+def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
+    lost = [each for each in gradient_facts.discards if each.used >= 2 and each.discarded >= max(2, 0.75 * each.used)]
     if lost:
         yield Finding(
             check="zero-grad-between-micro-batches",

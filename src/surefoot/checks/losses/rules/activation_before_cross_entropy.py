@@ -26,7 +26,7 @@ Soft-capping, `30 * tanh(logits / 30)`: the last operation is the multiplication
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 _SQUEEZING = {
@@ -36,10 +36,10 @@ _SQUEEZING = {
 }  # fmt: skip
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
     squeezed = [
         loss
-        for loss in evidence.losses
+        for loss in loss_facts.losses
         if (loss.logits_from in _SQUEEZING or loss.cut)
         and (
             (loss.function in ("cross_entropy", "nll_loss") and not loss.probabilities)
@@ -48,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     ]
     by_hand = [
         aim
-        for aim in evidence.aims
+        for aim in loss_facts.aims
         if (aim.above in _SQUEEZING or aim.cut)
         and ((aim.kind == "classes" and aim.values == "numbers") or (aim.kind == "binary" and aim.values != "shares"))
     ]

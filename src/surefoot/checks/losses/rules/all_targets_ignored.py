@@ -26,8 +26,12 @@ some; a mask of zeros beside other terms that train.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Loss
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("nonfinite-gradients", "constant-targets", "update-without-gradients")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 
 def _is_spoilt(loss: Loss) -> bool:
@@ -35,25 +39,25 @@ def _is_spoilt(loss: Loss) -> bool:
     return loss.reduction == "mean" and any(loss.weights)
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    asked = [loss for loss in evidence.losses if loss.targets]
+def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
+    asked = [loss for loss in loss_facts.losses if loss.targets]
     full = {loss.site for loss in asked if loss.valid}
     empty = [loss for loss in asked if not loss.valid and (_is_spoilt(loss) or loss.site not in full)]
     if empty:
         yield Finding(
             check="all-targets-ignored",
             severity="error",
-            seen=f"in {len(empty)} of {len(evidence.losses)} losses all {empty[0].targets:,} targets are ignored",
+            seen=f"in {len(empty)} of {len(loss_facts.losses)} losses all {empty[0].targets:,} targets are ignored",
             where=empty[0].where or "the recipe's data",
             why="the mean over nothing is NaN, or the step is wasted",
             remedy="drop samples without a target before batching, or truncate the prompt and not the answer",
         )
-    elif evidence.emptied_lines and any(update.all_zero or update.nonfinite for update in evidence.updates):
+    elif loss_facts.emptied_lines and any(update.all_zero or update.nonfinite for update in loop_facts.updates):
         yield Finding(
             check="all-targets-ignored",
             severity="error",
             seen="a mask leaves nothing of the loss whenever it is used, and gradients are zero or NaN",
-            where=evidence.emptied_lines[0],
+            where=loss_facts.emptied_lines[0],
             why="the mean over nothing is NaN, or the step is wasted",
             remedy="look at how the mask is made: where it is true, and of which numbers",
         )

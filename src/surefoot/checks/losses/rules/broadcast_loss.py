@@ -23,12 +23,12 @@ Pairwise losses written with `[:, None]`, where both sides have the same number 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    spread = [loss for loss in evidence.losses if loss.broadcast]
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
+    spread = [loss for loss in loss_facts.losses if loss.broadcast]
     if spread:
         first = spread[0]
         yield Finding(

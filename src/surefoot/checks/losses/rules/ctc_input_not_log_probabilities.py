@@ -23,12 +23,12 @@ Lengths that are shorter than the input.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    faulty = [loss for loss in evidence.losses if loss.function == "ctc_loss" and loss.layout_fault]
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
+    faulty = [loss for loss in loss_facts.losses if loss.function == "ctc_loss" and loss.layout_fault]
     if faulty:
         yield Finding(
             check="ctc-input-not-log-probabilities",

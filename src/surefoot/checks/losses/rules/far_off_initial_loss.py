@@ -29,36 +29,37 @@ temperature makes sharp.
 import math
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Loss
+from surefoot.checks.facts.losses import Loss, LossFacts
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 _FAR = {"classes": 2.0, "binary": 5.0, "distance": 2.0}
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    large = [name for layout in evidence.layouts for name in layout.far_off]
+def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    large = [name for layout in model_facts.layouts for name in layout.far_off]
     if large:
         yield _finding(f"before the first update {large[0]} makes what it is given many times as large", large[0])
         return
-    tiny = [layout for layout in evidence.layouts if layout.faint * 2 > layout.matrices and layout.faint >= 2]
+    tiny = [layout for layout in model_facts.layouts if layout.faint * 2 > layout.matrices and layout.faint >= 2]
     if tiny:
         yield _finding(f"before the first update {tiny[0].faint} layers return next to nothing", tiny[0].model)
         return
-    loud = [layout for layout in evidence.layouts if layout.loud * 2 > layout.matrices and layout.loud >= 2]
+    loud = [layout for layout in model_facts.layouts if layout.loud * 2 > layout.matrices and layout.loud >= 2]
     if loud:
         seen = (
             f"before the first update {loud[0].loud} of {loud[0].matrices} layers make what they are given far larger"
         )
         yield _finding(seen, loud[0].model)
         return
-    if any(loss.cosines or _is_matching(loss) for loss in evidence.losses if loss.update == 0):
+    if any(loss.cosines or _is_matching(loss) for loss in loss_facts.losses if loss.update == 0):
         return
-    far = [aim for aim in evidence.aims if aim.update == 0 and aim.excess > _FAR.get(aim.kind, math.inf)]
+    far = [aim for aim in loss_facts.aims if aim.update == 0 and aim.excess > _FAR.get(aim.kind, math.inf)]
     if far:
         seen = f"the first predictions are {far[0].excess:.3g} times as far off as those of a guess, or more"
         yield _finding(seen, far[0].model)
         return
-    first = next((loss for loss in evidence.losses if loss.value is not None), None)
+    first = next((loss for loss in loss_facts.losses if loss.value is not None), None)
     if first is None or first.function != "cross_entropy" or not first.valid or first.update > 0:
         return
     value = (first.value or 0.0) / (first.valid if first.reduction == "sum" else 1)

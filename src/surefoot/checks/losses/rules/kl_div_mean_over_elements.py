@@ -23,14 +23,14 @@ F.kl_div(log_probabilities, target, reduction="batchmean")
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
     means = [
         loss
-        for loss in evidence.losses
+        for loss in loss_facts.losses
         if loss.function == "kl_div" and loss.reduction == "mean" and len(loss.shape) >= 2 and loss.weights
     ]
     if means:

@@ -23,25 +23,25 @@ Log-probabilities made in the model, by whatever means: what counts is that they
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 _NO_LOGARITHMS = {"numbers": "numbers that are no log-probabilities", "plain probabilities": "probabilities"}
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
     raw = [
         loss
-        for loss in evidence.losses
+        for loss in loss_facts.losses
         if (loss.function == "nll_loss" and not loss.log_probabilities and loss.above != "Softmax")
         or (loss.function == "nll_loss" and loss.probabilities)
     ]
-    picked = [aim for aim in evidence.aims if aim.kind == "picked" and aim.values in _NO_LOGARITHMS]
+    picked = [aim for aim in loss_facts.aims if aim.kind == "picked" and aim.values in _NO_LOGARITHMS]
     by_hand = [aim for aim in picked if aim.even and aim.sign > 0]
     if raw:
         kind = "probabilities" if raw[0].probabilities else "numbers that are no log-probabilities"
         seen, where = f"{len(raw)} calls of nll_loss were given {kind}", raw[0].where
-    elif len(by_hand) >= 3 and by_hand == picked and not _has_distance(evidence):
+    elif len(by_hand) >= 3 and by_hand == picked and not _has_distance(loss_facts):
         kind = _NO_LOGARITHMS[by_hand[0].values]
         seen, where = f"{len(by_hand)} gradients only raise the target's entry of {kind}", by_hand[0].model
     else:
@@ -56,6 +56,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _has_distance(evidence: Evidence) -> bool:
+def _has_distance(loss_facts: LossFacts) -> bool:
     """Is what was picked compared with a number, as the value of an action is?"""
-    return any(loss.function in ("smooth_l1_loss", "huber_loss", "l1_loss", "mse_loss") for loss in evidence.losses)
+    return any(loss.function in ("smooth_l1_loss", "huber_loss", "l1_loss", "mse_loss") for loss in loss_facts.losses)

@@ -27,22 +27,24 @@ is yes; inputs that are changed to mislead a model.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Likelihood, Loss
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import Likelihood, Loss, LossFacts
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for optimizer, numbers in _stages(evidence):
-        if not evidence.optimizers[optimizer].of_models and _is_fixed(evidence):
+def check(loop_facts: LoopFacts, loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    for optimizer, numbers in _stages(loop_facts):
+        if not loop_facts.optimizers[optimizer].of_models and _is_fixed(model_facts):
             continue
-        sign = -1 if evidence.optimizers[optimizer].maximizes else 1
-        losses = [loss for loss in evidence.losses if loss.backward in numbers]
-        backwards = [evidence.backwards[number] for number in numbers]
+        sign = -1 if loop_facts.optimizers[optimizer].maximizes else 1
+        losses = [loss for loss in loss_facts.losses if loss.backward in numbers]
+        backwards = [loop_facts.backwards[number] for number in numbers]
         weights = [weight * sign for loss in losses for weight in loss.weights if weight]
         of_labels = [weight * sign for loss in losses if loss.distinct for weight in loss.weights if weight]
         by_hand = bool(backwards) and all(each.ascends for each in backwards) and not weights and sign > 0
         wholly = by_hand or (len(weights) >= 2 and max(weights) < 0)
-        away = _pushes_away(evidence, numbers, sign) and max(weights, default=-1) < 0
+        away = _pushes_away(loss_facts, numbers, sign) and max(weights, default=-1) < 0
         if wholly or away or (len(of_labels) >= 4 and max(of_labels) < 0):
             how = "the optimizer has maximize=True" if sign < 0 else "it enters with a negative weight"
             if not weights and not by_hand:
@@ -57,7 +59,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="back-propagate the loss itself, with maximize=False",
             )
             return
-        if lowered := _lowered(evidence, numbers, sign):
+        if lowered := _lowered(loss_facts, numbers, sign):
             of = "what was given is lowered" if lowered[0].of_data else "what was drawn falls with its reward"
             yield Finding(
                 check="negated-loss",
@@ -68,9 +70,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="back-propagate the negative of the log-likelihood; if it is to fall on purpose, allow this",
             )
             return
-        others = (loss for loss in evidence.losses if loss.backward not in numbers)
+        others = (loss for loss in loss_facts.losses if loss.backward not in numbers)
         opposed = [loss for loss in others if min(loss.weights, default=0) > 0]
-        turned = any(each.rescaled for each in evidence.updates)  # the gradients of some weights, perhaps
+        turned = any(each.rescaled for each in loop_facts.updates)  # the gradients of some weights, perhaps
         if not turned and (term := _subtracted(losses, opposed, sign)):
             yield Finding(
                 check="negated-loss",
@@ -83,9 +85,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def _lowered(evidence: Evidence, numbers: list[int], sign: int) -> list[Likelihood]:
+def _lowered(loss_facts: LossFacts, numbers: list[int], sign: int) -> list[Likelihood]:
     """Likelihoods that fall, if they do in three backwards or more and none of them rises."""
-    moved = [each for each in evidence.likelihoods if each.backward in numbers and each.sign]
+    moved = [each for each in loss_facts.likelihoods if each.backward in numbers and each.sign]
     down = all(each.sign * sign < 0 for each in moved) and len({each.backward for each in moved}) >= 3
     return moved if down else []
 
@@ -107,41 +109,41 @@ def _subtracted(losses: list[Loss], opposed: list[Loss], sign: int) -> Loss | No
     return None
 
 
-def _is_fixed(evidence: Evidence) -> bool:
+def _is_fixed(model_facts: ModelFacts) -> bool:
     """Is nothing of any model left to train but what another optimizer holds? Then something else is searched for.
 
     Models whose own parameters receive gradients are the ones that run, and not plans for what an optimizer holds.
     """
-    left = [each for each in evidence.parameters if not each.optimized and each.trainable]
-    return bool(evidence.parameters) and all(each.reached for each in left)
+    left = [each for each in model_facts.parameters if not each.optimized and each.trainable]
+    return bool(model_facts.parameters) and all(each.reached for each in left)
 
 
-def _pushes_away(evidence: Evidence, numbers: list[int], sign: int) -> bool:
+def _pushes_away(loss_facts: LossFacts, numbers: list[int], sign: int) -> bool:
     """Is every prediction that is compared with a target moved away from it, in three backwards or more?
 
     A distance is not one: it is to be small where the answer is yes.
     """
-    aims = [aim for aim in evidence.aims if aim.backward in numbers and aim.sign and aim.even]
+    aims = [aim for aim in loss_facts.aims if aim.backward in numbers and aim.sign and aim.even]
     aims = [aim for aim in aims if not aim.apart or (aim.kind in ("distance", "sided") and aim.class_numbers != 2)]
     return len({aim.backward for aim in aims}) >= 3 and all(aim.sign * sign < 0 for aim in aims)
 
 
-def _stages(evidence: Evidence) -> Iterator[tuple[int, list[int]]]:
+def _stages(loop_facts: LoopFacts) -> Iterator[tuple[int, list[int]]]:
     """Optimizers that play against no other, with the numbers of their backwards.
 
     Such an optimizer either does not take turns with others, or every backward that reaches what it holds reaches what
     the same others hold, and no backward reaches but some of them.
     """
-    order = [update.optimizer for update in evidence.updates]
+    order = [update.optimizer for update in loop_facts.updates]
     for optimizer in dict.fromkeys(order):
         first, last = order.index(optimizer), len(order) - 1 - order[::-1].index(optimizer)
         if set(order[first : last + 1]) == {optimizer}:
-            yield optimizer, [n for n, each in enumerate(evidence.backwards) if first <= each.update <= last]
+            yield optimizer, [n for n, each in enumerate(loop_facts.backwards) if first <= each.update <= last]
         else:
             together = next(
-                (each.optimizers for each in evidence.backwards if optimizer in each.optimizers), {optimizer}
+                (each.optimizers for each in loop_facts.backwards if optimizer in each.optimizers), {optimizer}
             )
-            own = [n for n, each in enumerate(evidence.backwards) if together & each.optimizers]
-            one_way = len({evidence.optimizers[each].maximizes for each in together}) == 1
-            if one_way and all(evidence.backwards[n].optimizers == together for n in own):
+            own = [n for n, each in enumerate(loop_facts.backwards) if together & each.optimizers]
+            one_way = len({loop_facts.optimizers[each].maximizes for each in together}) == 1
+            if one_way and all(loop_facts.backwards[n].optimizers == together for n in own):
                 yield optimizer, own

@@ -24,14 +24,17 @@ loss = F.kl_div(student.log_softmax(-1), teacher.softmax(-1), reduction="batchme
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("kl-div-mean-over-elements", "nonfinite-gradients")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    wrong = [loss for loss in evidence.losses if loss.function == "kl_div" and not loss.log_probabilities]
-    targets = [loss for loss in evidence.losses if loss.function == "kl_div" and loss.layout_fault]
-    soft = [aim for aim in evidence.aims if aim.kind in ("weighed", "averaged")]
+
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
+    wrong = [loss for loss in loss_facts.losses if loss.function == "kl_div" and not loss.log_probabilities]
+    targets = [loss for loss in loss_facts.losses if loss.function == "kl_div" and loss.layout_fault]
+    soft = [aim for aim in loss_facts.aims if aim.kind in ("weighed", "averaged")]
     by_hand = [aim for aim in soft if aim.sign > 0 and (aim.kind == "averaged" or aim.values != "log-probabilities")]
     if wrong:
         seen = f"{len(wrong)} calls of kl_div were given a first argument that holds no log-probabilities"

@@ -24,16 +24,16 @@ Counts, stars and other numbers that are an order; a squared error of yes and no
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 _DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    distances = [loss for loss in evidence.losses if loss.function in _DISTANCES]
-    by_hand = [aim for aim in evidence.aims if aim.kind == "distance"]
-    differences = [loss for loss in evidence.losses if loss.function in ("sub", "rsub") and loss.class_numbers]
+def check(loss_facts: LossFacts) -> Iterator[Finding]:
+    distances = [loss for loss in loss_facts.losses if loss.function in _DISTANCES]
+    by_hand = [aim for aim in loss_facts.aims if aim.kind == "distance"]
+    differences = [loss for loss in loss_facts.losses if loss.function in ("sub", "rsub") and loss.class_numbers]
     seen = [each.class_numbers for each in (distances or by_hand or differences)]
     if not seen or not all(seen) or max(seen) < 3:
         return

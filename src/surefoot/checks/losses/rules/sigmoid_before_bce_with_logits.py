@@ -24,19 +24,20 @@ A sigmoid before `binary_cross_entropy`, which expects one.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
     doubled = [
         loss
-        for loss in evidence.losses
+        for loss in loss_facts.losses
         if loss.function == "binary_cross_entropy_with_logits" and loss.above in ("Sigmoid", "Softmax")
     ]
-    binary = [aim for aim in evidence.aims if aim.kind == "binary"]
+    binary = [aim for aim in loss_facts.aims if aim.kind == "binary"]
     squeezed = [aim for aim in binary if aim.values == "shares" and not aim.apart]  # not by chance
-    twice = [backward for backward in evidence.backwards if backward.double_sigmoid]
+    twice = [backward for backward in loop_facts.backwards if backward.double_sigmoid]
     if doubled:
         seen = f"{len(doubled)} calls were given the result of a {doubled[0].above.lower()}"
     elif len(twice) >= 3:

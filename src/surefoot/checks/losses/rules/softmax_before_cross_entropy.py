@@ -31,27 +31,31 @@ for a metric beside the loss.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("far-off-initial-loss",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _FEWEST = 8
 """So many rows do not sum to 1 by chance."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    entropies = [loss for loss in evidence.losses if loss.function == "cross_entropy"]
+def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
+    entropies = [loss for loss in loss_facts.losses if loss.function == "cross_entropy"]
     others = {loss.site for loss in entropies if not loss.probabilities}
     given = [loss for loss in entropies if loss.probabilities and loss.site not in others]
     given = given if sum(loss.targets for loss in given) >= _FEWEST else []
-    turned = any(loss.above == "Softmax" and not loss.probabilities for loss in evidence.losses)
-    doubled = [backward for backward in evidence.backwards if backward.double_softmax]
-    by_hand = [aim for aim in evidence.aims if aim.kind == "classes" and aim.values == "probabilities"]
+    turned = any(loss.above == "Softmax" and not loss.probabilities for loss in loss_facts.losses)
+    doubled = [backward for backward in loop_facts.backwards if backward.double_softmax]
+    by_hand = [aim for aim in loss_facts.aims if aim.kind == "classes" and aim.values == "probabilities"]
     if not given and not by_hand and (not doubled or turned):
         return
     if doubled:
         maker, where = doubled[0].double_softmax[0], doubled[0].where or doubled[0].double_softmax[0]
         seen = (
-            f"in {len(doubled)} of {len(evidence.backwards)} backwards, the result of a softmax in {maker} goes "
+            f"in {len(doubled)} of {len(loop_facts.backwards)} backwards, the result of a softmax in {maker} goes "
             "straight into a log-softmax"
         )
     elif by_hand:

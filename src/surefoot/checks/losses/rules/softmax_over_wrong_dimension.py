@@ -27,24 +27,33 @@ purpose.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.losses import LossFacts
+from surefoot.checks.facts.models import LEAKS, ModelFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = (
+    "samples-mixed-in-batch",
+    "logits-in-nll-loss",
+    "future-tokens-in-logits",
+    "ctc-input-not-log-probabilities",
+)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+
+def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     wrong = [
         loss
-        for loss in evidence.losses
+        for loss in loss_facts.losses
         if loss.function in ("cross_entropy", "nll_loss", "ctc_loss")
         and (
             (loss.above == "Softmax" and not loss.probabilities and loss.function != "ctc_loss")
             or (loss.above == "LogSoftmax" and not loss.log_probabilities)
         )
     ]
-    turned = [loss for loss in evidence.losses if loss.turned_target]
-    products = [each for each in evidence.crossings if each.kind == "product"]
-    misdirected = [each for each in evidence.crossings if each.kind in ("samples", "alone")]
-    mixing = [probe for probe in evidence.probes if probe.softmax_over_batch and probe.other_samples > LEAKS]
+    turned = [loss for loss in loss_facts.losses if loss.turned_target]
+    products = [each for each in model_facts.crossings if each.kind == "product"]
+    misdirected = [each for each in model_facts.crossings if each.kind in ("samples", "alone")]
+    mixing = [probe for probe in model_facts.probes if probe.softmax_over_batch and probe.other_samples > LEAKS]
     sure = not mixing or mixing[0].drawn
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
@@ -64,8 +73,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         where = products[0].where
     elif misdirected:
         seen, where = f"a softmax runs over {misdirected[0].seen}", misdirected[0].where
-    elif any(probe.softmax_over_queries for probe in evidence.probes):
-        where = next(probe.softmax_over_queries for probe in evidence.probes if probe.softmax_over_queries)
+    elif any(probe.softmax_over_queries for probe in model_facts.probes):
+        where = next(probe.softmax_over_queries for probe in model_facts.probes if probe.softmax_over_queries)
         seen = f"the softmax in {where} runs over the queries of a square of scores, and logits see later tokens"
     else:
         return

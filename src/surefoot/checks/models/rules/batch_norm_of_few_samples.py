@@ -23,12 +23,12 @@ Small batches of large images.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         if layout.fewest_per_channel is not None and layout.fewest_per_channel < 8:
             yield Finding(
                 check="batch-norm-of-few-samples",

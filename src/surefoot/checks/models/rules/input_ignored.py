@@ -27,12 +27,15 @@ Models that ignore one of several inputs.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("detached-layers", "samples-mixed-in-batch", "end-token-ignored")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for probe in evidence.probes:
+
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for probe in model_facts.probes:
         ignores = probe.ignores_input or probe.ignores_text
         if (ignores and not probe.time_over_samples) or probe.constant_input:
             yield Finding(

@@ -25,12 +25,15 @@ purpose, so that it is neither saved nor trained.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("dropout-in-evaluation", "unregistered-parameter", "optimizer-of-other-parameters")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    hidden = [module for module in evidence.hidden_modules if module.reached]
+
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    hidden = [module for module in model_facts.hidden_modules if module.reached]
     if not hidden:
         return
     untrained = any(not module.optimized for module in hidden)

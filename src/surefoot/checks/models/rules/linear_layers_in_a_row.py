@@ -24,12 +24,12 @@ Factors that are narrower than what they join, as in LoRA and factorised embeddi
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         if layout.in_a_row:
             yield Finding(
                 check="linear-layers-in-a-row",

@@ -23,12 +23,12 @@ A layer that is called several times; tied embeddings; towers that share weights
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         if layout.repeated_layers:
             yield Finding(
                 check="repeated-layer-object",

@@ -26,13 +26,16 @@ BatchNorm in evaluation mode inside a model in training mode.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
+EXPLAINS = ("training-mode-in-evaluation",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         if layout.running_frozen:
             names = layout.running_frozen
             yield Finding(

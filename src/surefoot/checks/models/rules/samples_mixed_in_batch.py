@@ -28,12 +28,12 @@ loader, or from an array, and have targets of their own.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.models import LEAKS, ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for probe in evidence.probes:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for probe in model_facts.probes:
         mixed = probe.other_samples > LEAKS and not probe.relational and not probe.softmax_over_batch
         if probe.time_over_samples:
             seen = f"{probe.time_over_samples} takes the samples of a batch for its time"

@@ -24,13 +24,16 @@ residual branch.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
+EXPLAINS = ("input-ignored", "update-without-gradients")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         constant = layout.matrices >= 2 and layout.constant_matrices == layout.matrices
         all_constant = constant and not layout.leaves_zero  # layers side by side, and not one behind another
         stuck = layout.stuck if len(layout.stuck) >= 2 else ()

@@ -22,13 +22,13 @@ Tensors that are rebuilt whenever they are needed.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         kept = [name for name in layout.unregistered if name not in layout.lost_state]
         if kept:
             yield Finding(

@@ -25,14 +25,15 @@ module has as an attribute is an info, not an error.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    lost = [leaf for leaf in evidence.leaves if leaf.backwards >= 2 and len(evidence.updates) >= 2]
-    hidden = [module for module in evidence.hidden_modules if module.reached]
+def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    lost = [leaf for leaf in model_facts.leaves if leaf.backwards >= 2 and len(loop_facts.updates) >= 2]
+    hidden = [module for module in model_facts.hidden_modules if module.reached]
     lost = [leaf for leaf in lost if leaf.path or not hidden]
     if lost:
         first = next((leaf for leaf in lost if leaf.path), next((leaf for leaf in lost if leaf.fixed), lost[0]))

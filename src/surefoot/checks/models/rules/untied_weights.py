@@ -23,12 +23,12 @@ Layers that are not tied and start differently.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for layout in evidence.layouts:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for layout in model_facts.layouts:
         if layout.copied_ties:
             yield Finding(
                 check="untied-weights",

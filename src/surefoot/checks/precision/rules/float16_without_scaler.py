@@ -26,14 +26,16 @@ bfloat16, which has the range of float32; a loss that is scaled by hand; float16
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import LossFacts
+from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    half = [each for each in evidence.forwards if each.float16 and each.trained and each.backpropagated]
-    by_hand = any(abs(weight) >= 8 for loss in (*evidence.losses, *evidence.reductions) for weight in loss.weights)
-    if half and evidence.scaling is None and not by_hand:
+def check(loop_facts: LoopFacts, loss_facts: LossFacts, precision_facts: PrecisionFacts) -> Iterator[Finding]:
+    half = [each for each in loop_facts.forwards if each.float16 and each.trained and each.backpropagated]
+    by_hand = any(abs(weight) >= 8 for loss in (*loss_facts.losses, *loss_facts.reductions) for weight in loss.weights)
+    if half and precision_facts.scaling is None and not by_hand:
         yield Finding(
             check="float16-without-scaler",
             severity="error",

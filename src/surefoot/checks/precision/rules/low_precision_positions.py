@@ -24,13 +24,14 @@ Positions that were grouped into few buckets.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.models import ModelFacts
+from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    coarse = [each for each in evidence.coarse if each.kind == "positions"]
-    cast = [(layout.model, name) for layout in evidence.layouts for name in layout.coarse_positions]
+def check(model_facts: ModelFacts, precision_facts: PrecisionFacts) -> Iterator[Finding]:
+    coarse = [each for each in precision_facts.coarse if each.kind == "positions"]
+    cast = [(layout.model, name) for layout in model_facts.layouts for name in layout.coarse_positions]
     if coarse:
         seen, where = f"positions up to {coarse[0].value:,.0f} counted in {coarse[0].dtype}", coarse[0].where
     elif cast:

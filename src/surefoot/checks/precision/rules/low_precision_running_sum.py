@@ -25,12 +25,12 @@ Sums within one step.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    sums = [each for each in evidence.coarse if each.kind == "sum"]
+def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
+    sums = [each for each in precision_facts.coarse if each.kind == "sum"]
     if sums:
         yield Finding(
             check="low-precision-running-sum",

@@ -24,13 +24,17 @@ Minus infinity in rows that keep at least one entry; rows of NaN that are set to
 import math
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("nonfinite-gradients",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    spreads = _spreads(evidence)
-    masks = [each for each in evidence.coarse if each.kind == "mask" and (spreads or not math.isinf(each.value))]
+
+def check(loop_facts: LoopFacts, precision_facts: PrecisionFacts) -> Iterator[Finding]:
+    spreads = _spreads(loop_facts, precision_facts)
+    masks = [each for each in precision_facts.coarse if each.kind == "mask" and (spreads or not math.isinf(each.value))]
     if masks:
         first = masks[0]
         kind = (
@@ -48,8 +52,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _spreads(evidence: Evidence) -> bool:
+def _spreads(loop_facts: LoopFacts, precision_facts: PrecisionFacts) -> bool:
     """Is a loss or a gradient infinite or NaN, or was an update left out for that?"""
-    skipped = evidence.scaling is not None and evidence.scaling.skipped > 0
-    values = (each.value for each in evidence.backwards if each.value is not None)
-    return skipped or any(each.nonfinite for each in evidence.updates) or not all(map(math.isfinite, values))
+    skipped = precision_facts.scaling is not None and precision_facts.scaling.skipped > 0
+    values = (each.value for each in loop_facts.backwards if each.value is not None)
+    return skipped or any(each.nonfinite for each in loop_facts.updates) or not all(map(math.isfinite, values))

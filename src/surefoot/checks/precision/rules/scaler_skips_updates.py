@@ -26,8 +26,11 @@ The first steps of a run, while the scale finds its size: torch begins with 2**1
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("missing-update", "zero-grad-between-micro-batches", "leftover-micro-batches", "scheduler-out-of-order")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _MOST_SKIPPED = 0.2
 """Once it has found its scale, a scaler leaves out far less than this share."""
@@ -35,8 +38,8 @@ _LONG = 24
 """By so many halvings even the largest scale that anybody begins with is down to one that fits."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    scaling = evidence.scaling
+def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
+    scaling = precision_facts.scaling
     if scaling is None or scaling.attempts < 4:
         return
     late = scaling.skipped_late > max(3, _MOST_SKIPPED * scaling.attempts)

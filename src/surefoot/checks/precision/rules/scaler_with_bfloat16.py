@@ -26,16 +26,16 @@ A scaler built with `enabled=False`.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.scaling is not None and evidence.scaling.with_bfloat16:
+def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
+    if precision_facts.scaling is not None and precision_facts.scaling.with_bfloat16:
         yield Finding(
             check="scaler-with-bfloat16",
             severity="warning",
-            seen=f"a scaler scaled {evidence.scaling.attempts} updates of a model that computes in bfloat16",
+            seen=f"a scaler scaled {precision_facts.scaling.attempts} updates of a model that computes in bfloat16",
             where="the gradient scaler",
             why="there is nothing to scale: it costs a pass over the gradients, and updates that it leaves out",
             remedy="leave the scaler out, or build it with enabled=False",

@@ -30,17 +30,21 @@ A region per step; `cache_enabled=False`.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("update-without-effect",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    inside = [update for update in evidence.updates if update.in_autocast]
+
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    inside = [update for update in loop_facts.updates if update.in_autocast]
     if inside:
         yield Finding(
             check="update-inside-autocast",
             severity="error",
-            seen=f"{len(inside)} of {len(evidence.updates)} updates lie in one autocast region with the update before",
+            seen=f"{len(inside)} of {len(loop_facts.updates)} updates lie in one autocast region with the "
+            "update before",
             where=inside[0].where,
             why="the casts of weights are kept until the region ends, so the forward goes on with the old weights",
             remedy="open autocast around forward and loss only, once per step",

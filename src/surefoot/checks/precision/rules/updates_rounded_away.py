@@ -27,12 +27,15 @@ random.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("update-without-effect",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    looked = [update for update in evidence.updates if update.half and update.rate]
+
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    looked = [update for update in loop_facts.updates if update.half and update.rate]
     if len(looked) < 2:
         return
     still = sorted(frozenset.intersection(*(update.still for update in looked)))

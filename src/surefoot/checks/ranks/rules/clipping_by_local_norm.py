@@ -24,12 +24,12 @@ Pipeline stages, which hold different parameters; ranks that train on their own 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is None or len(ranks.local_norms) < 2:
         return
     low, high = min(ranks.local_norms), max(ranks.local_norms)

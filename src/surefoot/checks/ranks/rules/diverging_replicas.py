@@ -23,12 +23,15 @@ Adapters and experts that belong to one rank; local updates that are averaged la
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("clipping-by-local-norm",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is not None and ranks.diverged and ranks.last_unsynced <= 0.5:
         how = "; the model under DistributedDataParallel was called, and not the wrapper" if ranks.bypassed else ""
         yield Finding(

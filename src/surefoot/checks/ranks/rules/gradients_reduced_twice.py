@@ -28,26 +28,30 @@ there are as many ranks; a division that undoes what the loss was multiplied by,
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Ranks
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import LossFacts
+from surefoot.checks.facts.ranks import RankFacts, Ranks
 from surefoot.checks.gradients.rules.summed_micro_batches import own_weights
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(loop_facts: LoopFacts, loss_facts: LossFacts, rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is None:
         return
     if ranks.reduced_again:
         seen = f"gradients of a model under DistributedDataParallel were reduced by hand: {ranks.reduced_again}"
         why = f"the wrapper has averaged them already: a sum makes them {ranks.count} times too large"
-    elif factor := _factor(evidence, ranks):
+    elif factor := _factor(loop_facts, loss_facts, ranks):
         seen = f"updates used {factor:.3g} times the mean of the gradients of {ranks.count} ranks"
         why = "the size of an update depends on the number of ranks"
     else:
         return
     yield Finding(
         check="gradients-reduced-twice",
-        severity="error" if ranks.wrapped and (ranks.reduced_again or _is_weighed(evidence, ranks)) else "warning",
+        severity="error"
+        if ranks.wrapped and (ranks.reduced_again or _is_weighed(loop_facts, loss_facts, ranks))
+        else "warning",
         seen=seen,
         where=ranks.reduced_again or ranks.divided_again or "the exchange of gradients",
         why=why,
@@ -55,10 +59,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _factor(evidence: Evidence, ranks: Ranks) -> float | None:
+def _factor(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> float | None:
     """By what the gradients are too large, if it is the number of ranks, or its inverse, in every update."""
-    weight, ratios = ranks.mean_weight or _weight(evidence, ranks), ranks.ratios_to_mean
-    if len(ratios) < 2 or not (_is_weighed(evidence, ranks) or _is_divided_again(ranks)):
+    weight, ratios = ranks.mean_weight or _weight(loop_facts, loss_facts, ranks), ranks.ratios_to_mean
+    if len(ratios) < 2 or not (_is_weighed(loop_facts, loss_facts, ranks) or _is_divided_again(ranks)):
         return None
     chosen = ranks.mean_weight or ranks.scaled_by_count or any(abs(ratio - 1) > 0.01 for ratio in ratios)
     for factor in (float(ranks.count), 1 / ranks.count):
@@ -67,9 +71,11 @@ def _factor(evidence: Evidence, ranks: Ranks) -> float | None:
     return None
 
 
-def _is_weighed(evidence: Evidence, ranks: Ranks) -> bool:
+def _is_weighed(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> bool:
     """Is it known what the losses of an update count with, or is there but one, whose mean the wrapper takes?"""
-    return bool(ranks.mean_weight or _weight(evidence, ranks)) or (ranks.wrapped and ranks.micro_batches < 1.5)
+    return bool(ranks.mean_weight or _weight(loop_facts, loss_facts, ranks)) or (
+        ranks.wrapped and ranks.micro_batches < 1.5
+    )
 
 
 def _is_divided_again(ranks: Ranks) -> bool:
@@ -77,10 +83,10 @@ def _is_divided_again(ranks: Ranks) -> bool:
     return bool(ranks.divided_again) and (not ranks.scaled_by_count or ranks.counts_all)
 
 
-def _weight(evidence: Evidence, ranks: Ranks) -> float | None:
+def _weight(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> float | None:
     """With which weight the mean loss of all micro-batches of an update counts; None where it is not known."""
-    known = [loss for loss in evidence.losses if loss.weights and loss.backward >= 0 and loss.reduction != "none"]
-    weights = own_weights(known, evidence) if known else []
+    known = [loss for loss in loss_facts.losses if loss.weights and loss.backward >= 0 and loss.reduction != "none"]
+    weights = own_weights(known, loop_facts) if known else []
     if not weights or len({loss.backward for loss in known}) < len(known) or max(weights) > 1.01 * min(weights):
         return None
     return weights[0] * ranks.micro_batches

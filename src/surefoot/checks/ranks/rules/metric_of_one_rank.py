@@ -26,12 +26,12 @@ All ranks on all samples; one rank that evaluates for all.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is not None and ranks.untold_metrics:
         yield Finding(
             check="metric-of-one-rank",

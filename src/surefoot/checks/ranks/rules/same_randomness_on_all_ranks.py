@@ -23,12 +23,12 @@ Models without dropout; ranks that share a tensor.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is not None and ranks.same_randomness:
         yield Finding(
             check="same-randomness-on-all-ranks",

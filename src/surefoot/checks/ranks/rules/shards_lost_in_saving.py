@@ -24,12 +24,12 @@ A file for each rank, named after it; replicas of a whole model that rank 0 save
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for each in evidence.shared_files:
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    for each in rank_facts.shared_files:
         several = f"{each.writers} of {each.ranks} ranks write {each.path}"
         yield Finding(
             check="shards-lost-in-saving",

@@ -28,12 +28,12 @@ One micro-batch per update; sharded gradients, which cannot wait.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is None:
         return
     if ranks.last_unsynced > 0.5:

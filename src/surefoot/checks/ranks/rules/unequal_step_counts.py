@@ -22,12 +22,12 @@ steps = min_over_ranks(len(loader))
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is not None and len(set(ranks.batch_counts)) > 1:
         yield Finding(
             check="unequal-step-counts",

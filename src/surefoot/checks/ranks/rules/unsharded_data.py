@@ -23,15 +23,15 @@ Ranks that share a sample by tensor or pipeline parallelism; sampling with repla
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 _PADDING = 0.1
 """So large a part of a pass may be read twice, to make the ranks' numbers of batches equal."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    ranks = evidence.ranks
+def check(rank_facts: RankFacts) -> Iterator[Finding]:
+    ranks = rank_facts.ranks
     if ranks is None:
         return
     if ranks.same_samples > 0.5:

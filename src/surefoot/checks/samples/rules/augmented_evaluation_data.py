@@ -27,15 +27,16 @@ every batch, passes in a row with more and more noise, masked tokens and attacks
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.losses import LossFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 _SIZES = 2
 """Batches have one size, or the last has another; what is masked at random has many."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
+def check(loss_facts: LossFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    for samples in sample_facts.samples:
         if samples.random_in_evaluation:
             yield _finding(
                 f"evaluation reads {samples.where} as training does, and a sample came out differently when it "
@@ -43,10 +44,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 samples.where,
             )
             return
-    labels = [loss for loss in evidence.losses if loss.counts]
+    labels = [loss for loss in loss_facts.losses if loss.counts]
     masked = any(loss.valid < loss.targets for loss in labels) or len({loss.targets for loss in labels}) > _SIZES
     labelled = bool(labels) and not masked
-    for loader in evidence.loaders:
+    for loader in sample_facts.loaders:
         if loader.role == "evaluation" and loader.random_inputs and labelled:
             yield _finding(
                 f"the first batch of {loader.kind} entered the model with other values in another pass", loader.kind

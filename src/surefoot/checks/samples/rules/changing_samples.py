@@ -26,12 +26,12 @@ Caches that fill as samples are read.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for samples in sample_facts.samples:
         if samples.changed_by_reading:
             yield Finding(
                 check="changing-samples",

@@ -23,7 +23,8 @@ Measuring on the training set, too, beside samples that are held out.
 from collections.abc import Iterator
 from itertools import groupby
 
-from surefoot.checks.facts import Evidence, Shown
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.samples import SampleFacts, Shown
 from surefoot.records.finding import Finding
 
 _SHARE, _SHARE_OF_NAMES = 0.05, 0.25
@@ -37,15 +38,15 @@ _BORDER = (0.15, 0.7)
 """Of a forward in which the overlap of two neighbouring parts ends."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
+def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    for samples in sample_facts.samples:
         if samples.shared_with_evaluation >= 0.01:
             share = f"{samples.shared_with_evaluation:.0%} of the evaluation samples occur in training, too"
             yield _finding(share, samples.where)
             return
-    for model in {each.model for each in evidence.shown}:
-        shown = [each for each in evidence.shown if each.model == model and each.update]
-        if _are_trained_on(shown, len(evidence.updates)) or _overlap(shown, len(evidence.updates)):
+    for model in {each.model for each in sample_facts.shown}:
+        shown = [each for each in sample_facts.shown if each.model == model and each.update]
+        if _are_trained_on(shown, len(loop_facts.updates)) or _overlap(shown, len(loop_facts.updates)):
             shared, samples_seen = sum(each.shared for each in shown), sum(each.samples for each in shown)
             yield _finding(f"{shared} of {samples_seen} evaluated samples had been trained on", model)
             return

@@ -35,15 +35,15 @@ alike; inputs that tell their labels all the same.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Samples
+from surefoot.checks.facts.samples import SampleFacts, Samples
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    told = [(_told(samples, reorders=evidence.reorders), samples.where) for samples in evidence.samples]
-    told += [(each.seen, each.where) for each in evidence.parted]
-    if not any(samples.told_by_inputs for samples in evidence.samples):
-        told += [(each.seen, each.where) for each in evidence.ordered_apart]
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    told = [(_told(samples, reorders=sample_facts.reorders), samples.where) for samples in sample_facts.samples]
+    told += [(each.seen, each.where) for each in sample_facts.parted]
+    if not any(samples.told_by_inputs for samples in sample_facts.samples):
+        told += [(each.seen, each.where) for each in sample_facts.ordered_apart]
     seen, where = next((each for each in told if each[0]), ("", ""))
     if seen:
         yield Finding(

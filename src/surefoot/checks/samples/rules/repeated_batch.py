@@ -29,17 +29,23 @@ each batch, as inner loops make.
 from collections.abc import Iterator
 from itertools import groupby
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("same-order-every-epoch",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _MANY = 8
 """Of a batch of which only some inputs stay the same, so many updates must have used it."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    loaders = [each for each in evidence.loaders if each.role != "evaluation" and (each.batches or 2) > 1]
-    if evidence.part_of and not any(each.role == "training" for each in loaders):
-        yield _finding(f"all updates use one batch of the {evidence.part_of} samples there are", "the training loop")
+def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    loaders = [each for each in sample_facts.loaders if each.role != "evaluation" and (each.batches or 2) > 1]
+    if sample_facts.part_of and not any(each.role == "training" for each in loaders):
+        yield _finding(
+            f"all updates use one batch of the {sample_facts.part_of} samples there are", "the training loop"
+        )
         return
     if not loaders:
         return
@@ -50,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         yield _finding(f"one batch of the loader's was used in {stale} updates in a row; {more}", loaders[0].kind)
         return
     by_update: dict[tuple[str, int], list[int]] = {}
-    for forward in evidence.forwards:
+    for forward in loop_facts.forwards:
         if (forward.trained or forward.backpropagated) and forward.batch:
             by_update.setdefault((forward.model, forward.update), []).append(forward.batch)
     for model in {name for name, _ in by_update}:
@@ -58,7 +64,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         longest = max(len(list(run)) for _, run in groupby(batches))
         if worked_through and longest <= stale:
             continue  # every batch is used so many times
-        in_all = len(batches) == 3 and evidence.ended
+        in_all = len(batches) == 3 and loop_facts.ended
         if longest >= 4 or (longest == 3 and (loaders[0].passes >= 3 or in_all)):
             yield _finding(f"{model} saw the same inputs in {longest} updates in a row; {more}", model)
             return

@@ -29,21 +29,24 @@ model draws anew from one seed.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    again = [forward for forward in evidence.forwards if forward.reseeded and forward.trained]
-    if len(again) >= 2 or evidence.reseeded_updates >= 2:
+def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    again = [forward for forward in loop_facts.forwards if forward.reseeded and forward.trained]
+    if len(again) >= 2 or sample_facts.reseeded_updates >= 2:
         count, of = (
-            (len(again), len(evidence.forwards)) if again else (evidence.reseeded_updates, len(evidence.updates))
+            (len(again), len(loop_facts.forwards))
+            if again
+            else (sample_facts.reseeded_updates, len(loop_facts.updates))
         )
         yield Finding(
             check="reseeded-steps",
             severity="warning",
             seen=f"{count} of {of} forwards began with the random state of the step before",
-            where=(again or evidence.forwards)[0].model,
+            where=(again or loop_facts.forwards)[0].model,
             why="every step draws the same dropout mask and the same noise",
             remedy="seed once, before the loop, or derive the seed from the step",
         )

@@ -23,15 +23,15 @@ the number of the epoch when they start.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 MANY_PASSES = 3
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for each in evidence.loaders:
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for each in sample_facts.loaders:
         if each.workers and not each.keeps_workers and each.passes >= MANY_PASSES:
             yield Finding(
                 check="restarted-workers",

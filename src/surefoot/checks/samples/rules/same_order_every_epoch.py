@@ -27,19 +27,19 @@ A loader that does not shuffle; one epoch; a part of the rows that was drawn onc
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    training = [loader for loader in evidence.loaders if loader.role == "training"]
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    training = [loader for loader in sample_facts.loaders if loader.role == "training"]
     for loader in training:
         if (loader.batches or 2) >= 2 and (loader.same_epoch or loader.same_first_batch):
             how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
             seen = f"{loader.passes} passes over {loader.kind} in the same order: {how}"
             yield _finding(seen, f"the loader of {loader.kind}")
-    if evidence.shuffled_once and not training:
-        seen = f"all passes go through {evidence.shuffled_once} rows in one order, which was shuffled once"
+    if sample_facts.shuffled_once and not training:
+        seen = f"all passes go through {sample_facts.shuffled_once} rows in one order, which was shuffled once"
         yield _finding(seen, "the training loop")
 
 

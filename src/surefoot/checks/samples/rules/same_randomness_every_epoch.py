@@ -24,12 +24,12 @@ Persistent workers, which are seeded once; data sets without random numbers.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for samples in sample_facts.samples:
         if samples.alike_epochs:
             yield Finding(
                 check="same-randomness-every-epoch",

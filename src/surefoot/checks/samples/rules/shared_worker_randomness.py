@@ -23,12 +23,12 @@ Random numbers that depend on the index alone; the global generators, which torc
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for samples in sample_facts.samples:
         if samples.alike_workers:
             yield Finding(
                 check="shared-worker-randomness",

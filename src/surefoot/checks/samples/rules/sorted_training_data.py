@@ -27,23 +27,28 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.losses import LossFacts
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("constant-targets",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for samples in evidence.samples:
+
+def check(loop_facts: LoopFacts, loss_facts: LossFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    for samples in sample_facts.samples:
         if samples.sorted_labels:
             seen = f"{samples.where} is read in order, and {samples.sorted_labels} classes come one after another"
             yield _finding(seen, samples.where)
             return
-    lines = {loss.where for loss in evidence.losses if loss.counts}
+    lines = {loss.where for loss in loss_facts.losses if loss.counts}
     for where in sorted(lines):
-        counts = [loss.counts for loss in evidence.losses if loss.counts and loss.where == where]
-        if _one_after_another(counts) and len([each for each in evidence.optimizers if each.updates]) == 1:
+        counts = [loss.counts for loss in loss_facts.losses if loss.counts and loss.where == where]
+        if _one_after_another(counts) and len([each for each in loop_facts.optimizers if each.updates]) == 1:
             yield _finding(f"{len(counts)} batches hold hardly more than one class each, and the classes follow", where)
             return
-    for where, count in evidence.rising_targets[:1]:
+    for where, count in sample_facts.rising_targets[:1]:
         seen = f"the targets of {count} batches in a row lie one above the other, and no input does"
         yield _finding(seen, where, "batches hold targets of one size each, and the model forgets what came before")
 

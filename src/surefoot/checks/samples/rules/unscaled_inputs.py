@@ -26,8 +26,11 @@ to pictures in training alone.
 
 from collections.abc import Iterator, Sequence
 
-from surefoot.checks.facts import Evidence, Inputs
+from surefoot.checks.facts.samples import Inputs, SampleFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("far-off-initial-loss",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _LARGE = 20.0
 """Of a feature's root mean square; what is standardised has one near 1."""
@@ -42,9 +45,9 @@ _SPREAD, _MOVED = 1.7, 0.2
 """How much larger the deviation is of what is normalised, and by how many deviations of the rest its mean has moved."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for inputs in evidence.inputs:
-        fault = _fault(inputs) or _left_as_it_is(inputs, evidence.inputs)
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for inputs in sample_facts.inputs:
+        fault = _fault(inputs) or _left_as_it_is(inputs, sample_facts.inputs)
         if fault:
             lowest, highest = inputs.lowest, inputs.highest
             when = " in evaluation" if inputs.evaluated else ""

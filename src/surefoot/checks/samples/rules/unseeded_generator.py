@@ -26,12 +26,12 @@ Generators of their own, made with a seed; draws in worker processes, whose gene
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for name in evidence.unseeded_generators:
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for name in sample_facts.unseeded_generators:
         yield Finding(
             check="unseeded-generator",
             severity="info",

@@ -26,13 +26,13 @@ Endless streams of random samples, which differ; one worker.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    read = [each.where for each in evidence.samples if each.whole_stream]
-    handed_out = [each.kind for each in evidence.loaders if each.told_twice and each.role == "training"]
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    read = [each.where for each in sample_facts.samples if each.whole_stream]
+    handed_out = [each.kind for each in sample_facts.loaders if each.told_twice and each.role == "training"]
     for where in dict.fromkeys((*read, *handed_out)):
         yield Finding(
             check="unsharded-stream",

@@ -24,12 +24,12 @@ A state_dict that is saved or read at once.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    kept = [file for file in evidence.files if file.kind == "alias"]
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    kept = [file for file in saved_facts.files if file.kind == "alias"]
     relied_on = [file for file in kept if not file.detail.startswith("kept")]
     for file in (relied_on or kept)[:1]:
         yield Finding(

@@ -25,13 +25,13 @@ what is saved beside a file that has the state; optimizers without a state.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    bare = [file for file in evidence.files if file.kind == "without-optimizer"]
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    bare = [file for file in saved_facts.files if file.kind == "without-optimizer"]
     if bare:
         yield Finding(
             check="checkpoint-without-optimizer",

@@ -28,17 +28,17 @@ Files that are loaded to look at their weights; counters of something else than 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
     off = {}
-    for held in evidence.held_counters:
+    for held in saved_facts.held_counters:
         off[held.where, held.counter, held.loaded] = (
             f"training goes on with {held.attribute} {held.held}, not {held.expected}"
         )
-    for each in evidence.resumptions:
+    for each in saved_facts.resumptions:
         if each.saved is not None and each.saved != each.expected:
             off[each.where, each.counter, each.loaded] = f"the next file says {each.saved}, not {each.expected}"
     for (where, counter, loaded), said in off.items():

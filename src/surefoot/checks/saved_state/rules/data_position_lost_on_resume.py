@@ -36,14 +36,17 @@ the rank; files that are loaded to look at their weights, or to go back to the b
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("same-order-every-epoch",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _GLOBAL = ("torch", "random", "numpy.random")
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for lost in evidence.lost_states:
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    for lost in saved_facts.lost_states:
         whose = f"the generator of {lost.whose}" if lost.whose in _GLOBAL else f"the generator {lost.whose!r}"
         yield Finding(
             check="data-position-lost-on-resume",
@@ -53,7 +56,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             why="random numbers that were drawn before the stop are drawn once more, and the run becomes another one",
             remedy=f"put {lost.key!r} back before training goes on",
         )
-    for each in evidence.resumptions:
+    for each in saved_facts.resumptions:
         if each.in_epoch and not each.skipped:
             yield Finding(
                 check="data-position-lost-on-resume",

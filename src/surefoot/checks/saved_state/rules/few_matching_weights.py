@@ -25,12 +25,12 @@ A new head on loaded weights, however large; a part loaded into a larger model, 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for file in evidence.files:
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    for file in saved_facts.files:
         least = 0.5 * min(file.wanted, file.found)
         unused = file.kind == "unused-load"
         if unused or (file.kind == "loose-load" and file.matched < least <= file.misnamed):

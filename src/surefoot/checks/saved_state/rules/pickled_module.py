@@ -24,13 +24,13 @@ Scratch files.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, File
+from surefoot.checks.facts.saved_state import File, SavedStateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    whole = [file for file in evidence.files if file.kind == "module"]
-    wrapped = [file for file in evidence.files if file.kind == "wrapper-names"]
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    whole = [file for file in saved_facts.files if file.kind == "module"]
+    wrapped = [file for file in saved_facts.files if file.kind == "wrapper-names"]
     if whole:
         yield _finding(
             whole[0],

@@ -26,13 +26,15 @@ every pass begins anew, and numbers that the loop sets.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Layout
+from surefoot.checks.facts.models import Layout, ModelFacts
+from surefoot.checks.facts.samples import SampleFacts
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for file in evidence.files:
+def check(model_facts: ModelFacts, sample_facts: SampleFacts, saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    for file in saved_facts.files:
         if file.kind == "without-buffers":
             yield Finding(
                 check="state-lost-on-reload",
@@ -43,13 +45,15 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="save model.state_dict(), which holds both",
             )
             return
-    idle = {(probe.model, name) for probe in evidence.probes for name in probe.idle_state}
-    tensors = [(_needed(layout, idle), "tensor", "changed in training") for layout in evidence.layouts]
-    numbers = [(probe.counters, "number", "changed in training") for probe in evidence.probes]
-    tables = [(probe.drawn_tables, "tensor", "drawn at random when the model was built") for probe in evidence.probes]
+    idle = {(probe.model, name) for probe in model_facts.probes for name in probe.idle_state}
+    tensors = [(_needed(layout, idle), "tensor", "changed in training") for layout in model_facts.layouts]
+    numbers = [(probe.counters, "number", "changed in training") for probe in model_facts.probes]
+    tables = [
+        (probe.drawn_tables, "tensor", "drawn at random when the model was built") for probe in model_facts.probes
+    ]
     named = {name for lost, *_ in (*tensors, *numbers, *tables) for name in lost}
-    others = tuple(name for name in evidence.lost_attributes if name not in named)
-    yield from _in_data(evidence)
+    others = tuple(name for name in saved_facts.lost_attributes if name not in named)
+    yield from _in_data(sample_facts, saved_facts)
     for lost, what, how in (*tensors, *numbers, *tables, (others, "attribute", "changed in training")):
         if lost:
             yield Finding(
@@ -63,10 +67,10 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _in_data(evidence: Evidence) -> Iterator[Finding]:
+def _in_data(sample_facts: SampleFacts, saved_facts: SavedStateFacts) -> Iterator[Finding]:
     """A data set that reading changes in place is another bug, which has a check of its own."""
-    unstable, read = evidence.unstable_samples
-    if unstable and not any(samples.changed_by_reading for samples in evidence.samples):
+    unstable, read = saved_facts.unstable_samples
+    if unstable and not any(samples.changed_by_reading for samples in sample_facts.samples):
         yield Finding(
             check="state-lost-on-reload",
             severity="warning",

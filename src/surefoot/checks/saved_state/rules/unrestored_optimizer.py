@@ -25,7 +25,7 @@ A file of weights from which other training begins: with other data, or another 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 _SEEN = {
@@ -34,8 +34,8 @@ _SEEN = {
 }
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    left = [file for file in evidence.files if file.kind in _SEEN]
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    left = [file for file in saved_facts.files if file.kind in _SEEN]
     if left:
         yield Finding(
             check="unrestored-optimizer",

@@ -27,12 +27,12 @@ for a rate, or to the best so far.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    left = [file for file in evidence.files if file.kind == "unrestored-scheduler"]
+def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
+    left = [file for file in saved_facts.files if file.kind == "unrestored-scheduler"]
     if left:
         yield Finding(
             check="unrestored-scheduler",

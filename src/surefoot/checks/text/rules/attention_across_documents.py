@@ -23,12 +23,12 @@ Packing without isolation, with positions that run on.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.models import LEAKS, ModelFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for probe in evidence.probes:
+def check(model_facts: ModelFacts) -> Iterator[Finding]:
+    for probe in model_facts.probes:
         if probe.documents > LEAKS:
             yield Finding(
                 check="attention-across-documents",

@@ -24,12 +24,12 @@ Streams without end tokens; texts that end with a token of their own; padding to
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for sequence in evidence.sequences:
+def check(text_facts: TextFacts) -> Iterator[Finding]:
+    for sequence in text_facts.sequences:
         if sequence.ends_ignored is not None:
             yield Finding(
                 check="end-token-ignored",

@@ -25,13 +25,17 @@ Encoders and masked language models; a prefix that sees all of itself, if it car
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.models import LEAKS, ModelFacts
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("attention-across-documents",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    shifted = {sequence.model: sequence for sequence in evidence.sequences if (sequence.shift or 0) >= 1}
-    for probe in evidence.probes:
+
+def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    shifted = {sequence.model: sequence for sequence in text_facts.sequences if (sequence.shift or 0) >= 1}
+    for probe in model_facts.probes:
         if probe.model in shifted and probe.future > LEAKS:
             yield Finding(
                 check="future-tokens-in-logits",

@@ -23,12 +23,15 @@ Padding with zeros at the end of rows.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("padding-in-loss", "targets-shifted-twice", "targets-equal-inputs")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for inputs in evidence.inputs:
+
+def check(sample_facts: SampleFacts) -> Iterator[Finding]:
+    for inputs in sample_facts.inputs:
         if inputs.zero_interleaved:
             yield Finding(
                 check="interleaved-zero-tokens",

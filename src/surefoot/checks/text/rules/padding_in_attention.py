@@ -27,12 +27,16 @@ any mask; a softmax whose result is multiplied by the mask again.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.models import LEAKS, ModelFacts
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("input-ignored",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for probe in evidence.probes:
+
+def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    for probe in model_facts.probes:
         if probe.padding > LEAKS or probe.hides_text:
             change = f"outputs at real positions change by {probe.padding:.2g} standard deviations with padded ones"
             yield Finding(
@@ -44,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
                 remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",
             )
             return
-    for line in evidence.lenient_masks[:1]:
+    for line in text_facts.lenient_masks[:1]:
         yield Finding(
             check="padding-in-attention",
             severity="warning",

@@ -23,12 +23,12 @@ Padding that is ignored, weighed by zero or masked after the loss; rows that mer
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for sequence in evidence.sequences:
+def check(text_facts: TextFacts) -> Iterator[Finding]:
+    for sequence in text_facts.sequences:
         if sequence.padding_counted:
             yield Finding(
                 check="padding-in-loss",

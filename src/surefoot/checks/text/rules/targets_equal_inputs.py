@@ -26,13 +26,14 @@ those that are to name an action before they are given it: their outputs do not 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.models import LEAKS, ModelFacts
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    causal = {probe.model for probe in evidence.probes if probe.future < LEAKS < min(probe.past, probe.present)}
-    for sequence in evidence.sequences:
+def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    causal = {probe.model for probe in model_facts.probes if probe.future < LEAKS < min(probe.past, probe.present)}
+    for sequence in text_facts.sequences:
         if sequence.shift == 0 and sequence.model in causal:
             yield Finding(
                 check="targets-equal-inputs",

@@ -23,14 +23,15 @@ Heads that predict several tokens ahead, beside one that predicts the next; mode
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import LEAKS, Evidence
+from surefoot.checks.facts.models import LEAKS, ModelFacts
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    shifts = {sequence.shift for sequence in evidence.sequences}
-    leftward = {probe.model for probe in evidence.probes if probe.past < LEAKS < probe.future}
-    for sequence in evidence.sequences:
+def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    shifts = {sequence.shift for sequence in text_facts.sequences}
+    leftward = {probe.model for probe in model_facts.probes if probe.past < LEAKS < probe.future}
+    for sequence in text_facts.sequences:
         meant = sequence.shift == -1 and sequence.model in leftward
         if sequence.shift not in (None, 0, 1) and 1 not in shifts and not meant:
             yield Finding(

@@ -26,12 +26,12 @@ need.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for each in evidence.narrow_tokens[:1]:
+def check(text_facts: TextFacts) -> Iterator[Finding]:
+    for each in text_facts.narrow_tokens[:1]:
         kept = "were made" if each.in_source else "are kept"
         yield Finding(
             check="wrapped-token-ids",

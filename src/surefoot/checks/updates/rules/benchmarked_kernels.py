@@ -25,12 +25,12 @@ Benchmarking where nobody asks for the same bits.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.benchmarks_kernels:
+def check(update_facts: UpdateFacts) -> Iterator[Finding]:
+    if update_facts.benchmarks_kernels:
         yield Finding(
             check="benchmarked-kernels",
             severity="info",

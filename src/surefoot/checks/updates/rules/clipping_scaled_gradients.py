@@ -28,17 +28,17 @@ A scaler that is switched off.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    scaled = [clip for clip in evidence.clips if clip.scaled and not clip.unlimited]
+def check(update_facts: UpdateFacts) -> Iterator[Finding]:
+    scaled = [clip for clip in update_facts.clips if clip.scaled and not clip.unlimited]
     if scaled:
         yield Finding(
             check="clipping-scaled-gradients",
             severity="error",
-            seen=f"{len(scaled)} of {len(evidence.clips)} calls clipped gradients before scaler.unscale_()",
+            seen=f"{len(scaled)} of {len(update_facts.clips)} calls clipped gradients before scaler.unscale_()",
             where=scaled[0].where,
             why="scaled gradients are all over the limit, so the update is far too small",
             remedy="call scaler.unscale_(optimizer) before clipping",

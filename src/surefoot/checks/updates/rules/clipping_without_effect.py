@@ -28,29 +28,30 @@ Clipping with an infinite limit, which measures the norm. Clipping of parts one 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Clip, Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.updates import Clip, UpdateFacts
 from surefoot.records.finding import Finding
 
 _SMALL = 0.2
 """Of the elements of an update: a smaller share than this does not limit it."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    clips = [clip for clip in evidence.clips if not clip.unlimited]
-    share = max((update.clipped_share for update in evidence.updates), default=0.0)
-    if evidence.unused_limits and share < _SMALL:
+def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]:
+    clips = [clip for clip in update_facts.clips if not clip.unlimited]
+    share = max((update.clipped_share for update in loop_facts.updates), default=0.0)
+    if update_facts.unused_limits and share < _SMALL:
         yield Finding(
             check="clipping-without-effect",
             severity="error",
             seen="gradients are limited into new tensors, and nothing ever uses these",
-            where=evidence.unused_limits[0],
+            where=update_facts.unused_limits[0],
             why="the gradients that an update uses are not limited",
             remedy="limit them in place, p.grad.clamp_(-c, c), or put the result back: p.grad = limited",
         )
         return
     if share >= _SMALL:
         clips, share = _of_an_idle_line(clips), 0.0  # what other lines clip is used
-    if len(clips) < 2 or len(evidence.updates) < 2:
+    if len(clips) < 2 or len(loop_facts.updates) < 2:
         return
     yield Finding(
         check="clipping-without-effect",

@@ -25,16 +25,16 @@ Small models that are trained on the CPU on purpose.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.idle_accelerator:
+def check(update_facts: UpdateFacts) -> Iterator[Finding]:
+    if update_facts.idle_accelerator:
         yield Finding(
             check="idle-accelerator",
             severity="info",
-            seen=f"every parameter lies on the CPU; {evidence.idle_accelerator} is there and holds none",
+            seen=f"every parameter lies on the CPU; {update_facts.idle_accelerator} is there and holds none",
             where="the model",
             why="the run is many times slower than this machine allows",
             remedy="move the model and its batches to torch.accelerator.current_accelerator()",

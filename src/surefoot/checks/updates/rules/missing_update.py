@@ -29,14 +29,15 @@ has replaced.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for number, optimizer in enumerate(evidence.optimizers):
-        reaching = [backward for backward in evidence.backwards if number in backward.idle]
-        if len(reaching) >= 3 and not optimizer.updates and not _is_served(evidence, number):
+def check(loop_facts: LoopFacts, rank_facts: RankFacts) -> Iterator[Finding]:
+    for number, optimizer in enumerate(loop_facts.optimizers):
+        reaching = [backward for backward in loop_facts.backwards if number in backward.idle]
+        if len(reaching) >= 3 and not optimizer.updates and not _is_served(loop_facts, rank_facts, number):
             yield Finding(
                 check="missing-update",
                 severity="error",
@@ -48,8 +49,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def _is_served(evidence: Evidence, number: int) -> bool:
+def _is_served(loop_facts: LoopFacts, rank_facts: RankFacts, number: int) -> bool:
     """Do weights move without this optimizer, or may its turn still come, or that of another rank's part of it?"""
-    if not evidence.updates:
-        return evidence.weights_by_hand
-    return evidence.optimizers[number].moved or not evidence.ended or evidence.ranks is not None
+    if not loop_facts.updates:
+        return loop_facts.weights_by_hand
+    return loop_facts.optimizers[number].moved or not loop_facts.ended or rank_facts.ranks is not None

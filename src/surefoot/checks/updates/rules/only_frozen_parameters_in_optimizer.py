@@ -26,14 +26,17 @@ An optimizer that holds a whole model of which some is frozen; one of two whose 
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("detached-loss", "update-without-gradients", "parameter-outside-optimizer")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for number, optimizer in enumerate(evidence.optimizers):
+
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    for number, optimizer in enumerate(loop_facts.optimizers):
         wholly = optimizer.updates and optimizer.parameters and optimizer.frozen == optimizer.parameters
-        idle = _idle_updates(evidence, number)
+        idle = _idle_updates(loop_facts, number)
         if wholly or idle:
             when = "" if wholly else f" in the first {idle} updates"
             yield Finding(
@@ -46,11 +49,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _idle_updates(evidence: Evidence, number: int) -> int:
+def _idle_updates(loop_facts: LoopFacts, number: int) -> int:
     """So many updates begin the training of an optimizer, a third of its own or more, with everything frozen."""
-    own = [update for update in evidence.updates if update.optimizer == number]
+    own = [update for update in loop_facts.updates if update.optimizer == number]
     idle = next((place for place, update in enumerate(own) if not update.frozen), len(own))
     if idle < 3 or 3 * idle < len(own):
         return 0
-    others = [update for update in evidence.updates if own[0].number < update.number < own[idle - 1].number]
+    others = [update for update in loop_facts.updates if own[0].number < update.number < own[idle - 1].number]
     return idle if all(update.optimizer == number for update in others) else 0

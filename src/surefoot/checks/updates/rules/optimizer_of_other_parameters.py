@@ -26,18 +26,29 @@ come.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence, Optimizing
+from surefoot.checks.facts.loop import LoopFacts, Optimizing
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = (
+    "detached-loss",
+    "update-without-gradients",
+    "parameter-outside-optimizer",
+    "gradients-into-fixed-network",
+    "missing-update",
+    "clipping-without-effect",
+)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _LOST = 3
 """So many updates in a row without any gradient, after others that had one."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    outside = any(each.trainable and each.reached and not each.optimized for each in evidence.parameters)
-    for number, optimizer in enumerate(evidence.optimizers):
+def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    outside = any(each.trainable and each.reached and not each.optimized for each in model_facts.parameters)
+    for number, optimizer in enumerate(loop_facts.optimizers):
         strangers = len(optimizer.foreign)
-        graded = [update.with_gradient > 0 for update in evidence.updates if update.optimizer == number]
+        graded = [update.with_gradient > 0 for update in loop_facts.updates if update.optimizer == number]
         lost = graded[::-1].index(True) if any(graded) else 0
         if outside and lost >= _LOST:
             yield _finding(optimizer, f"the last {lost} updates of {optimizer.kind} had no gradient to use any more")

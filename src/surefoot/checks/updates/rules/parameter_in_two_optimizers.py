@@ -25,12 +25,12 @@ One optimizer after the other; an optimizer that wraps another and shares its gr
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    shared = [optimizer for optimizer in evidence.optimizers if optimizer.doubly_held]
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    shared = [optimizer for optimizer in loop_facts.optimizers if optimizer.doubly_held]
     if len(shared) >= 2:
         names = shared[0].doubly_held
         yield Finding(

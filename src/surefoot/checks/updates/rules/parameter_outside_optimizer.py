@@ -27,24 +27,25 @@ copied from those that an optimizer holds in another precision.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.models import ModelFacts
 from surefoot.checks.gradients.rules.gradients_into_fixed_network import fixed_networks
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    fixed = fixed_networks(evidence)
+def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
+    fixed = fixed_networks(loop_facts, model_facts)
     outside = [
         each.name
-        for each in evidence.parameters
+        for each in model_facts.parameters
         if each.trainable and each.reached and not each.optimized and not each.moved and each.model not in fixed
     ]
-    if outside and evidence.optimizers:
+    if outside and loop_facts.optimizers:
         yield Finding(
             check="parameter-outside-optimizer",
             severity="error",
             seen=(
-                f"{len(outside)} of {len(evidence.parameters)} parameters receive gradients that no optimizer uses: "
+                f"{len(outside)} of {len(model_facts.parameters)} parameters receive gradients that no optimizer uses: "
                 + ", ".join(outside[:3])
                 + (", ..." if len(outside) > 3 else "")
             ),

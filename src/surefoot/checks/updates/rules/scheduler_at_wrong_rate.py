@@ -32,8 +32,13 @@ of a schedule that counts micro-batches; a run that is stopped early, unless it 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from surefoot.checks.facts import Evidence, Schedule
+from surefoot.checks.facts.loop import LoopFacts
+from surefoot.checks.facts.ranks import RankFacts
+from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("scheduler-out-of-order",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _SPENT = 1e-3
 """Of the highest rate so far: a rate below this share trains nothing."""
@@ -43,11 +48,11 @@ _FITS = 0.1
 """A horizon that differs from a count by no more than this share is that count."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    parts = [update.micro_batches for update in evidence.updates if update.micro_batches]
+def check(loop_facts: LoopFacts, update_facts: UpdateFacts, rank_facts: RankFacts) -> Iterator[Finding]:
+    parts = [update.micro_batches for update in loop_facts.updates if update.micro_batches]
     usual = max(set(parts), key=parts.count, default=1)
-    ranks = evidence.ranks.count if evidence.ranks is not None else 1
-    for schedule in evidence.schedules:
+    ranks = rank_facts.ranks.count if rank_facts.ranks is not None else 1
+    for schedule in update_facts.schedules:
         fault = _fault(schedule)
         if seen := fault or _doubt(schedule, usual, ranks):
             yield Finding(

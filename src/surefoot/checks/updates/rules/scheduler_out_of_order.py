@@ -28,14 +28,15 @@ anew together with its optimizer; one that steps after an update that a gradient
 
 from collections.abc import Iterator, Sequence
 
-from surefoot.checks.facts import Evidence, Schedule
+from surefoot.checks.facts.samples import SampleFacts
+from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    second_pass = any(loader.role == "training" and loader.passes >= 2 for loader in evidence.loaders)
-    for number, schedule in enumerate(evidence.schedules):
-        if _made_way(schedule, evidence.schedules[number + 1 :]):
+def check(update_facts: UpdateFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
+    second_pass = any(loader.role == "training" and loader.passes >= 2 for loader in sample_facts.loaders)
+    for number, schedule in enumerate(update_facts.schedules):
+        if _made_way(schedule, update_facts.schedules[number + 1 :]):
             continue
         if schedule.calls and not schedule.updates and schedule.others_updated >= 2:
             seen = f"its optimizer made no update, another one made {schedule.others_updated}"
@@ -46,7 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         elif schedule.before_first_update and schedule.updates >= 2 and schedule.calls >= 2:
             seen = "its first step came before the first update"
         elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):
-            if _is_set_by_hand(schedule, evidence):
+            if _is_set_by_hand(schedule, update_facts):
                 continue
             seen = f"it was never stepped in {schedule.updates} updates"
         elif not schedule.calls and not schedule.updates and schedule.others_updated >= 3 and schedule.ended:
@@ -69,7 +70,7 @@ def _made_way(schedule: Schedule, later: Sequence[Schedule]) -> bool:
     return unused and any(each.calls and each.updates and each.optimizer != schedule.optimizer for each in later)
 
 
-def _is_set_by_hand(schedule: Schedule, evidence: Evidence) -> bool:
+def _is_set_by_hand(schedule: Schedule, update_facts: UpdateFacts) -> bool:
     """Does the rate change although no scheduler of its optimizer is stepped?"""
-    beside = (each for each in evidence.schedules if each.optimizer == schedule.optimizer)
+    beside = (each for each in update_facts.schedules if each.optimizer == schedule.optimizer)
     return len(set(schedule.rates)) > 1 and not any(each.calls for each in beside)

@@ -23,14 +23,14 @@ A warm-up that starts at zero; single weights that do not move.
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for number, optimizer in enumerate(evidence.optimizers):
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    for number, optimizer in enumerate(loop_facts.optimizers):
         looked = [
-            each for each in evidence.updates if each.optimizer == number and each.moved is not None and each.rate
+            each for each in loop_facts.updates if each.optimizer == number and each.moved is not None and each.rate
         ]
         if len(looked) >= 2 and not any(update.moved for update in looked) and not looked[0].half:
             yield Finding(

@@ -29,25 +29,30 @@ whose loss begins later than the others; closures, which run their backward insi
 
 from collections.abc import Iterator
 
-from surefoot.checks.facts import Evidence
+from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("update-without-effect", "clipping-without-effect", "missing-zero-grad", "zero-grad-between-micro-batches")
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for number, optimizer in enumerate(evidence.optimizers):
-        updates = [update for update in evidence.updates if update.optimizer == number]
+
+def check(loop_facts: LoopFacts) -> Iterator[Finding]:
+    for number, optimizer in enumerate(loop_facts.optimizers):
+        updates = [update for update in loop_facts.updates if update.optimizer == number]
         if len(updates) < 2:
             continue
         empty = [update for update in updates if not update.with_gradient]
         zero = [update for update in updates if update.all_zero]
-        late = [forward for forward in evidence.forwards if forward.late_backward]
+        late = [forward for forward in loop_facts.forwards if forward.late_backward]
         read = [update for update in updates if update.all_zero is not None or not update.with_gradient]
         begun = not zero and len(empty) < len(updates)  # its first updates had none, as where an opponent waits
         if len(empty) + len(zero) == len(read) >= 2 and not begun:
             kind = "none of its parameters had a gradient" if empty else "every gradient was exactly zero"
             seen = f"in all {len(read)} updates of {optimizer.kind} {kind}"
-        elif len(evidence.optimizers) == 1 and len(late) >= 2 and len(late) >= len(evidence.forwards) - 1:
-            seen = f"{len(late)} of {len(evidence.forwards)} forwards were back-propagated after the update they led to"
+        elif len(loop_facts.optimizers) == 1 and len(late) >= 2 and len(late) >= len(loop_facts.forwards) - 1:
+            seen = (
+                f"{len(late)} of {len(loop_facts.forwards)} forwards were back-propagated after the update they led to"
+            )
         else:
             continue
         yield Finding(

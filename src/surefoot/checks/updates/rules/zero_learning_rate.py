@@ -25,8 +25,12 @@ A warm-up whose first update has a rate of zero; one that goes on while the run 
 from collections.abc import Iterator
 from itertools import pairwise
 
-from surefoot.checks.facts import Evidence, Schedule, Update
+from surefoot.checks.facts.loop import LoopFacts, Update
+from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.records.finding import Finding
+
+EXPLAINS = ("update-without-effect",)
+"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
 
 _RISING, _WARM = 0.3, 0.01
 """A run that has ended and never reached this share of the rate it was given has only warmed up: a rate that never
@@ -35,10 +39,10 @@ _NO_RATE = 0.5
 """An optimizer is made with this or more where a factor is the whole rate, as that of the first Transformers is."""
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    for number, optimizer in enumerate(evidence.optimizers):
-        updates = [update for update in evidence.updates if update.optimizer == number]
-        schedule = next((each for each in evidence.schedules if each.optimizer == number), None)
+def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]:
+    for number, optimizer in enumerate(loop_facts.optimizers):
+        updates = [update for update in loop_facts.updates if update.optimizer == number]
+        schedule = next((each for each in update_facts.schedules if each.optimizer == number), None)
         if len(updates) >= 2 and all(update.rate == 0 for update in updates):
             yield _finding(f"the learning rate of {optimizer.kind} is 0 in all {len(updates)} updates", updates)
         elif schedule is not None and updates and _only_warms(schedule, updates[-1].planned_rate):
