@@ -168,7 +168,7 @@ def _updates(watcher: Watcher) -> UpdateFacts:
 
 
 def _precision(watcher: Watcher) -> PrecisionFacts:
-    bfloat16 = any(each.bfloat16 and each.trained for each in watcher[Calls].forwards)
+    bfloat16 = any(each.trained for each in watcher[Calls].in_bfloat16)
     return PrecisionFacts(
         coarse=tuple(watcher[Coarseness].coarse.values()), scaling=watcher[Scaled].scaling(bfloat16=bfloat16)
     )
@@ -190,10 +190,9 @@ def _samples(watcher: Watcher, *, probes: bool) -> SampleFacts:
     if not probes:
         return seen
     arrays = (look_at_arrays(*each) for each in watcher[Pairs].sources if not loaders)
-    targets = {each.target_print for each in watcher[Losses].losses if not each.in_model}
     return replace(
         seen,
-        samples=(*samples_of(watcher[Loaders], targets), *arrays),
+        samples=(*samples_of(watcher[Loaders], watcher[Losses].target_prints), *arrays),
         ordered_apart=tuple(ordered_apart(watcher.scene.source)),
         reorders=reorders(watcher.scene.source),
     )

@@ -30,7 +30,6 @@ class Forward:
     """It began with the random state that the forward of the step before began with, and drew from it."""
     float16: bool = False
     """Computed in float16, by autocast or by its parameters."""
-    bfloat16: bool = False
     overwritten: tuple[str, ...] = ()
     """Parameters whose values changed behind autograd's back before its backward."""
     wrote_input: bool = False

@@ -13,7 +13,6 @@ class Loss:
     shape: tuple[int, ...]
     target_shape: tuple[int, ...]
     update: int
-    in_model: bool
     classes: int = 0
     value: float | None = None
     probabilities: bool = False

@@ -14,7 +14,6 @@ class Loader:
     """training, evaluation or unknown"""
     passes: int
     batches: int | None
-    shuffled: bool
     drops_last: bool
     workers: int
     keeps_workers: bool = False

@@ -12,7 +12,6 @@ class Sequence:
     shift: int | None
     """The offset at which targets equal inputs; None where there is none."""
     match: float
-    tokens: int
     ends_ignored: int | None = None
     """An end token that inputs hold and no valid target does."""
     padding_counted: int = 0

@@ -59,6 +59,8 @@ class Calls(Observer):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.forwards: list[Forward] = []
+        self.in_bfloat16: list[Forward] = []
+        """Of those, the ones that were computed in bfloat16."""
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
         self.resting: set[nn.Module] = set()
@@ -217,7 +219,9 @@ class Calls(Observer):
         dtype = next(trained, None)
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        forward.float16, forward.bfloat16 = dtype == torch.float16, dtype == torch.bfloat16
+        forward.float16 = dtype == torch.float16
+        if dtype == torch.bfloat16:
+            self.in_bfloat16.append(forward)
 
     def graph_seen(self, graph: Graph) -> None:
         for captured in self.captured.values():

@@ -78,6 +78,8 @@ class Losses(Observer):
         self._averages, self._coarseness = averages, coarseness
         self._picks, self._pairs, self._noise = picks, pairs, noise
         self.losses: list[Loss] = []
+        self.target_prints: set[int] = set()
+        """Hashes of the targets of losses that a loop computes itself, and not inside of a model."""
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """By module: the dimension of a softmax and the shape it ran over."""
         self.softmax_over_queries = self.softmax_of_samples = self.picked_across = ""
@@ -127,7 +129,7 @@ class Losses(Observer):
             self._noise.target(target)
         reduction = _reduction(args, kwargs)
         shapes = tuple(given.shape), tuple(target.shape)
-        loss = Loss(name, caller(), reduction, *shapes, self.scene.updates, self.scene.phases.in_model())
+        loss = Loss(name, caller(), reduction, *shapes, self.scene.updates)
         loss.site, loss.fixed_target = site(), name not in _OTHERS.values() and not target.requires_grad
         loss.target_print = digest(target) if readable(target) else 0
         made = squeezed(undropped(given.grad_fn))
@@ -148,6 +150,8 @@ class Losses(Observer):
         if readable(out):
             out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), loss))
         self.losses.append(loss)
+        if not self.scene.phases.in_model():
+            self.target_prints.add(loss.target_print)
 
     def _is_output(self, given: torch.Tensor) -> bool:
         """Did a model return this, or what this is a view of?"""
@@ -192,7 +196,7 @@ class Losses(Observer):
             distinct = valid.unique()
             loss.distinct = distinct.numel()
             loss.constant = float(distinct[0]) if loss.distinct == 1 else None
-            if target.dim() == 1 and not loss.in_model and loss.classes <= 4096:
+            if target.dim() == 1 and not self.scene.phases.in_model() and loss.classes <= 4096:
                 loss.counts = tuple(torch.bincount(valid.clamp(min=0), minlength=loss.classes).tolist())
             self.targets.asked(loss, target, kwargs, out)
 
@@ -250,7 +254,7 @@ class Losses(Observer):
     def _difference(self, name: str, graded: torch.Tensor, other: torch.Tensor) -> Loss:
         """A loss that begins with an operator: what has a gradient, beside what has none."""
         shapes = tuple(graded.shape), tuple(other.shape)
-        self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates, in_model=False))
+        self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates))
         return self.losses[-1]
 
     def _softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

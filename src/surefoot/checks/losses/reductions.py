@@ -35,7 +35,7 @@ class Reductions(Observer):
         if not isinstance(out, torch.Tensor) or out.dim() or not out.requires_grad or not readable(out):
             return
         shape = tuple(args[0].shape)
-        made = Loss(name, caller(), name, shape, shape, self.scene.updates, self.scene.phases.in_model(), site=site())
+        made = Loss(name, caller(), name, shape, shape, self.scene.updates, site=site())
         made.targets = made.valid = args[0].numel()
         out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), made))
         self.reductions.append(made)

@@ -57,7 +57,7 @@ class Targets:
             return
         with aside():
             values = index.detach().clone().reshape(out.shape)
-            loss = Loss(name.strip("_"), caller(), "none", tuple(args[0].shape), tuple(index.shape), 0, in_model=False)
+            loss = Loss(name.strip("_"), caller(), "none", tuple(args[0].shape), tuple(index.shape), 0)
             loss.backward = self.scene.backwards
             self.picked.append(Target(loss, values, torch.ones_like(values, dtype=torch.bool), -100))
         _count(self.picked[-1], out, self.scene.spared)

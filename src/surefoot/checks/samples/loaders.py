@@ -242,7 +242,6 @@ class Loaders(Observer):
                 role=seen.role,
                 passes=seen.passes,
                 batches=_length(seen.loader),
-                shuffled=shuffled,
                 drops_last=bool(seen.loader.drop_last) or bool(getattr(batching, "drop_last", False)),
                 workers=seen.loader.num_workers,
                 keeps_workers=bool(seen.loader.persistent_workers),

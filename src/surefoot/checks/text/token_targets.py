@@ -174,7 +174,7 @@ def _shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> t
 def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target]) -> Sequence:
     """How targets lie beside tokens, which of them count at padded positions, and whether an end is never asked for."""
     tokens, valid = beside.text.tokens, beside.valid
-    found = Sequence(model, beside.target.loss.where, beside.shift, beside.match, tokens.unique().numel())
+    found = Sequence(model, beside.target.loss.where, beside.shift, beside.match)
     padded, found.padding_seen_by = known_padding(call, beside.text)
     by_ends = found.padding_seen_by == "runs at the ends"
     if by_ends:
