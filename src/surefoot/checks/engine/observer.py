@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.scene import Scene
 from surefoot.events.phases import Listener
 
@@ -50,6 +51,12 @@ class Observer(Listener):
 
     def gradients_discarded(self) -> None:
         """Gradients that no update has used were cleared: those of an attack or a measurement, for example."""
+
+    def saving(self, contents: Contents, file: Any) -> None:
+        """`torch.save` is about to write this to a file."""
+
+    def file_loaded(self, contents: Contents) -> None:
+        """`torch.load` has read this."""
 
     def settle(self) -> None:
         """Facts are about to be given: what can be told only when all optimizers are known."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, several, tensors
 from surefoot.checks.facts.ranks import SharedFile
@@ -31,16 +32,15 @@ class SavedShards(Observer):
         self._found: list[SharedFile] | None = None
 
     def __enter__(self) -> SavedShards:
-        self.follow(torch, "save", before=self._saves)
         if dist.is_available():
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.files())
         return self
 
-    def _saves(self, saved: Any, file: Any = None, *_: Any, **__: Any) -> None:
+    def saving(self, contents: Contents, file: Any) -> None:
         if not isinstance(file, str | os.PathLike) or not several():
             return
         path = f"{socket.gethostname()}:{os.path.abspath(file)}"
-        shards = any(_is_shard(each) for each in tensors(saved))
+        shards = any(_is_shard(each) for each in tensors(contents.value))
         self._files[path] = shards or self._files.get(path, (False, ""))[0], caller()
 
     def files(self) -> list[SharedFile]:

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.file_contents import Contents, Counts
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts.saved_state import Resumption
 from surefoot.checks.samples.loaders import Loaders
-from surefoot.checks.saved_state.contents import Counts, counts_in
 from surefoot.events.callers import caller
 
 
@@ -51,19 +51,17 @@ class Resumes(Observer):
         """How many updates had been made when a file with counters was written last."""
 
     def __enter__(self) -> Resumes:
-        self.follow(torch, "save", before=self._saves)
-        self.follow(torch, "load", after=self._loads)
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         return self
 
-    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
-        if counts := counts_in(saved):
+    def saving(self, contents: Contents, file: Any) -> None:
+        if counts := contents.counts:
             written = self._loaded[-1].saved if self._loaded else self._saved
             written.append((self.scene.updates, counts))
             self._saved_at = self.scene.updates
 
-    def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        if counts := counts_in(loaded):
+    def file_loaded(self, contents: Contents) -> None:
+        if counts := contents.counts:
             self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._loaders.handed_out))
 
     def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:

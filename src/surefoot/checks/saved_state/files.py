@@ -15,22 +15,22 @@ from torch import nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, held, is_same, readable, tensors
-from surefoot.checks.facts.saved_state import File
-from surefoot.checks.samples.rows import Rows
-from surefoot.checks.saved_state.contents import (
+from surefoot.checks.engine.file_contents import (
+    Contents,
     Weights,
     counts_in,
-    goes_on,
     is_optimizer_state,
     is_scheduler_state,
     is_weights,
     items_of,
     names_in,
     varies,
-    weights_in,
 )
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, held, is_same, readable, tensors
+from surefoot.checks.facts.saved_state import File
+from surefoot.checks.samples.rows import Rows
+from surefoot.checks.saved_state.going_on import goes_on
 from surefoot.checks.source.best_so_far import sets_record
 from surefoot.checks.updates.schedules import Schedules
 from surefoot.events.callers import asked_by_user, caller, user_lines
@@ -96,8 +96,6 @@ class Files(Observer):
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, LRScheduler) and "load_state_dict" in vars(kind):
                 self.follow(kind, "load_state_dict", after=self._restores_scheduler)
-        self.follow(torch, "save", before=self._saves)
-        self.follow(torch, "load", after=self._reads)
         for name in ("dump", "dumps"):
             self.follow(pickle, name, before=self._dumps)
         return self
@@ -145,18 +143,18 @@ class Files(Observer):
             wanted = sum(map(torch.numel, own))
             self._files.append(File("unused-load", read.where, wanted=wanted, found=read.elements))
 
-    def _saves(self, saved: Any, file: Any = "", *_: Any, **__: Any) -> None:
+    def saving(self, contents: Contents, file: Any) -> None:
+        saved, prints = contents.value, contents.prints
         self._dumps(saved)
-        prints = {fingerprint(each) for each in tensors(saved) if readable(each)}
         for model, first in self._buffers.items():
             moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
             whole = all(fingerprint(p) in prints for p in model.parameters() if readable(p))
             elsewhere = prints.isdisjoint(moved.values()) and names_in(saved).isdisjoint(names_in(moved))
             if moved and whole and elsewhere:
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
-        if any(map(_is_wrapped, [saved, *items_of(saved)])):
+        if any(map(_is_wrapped, (saved, *contents.items))):
             self._files.append(File("wrapper-names", caller()))
-        if any(map(is_optimizer_state, items_of(saved))):
+        if any(map(is_optimizer_state, contents.items)):
             self._whole = True
         elif isinstance(saved, dict) and self._is_resumable(saved) and not _is_best(file):
             self._bare.append((caller(), self.scene.updates, _is_to_go_on(saved, file)))
@@ -175,18 +173,17 @@ class Files(Observer):
         counts = any(map(_is_counter, counts_in(saved)))
         return counts and weights and any(optimizer.state for optimizer in self.scene.stepped)
 
-    def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        items = list(loaded.values()) if isinstance(loaded, dict) else []
+    def file_loaded(self, contents: Contents) -> None:
+        items = list(contents.value.values()) if isinstance(contents.value, dict) else []
         asked = asked_by_user()
         if asked:  # a framework that reads a file of its own puts back what is asked for
-            self._read = weights_in(loaded)
-            items = list(items_of(loaded))
+            self._read = contents.weights
+            items = list(contents.items)
         states = [each for each in items if is_optimizer_state(each) and each["state"]]
         groups = states[0]["param_groups"] if states else []
         scheduler = any(map(is_scheduler_state, items))
         if groups or scheduler:
-            prints = (self._read if asked else weights_in(loaded)).prints
-            self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates, prints))
+            self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates, contents.weights.prints))
 
     def _is_given(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._before_given = _rates(optimizer)

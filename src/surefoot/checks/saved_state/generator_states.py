@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from surefoot.checks.engine.file_contents import Contents, items_of
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest
 from surefoot.checks.facts.saved_state import LostState
 from surefoot.checks.samples.unseeded_draws import GENERATORS
-from surefoot.checks.saved_state.contents import items_of
 from surefoot.checks.source.saved_generators import Lines, unread_states
 from surefoot.events.callers import asked_by_user, caller, is_user, near_frames, user_files, user_lines, variables
 
@@ -59,14 +59,14 @@ class Generators(Observer):
         self._lost: list[_Lost] = []
 
     def __enter__(self) -> Generators:
-        self.follow(torch, "load", after=self._reads)
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         self.follow(DataLoader, "__iter__", before=self._look, after=self._begins)
         for name, (module, _) in GENERATORS.items():
             self.follow(module, "seed", after=lambda *_, name=name, **__: self._seeds(name))
         return self
 
-    def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
+    def file_loaded(self, contents: Contents) -> None:
+        loaded = contents.value
         if not isinstance(loaded, dict) or not asked_by_user():
             return
         keys = [

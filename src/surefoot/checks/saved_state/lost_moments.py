@@ -6,22 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.file_contents import (
+    Contents,
+    is_optimizer_state,
+    is_scheduler_state,
+    varies,
+)
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
 from surefoot.checks.facts.saved_state import File
 from surefoot.checks.samples.rows import Rows
-from surefoot.checks.saved_state.contents import (
-    counts_in,
-    goes_on,
-    is_optimizer_state,
-    is_scheduler_state,
-    items_of,
-    varies,
-    weights_in,
-)
+from surefoot.checks.saved_state.going_on import goes_on
 from surefoot.checks.updates.schedules import Schedules
 from surefoot.events.callers import caller
 
@@ -67,22 +64,20 @@ class Forgotten(Observer):
 
     def __enter__(self) -> Forgotten:
         self.follow(Optimizer, "__init__", after=self._makes)
-        self.follow(torch, "save", before=self._saves)
-        self.follow(torch, "load", after=self._reads)
         return self
 
     def _makes(self, _: None, optimizer: Optimizer, *__: Any, **___: Any) -> None:
         self._made[optimizer] = caller(), self.scene.updates
 
-    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
+    def saving(self, contents: Contents, file: Any) -> None:
         if self.scene.updates:
-            self._trained.update(fingerprint(each) for each in tensors(saved) if readable(each))
+            self._trained |= contents.prints
 
-    def _reads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        items = [loaded, *items_of(loaded)]
-        counts = bool(counts_in(loaded)) or any(map(is_scheduler_state, items))
+    def file_loaded(self, contents: Contents) -> None:
+        items = (contents.value, *contents.items)
+        counts = bool(contents.counts) or any(map(is_scheduler_state, items))
         with_moments = any(map(is_optimizer_state, items))
-        self._read = None if with_moments else _Read(caller(), weights_in(loaded).prints & self._trained, counts)
+        self._read = None if with_moments else _Read(caller(), contents.weights.prints & self._trained, counts)
 
     def update_begins(self, optimizer: Optimizer) -> None:
         if self._read is None or optimizer in self.scene.stepped:

@@ -7,13 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.file_contents import Contents, Counts
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts.saved_state import HeldCounter
-from surefoot.checks.saved_state.contents import Counts, counts_in
 from surefoot.checks.source.restored_counters import counters_restored
 from surefoot.events.callers import caller, is_user, near_frames, variables
 
@@ -57,20 +56,18 @@ class HeldCounters(Observer):
         self.off: list[HeldCounter] = []
 
     def __enter__(self) -> HeldCounters:
-        self.follow(torch, "save", before=self._saves)
-        self.follow(torch, "load", after=self._loads)
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         return self
 
-    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
+    def saving(self, contents: Contents, file: Any) -> None:
         for each in self._latest:
-            number, now = counts_in(saved).get(each.key), each.now
+            number, now = contents.counts.get(each.key), each.now
             if number is not None and type(now) is int:
                 grown = now == each.last + 1 and each.steady and each.updates >= _FEWEST
                 self._next.setdefault((each.attribute, each.key, number), set()).add(now if grown else -1)
 
-    def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
-        if self._next and (counts := counts_in(loaded)):
+    def file_loaded(self, contents: Contents) -> None:
+        if self._next and (counts := contents.counts):
             self._loaded = caller(), counts, self.scene.updates
 
     def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
@@ -85,7 +86,6 @@ class Kept(Observer):
         self.follow(nn.Module, "load_state_dict", before=self._loads, after=self._loaded)
         self.follow(torch.func, "functional_call", before=self._views_used)
         self.follow(nn.Module, "__setstate__", after=self._copied)
-        self.follow(torch, "save", before=self._saves)
         return self
 
     def _hands_out(self, *_: Any, **__: Any) -> None:
@@ -168,10 +168,10 @@ class Kept(Observer):
         given = list(tensors(found))
         return [state for state in self._states if any(map(state.holds, given))]
 
-    def _saves(self, saved: Any, *_: Any, **__: Any) -> None:
+    def saving(self, contents: Contents, file: Any) -> None:
         before: list[set[int]] = []
-        for state in self._holding(saved):
-            here = {_address(each) for each in tensors(saved) if state.holds(each)}
+        for state in self._holding(contents.value):
+            here = {_address(each) for each in tensors(contents.value) if state.holds(each)}
             late = self.scene.updates - state.made
             if late and (state.saved or not state.used) and state.changed():
                 self.files.append(File("alias", state.where, detail=f"saved {late} updates later"))

@@ -1,14 +1,14 @@
-"""Contents: what stands in a file of saved state."""
+"""What a file of saved state holds, read once for all observers that ask."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from surefoot.checks.engine.scene import fingerprint, readable, tensors
 from surefoot.events.callers import caller
@@ -16,6 +16,33 @@ from surefoot.events.phases import aside
 
 _COUNTERS = ("epoch", "step", "iter")
 Counts = dict[str, int]
+
+
+class Contents:
+    """What `torch.save` is given, or `torch.load` has returned. A property is computed when it is first asked for."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @cached_property
+    def items(self) -> tuple[Any, ...]:
+        """What it holds, and what stands in its lists and tables."""
+        return tuple(items_of(self.value))
+
+    @cached_property
+    def counts(self) -> Counts:
+        """The counters in it."""
+        return counts_in(self.value)
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Its tensors, beside the moments of an optimizer."""
+        return weights_in(self.value)
+
+    @cached_property
+    def prints(self) -> set[int]:
+        """Hashes of all its tensors."""
+        return {fingerprint(each) for each in tensors(self.value) if readable(each)}
 
 
 @dataclass
@@ -67,27 +94,6 @@ def is_weights(value: Any) -> bool:
 def varies(tensor: torch.Tensor) -> bool:
     with aside():
         return bool((tensor != tensor.flatten()[:1].squeeze()).any())
-
-
-def goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
-    """Is it one of the kind that a file holds, no smaller in rate? Otherwise other training begins with its weights."""
-    own = optimizer.param_groups
-    alike = [len(each["params"]) for each in own] == [len(each["params"]) for each in groups]
-    kinds = [set(each) - {"initial_lr"} for each in (own[0], groups[0])]
-    made_with = _made_with(optimizer)
-    as_fast = max(_planned(own), made_with) >= 0.99 * _planned(groups) or made_with == float(groups[0].get("lr", 0.0))
-    return alike and kinds[0] == kinds[1] and as_fast
-
-
-def _made_with(optimizer: Optimizer) -> float:
-    """The rate that all groups were made with, however it was changed by hand; nothing where a group has its own."""
-    rates = {float(group["lr"]) for group in optimizer.param_groups}
-    return float(optimizer.defaults.get("lr", 0.0)) if len(rates) == 1 else 0.0
-
-
-def _planned(groups: list[dict[str, Any]]) -> float:
-    """The largest rate that a schedule starts from, or that there is."""
-    return max(float(each.get("initial_lr", each.get("lr", 1.0))) for each in groups)
 
 
 def counts_in(state: Any) -> Counts:

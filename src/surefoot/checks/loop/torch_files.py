@@ -1,0 +1,27 @@
+"""Publishes what `torch.save` writes and `torch.load` reads: each is wrapped once, here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from surefoot.checks.engine.file_contents import Contents
+from surefoot.checks.engine.observer import Observer
+
+
+class TorchFiles(Observer):
+    """Tells all observers of a file before it is written, and after it was read."""
+
+    stays = True
+
+    def __enter__(self) -> TorchFiles:
+        self.follow(torch, "save", before=self._saves)
+        self.follow(torch, "load", after=self._loads)
+        return self
+
+    def _saves(self, obj: Any, f: Any = None, *_: Any, **__: Any) -> None:
+        self.scene.bus.tell("saving", Contents(obj), f)
+
+    def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
+        self.scene.bus.tell("file_loaded", Contents(loaded))
