@@ -69,7 +69,7 @@ def check(
 
 
 def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *, json: bool) -> None:
-    from surefoot.reports.text import findings_text
+    from surefoot.reports.findings import findings_text
     from surefoot.ways.check import check as way
 
     record = way(loaded, allow=allow or ())

@@ -86,7 +86,7 @@ def inspect(
     from surefoot.data.formats import open_corpus
     from surefoot.data.inspect import inspect_corpus
     from surefoot.reports.data import manifest_text
-    from surefoot.reports.text import findings_text
+    from surefoot.reports.findings import findings_text
 
     opened = open_corpus(corpus, dtype=dtype, vocabulary=vocabulary)
     with _bar("inspect", "{task.percentage:.0f}%") as bar:

@@ -28,7 +28,7 @@ def export(
     run need not be finished, its model may be larger than this machine's memory, and no code is executed.
     Example: `surefoot export runs/first my_recipe.py`
     """
-    from surefoot.reports.text import export_text, weights_text
+    from surefoot.reports.export import export_text, weights_text
     from surefoot.ways.export import export as way
     from surefoot.ways.export import export_weights
 

@@ -31,7 +31,7 @@ def report(
     from surefoot.records.run import read_run
     from surefoot.reports.figures import titled_figures
     from surefoot.reports.gather import report_of
-    from surefoot.reports.text import report_text
+    from surefoot.reports.report import report_text
 
     with agreeing(*runs):
         record = report_of(*runs)

@@ -61,7 +61,7 @@ def train(
     if audit:
         _audit(loaded, run, json=json)
     from surefoot.reports.live import LiveView
-    from surefoot.reports.text import run_text
+    from surefoot.reports.run import run_text
     from surefoot.ways.train import train as way
     from surefoot.writers import open_writers
 
@@ -103,7 +103,7 @@ def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
     if run is None:
         raise RunError("audit what? name a run directory with --run")
-    from surefoot.reports.text import audit_text
+    from surefoot.reports.audit import audit_text
     from surefoot.ways.audit import audit
 
     record = audit(recipe, str(run))

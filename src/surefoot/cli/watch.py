@@ -33,7 +33,7 @@ def watch(
     The first three updates are booked, operator by operator; the rest only by the clock. Exits with 1 if anything
     found is an error. Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
     """
-    from surefoot.reports.text import watched_text
+    from surefoot.reports.watched import watched_text
     from surefoot.watch import watch_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
