@@ -68,9 +68,11 @@ from surefoot.checks.text.narrow_tokens import Narrow
 from surefoot.checks.updates.by_hand import ByHand
 from surefoot.checks.updates.clipping import Clipping
 from surefoot.checks.updates.schedules import Schedules
+from surefoot.events.autograd import aside, next_node
 from surefoot.events.callers import caller, site
 from surefoot.events.forked import only_here
-from surefoot.events.phases import Listener, Phases, aside, next_node
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 from surefoot.records.finding import Findings
 
 

@@ -17,7 +17,9 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.failsafe import Spared
 from surefoot.checks.engine.weak_set import Leaves
-from surefoot.events.phases import Listener, Phases, aside
+from surefoot.events.autograd import aside
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 
 LOOKED_AT = 12
 """So many updates are looked at closely after an optimizer was made: tensors are read, and not only counted."""

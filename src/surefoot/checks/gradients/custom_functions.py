@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.scene import Part, Scene, readable, tensors
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 Function = torch.autograd.Function
 

@@ -10,8 +10,8 @@ from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.scene import Part, Scene
 from surefoot.checks.engine.weak_notes import Marks
+from surefoot.events.autograd import number
 from surefoot.events.callers import caller
-from surefoot.events.phases import number
 
 _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from surefoot.checks.engine.scene import Part, Scene, readable
 from surefoot.checks.facts import Recomputation
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 _ALIKE = 1e-4
 

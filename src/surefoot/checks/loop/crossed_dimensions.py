@@ -12,8 +12,8 @@ import torch
 from surefoot.checks.engine.autograd_graph import operation, through_views
 from surefoot.checks.engine.scene import Part, Scene, tensors
 from surefoot.checks.facts import Crossing
+from surefoot.events.autograd import softmax_dim
 from surefoot.events.callers import caller
-from surefoot.events.phases import softmax_dim
 
 VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}

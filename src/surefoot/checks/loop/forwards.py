@@ -15,7 +15,7 @@ from surefoot.checks.engine.captured_call import Captured
 from surefoot.checks.engine.scene import Part, Scene, digest, fingerprint, held, readable, tensors
 from surefoot.checks.facts import Forward
 from surefoot.checks.loop.modes import resting, switching
-from surefoot.events.phases import aside, number, writes
+from surefoot.events.autograd import aside, number, writes
 from surefoot.trees import map_tensors
 
 _RETURNS_ITSELF = {

@@ -21,8 +21,8 @@ from surefoot.checks.engine.weak_set import Leaves
 from surefoot.checks.facts import Backward, Discard, Leaf, Optimizing, Update
 from surefoot.checks.loop.forwards import Sentinel
 from surefoot.checks.loop.rounding import HALVES, lost, lost_share, standing_still
+from surefoot.events.autograd import aside, is_profiling, number, writes
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside, is_profiling, number, writes
 
 _SNAPSHOTS = 3
 """So many updates of each optimizer are compared with what was before them."""

@@ -11,8 +11,8 @@ from surefoot.checks.engine.autograd_graph import Graph, operation, unscaled
 from surefoot.checks.engine.scene import Part, Scene, readable
 from surefoot.checks.facts import Backward, Loss
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller, site
-from surefoot.events.phases import aside
 
 
 class Reductions(Part):

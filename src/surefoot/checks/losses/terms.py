@@ -11,8 +11,8 @@ from surefoot.checks.engine.autograd_graph import VIEWS, Graph, hangs_on, operat
 from surefoot.checks.engine.scene import Part, Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Term
+from surefoot.events.autograd import aside, factors_of
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside, factors_of
 
 _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
 _READS = {"item", "__float__", "tolist", "numpy", "__array__"}

@@ -10,7 +10,7 @@ from torch import nn
 
 from surefoot.checks.engine.scene import Part, Scene, readable
 from surefoot.checks.facts import Inputs
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)

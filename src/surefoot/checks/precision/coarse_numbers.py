@@ -10,8 +10,8 @@ import torch
 from surefoot.checks.engine.scene import Part, Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts import Coarse
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__", "lerp", "lerp_"}
 _SHRINKS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.scene import Part, Scene, held, readable
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 LOOKED_AT = 4
 """So many updates are looked at."""

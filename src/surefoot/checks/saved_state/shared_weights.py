@@ -14,8 +14,8 @@ from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.scene import Part, Scene, fingerprint, held, readable, tensors
 from surefoot.checks.facts import File
 from surefoot.checks.source.best_so_far import records_kept
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller, frames, is_user
-from surefoot.events.phases import aside
 from surefoot.records.units import counted
 
 _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}
