@@ -56,7 +56,8 @@ from surefoot.checkpoint.store import DRAFT, Checkpoints
 from surefoot.records.log import LogRow, read_rows, standing
 from surefoot.records.run import read_run
 from surefoot.techniques.schedule import warmup_cosine
-from surefoot.ways import train as way
+from surefoot.training import loop
+from surefoot.ways.train import train
 
 STEPS, BATCH = 60, 8
 SAMPLES = STEPS * BATCH  # one epoch: every sample exactly once
@@ -164,8 +165,8 @@ def train_and_exit(kind: Kind, folder: Path, saying: int) -> None:
         os.dup2(os.open(errors_of(folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         torch.set_num_threads(1)
         say_when_saving(saying)
-        way.Checkpoints = partial(Checkpoints, asynchronous=kind.asynchronous)  # type: ignore[attr-defined]
-        way.train(kind.recipe, path=str(folder))
+        loop.Checkpoints = partial(Checkpoints, asynchronous=kind.asynchronous)  # type: ignore[attr-defined]
+        train(kind.recipe, path=str(folder))
     except BaseException:
         traceback.print_exc()
         os._exit(1)

@@ -55,7 +55,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import surefoot
 from surefoot.data.batches import batches_of
-from surefoot.events.phases import Listener, Phases, Segment
+from surefoot.events.listener import Listener, Segment
+from surefoot.events.phases import Phases
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.recipe.recipe import Recipe

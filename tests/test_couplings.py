@@ -12,7 +12,7 @@ from surefoot.checks.engine import functions
 from surefoot.checks.engine.failsafe import PACKAGE, Spared
 from surefoot.checks.engine.functions import UNHEARD
 from surefoot.events.callers import DRIVING
-from surefoot.events.phases import told
+from surefoot.events.rank_notes import told
 from surefoot.recipe.load import RECIPES, builtin_recipes
 from surefoot.training.guards.beats import WAITS
 

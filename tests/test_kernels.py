@@ -114,7 +114,8 @@ def test_a_fake_result_of_the_wrong_size_is_replaced():
 
 def peaks(build, batch, loss, *, optimizer=torch.optim.SGD):
     """The peak of one step by phase: booked on fake tensors, and counted by the allocator on real ones."""
-    from surefoot.events.phases import Listener, Phases
+    from surefoot.events.listener import Listener
+    from surefoot.events.phases import Phases
 
     class Counter(Listener):
         def __init__(self):

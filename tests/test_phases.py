@@ -8,7 +8,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from surefoot import fake_world
-from surefoot.events.phases import Listener, Phases, factors_of, softmax_dim
+from surefoot.events.autograd import factors_of, softmax_dim
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter, Operators
 
 
@@ -234,9 +236,7 @@ def test_listeners_hear_the_events_in_order():
     ],
 )
 def test_the_private_parts_of_torch_that_phases_needs_are_there(owner, name):
-    assert hasattr(owner, name), (
-        f"torch {torch.__version__} has no {owner}.{name}: surefoot/phases.py needs another way"
-    )
+    assert hasattr(owner, name), f"torch {torch.__version__} has no {owner}.{name}: surefoot/events needs another way"
 
 
 def test_autograd_still_numbers_its_nodes_in_the_order_of_forward():
@@ -254,7 +254,7 @@ def test_gradients_that_autograd_would_sum_in_place_are_told_from_those_it_canno
 
     The third sum is one of a forward that is recomputed.
     """
-    from surefoot.events.phases import sums_gradients
+    from surefoot.events.autograd import sums_gradients
 
     seen = []
 
@@ -275,7 +275,7 @@ def test_gradients_that_autograd_would_sum_in_place_are_told_from_those_it_canno
 
 
 def test_what_is_computed_aside_is_seen_by_no_mode_and_has_no_graph():
-    from surefoot.events.phases import aside
+    from surefoot.events.autograd import aside
 
     seen = []
 
@@ -307,7 +307,7 @@ def test_a_product_remembers_its_factors_until_its_backward():
 
 
 def test_nodes_are_numbered_in_the_order_of_forward():
-    from surefoot.events.phases import number
+    from surefoot.events.autograd import number
 
     x = torch.ones(2, requires_grad=True)
     first, second = x * 2, x * 3
@@ -319,7 +319,7 @@ def test_the_store_of_a_process_group_can_still_be_asked_for():
 
 
 def test_tensors_made_in_inference_mode_can_be_asked_for_their_writes():
-    from surefoot.events.phases import writes
+    from surefoot.events.autograd import writes
 
     with torch.inference_mode():
         made = torch.ones(2)

@@ -11,8 +11,9 @@ import pytest
 from surefoot.errors import RunError
 from surefoot.records.run import read_run
 from surefoot.records.watched import read_watched
+from surefoot.reports.console import as_text
 from surefoot.reports.gather import report_of
-from surefoot.reports.text import as_text, report_text
+from surefoot.reports.report import report_text
 from surefoot.watch import watch_script
 
 BENCH = Path(__file__).parent.parent / "bench"

@@ -189,7 +189,7 @@ def test_torch_still_has_what_plans_of_many_ranks_reach_for(module: str, name: s
     found = importlib.import_module(module)
     for part in name.split("."):
         assert hasattr(found, part), (
-            f"torch {torch.__version__} has no {module}.{name}: world.py and phases.py rely on it"
+            f"torch {torch.__version__} has no {module}.{name}: surefoot/world and surefoot/events rely on it"
         )
         found = getattr(found, part)
 

@@ -27,7 +27,8 @@ ALWAYS = (
     "surefoot.cli.main",
     "surefoot.watch",
     "surefoot.ways.check",
-    "surefoot.reports.text",
+    "surefoot.reports.findings",
+    "surefoot.reports.watched",
 )
 ON_DEMAND = {
     "transformers": ("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama"),

@@ -103,7 +103,7 @@ def watch_call(
     """Calls something that trains, and watches it, as `watch_script` does a script."""
     from surefoot.checks.script_throttle import Turns
     from surefoot.checks.watcher import Watcher
-    from surefoot.events.phases import Listener
+    from surefoot.events.listener import Listener
     from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace

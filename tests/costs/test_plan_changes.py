@@ -5,8 +5,8 @@ from surefoot.records.plan import Plan
 from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Peak, Usage
+from surefoot.reports.console import as_text
 from surefoot.reports.plan_changes import plan_changes_text
-from surefoot.reports.text import as_text
 
 MIB = 2**20
 

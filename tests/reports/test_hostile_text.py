@@ -14,24 +14,20 @@ from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.manifest import Manifest, Shard
 from surefoot.records.plan import Plan
 from surefoot.records.run import read_run
-from surefoot.reports.console import PlainConsole
+from surefoot.reports.audit import audit_text
+from surefoot.reports.console import PlainConsole, as_text
 from surefoot.reports.data import manifest_text, token_ledger_text
+from surefoot.reports.export import export_text, weights_text
+from surefoot.reports.findings import findings_text
 from surefoot.reports.gather import report_of
 from surefoot.reports.hardware import device_text
 from surefoot.reports.ledger import ledger_text
 from surefoot.reports.live import LiveView
+from surefoot.reports.plan import plan_text
 from surefoot.reports.profile import comparison_text, profile_text
-from surefoot.reports.text import (
-    as_text,
-    audit_text,
-    export_text,
-    findings_text,
-    plan_text,
-    report_text,
-    run_text,
-    watched_text,
-    weights_text,
-)
+from surefoot.reports.report import report_text
+from surefoot.reports.run import run_text
+from surefoot.reports.watched import watched_text
 from tests.reports.hostile import CONTROLS, hostile
 from tests.reports.test_hostile_page import FINDINGS, RUN, WATCHED, hostile_run
 from tests.reports.test_page import PROFILE, STEADY, TOKENS

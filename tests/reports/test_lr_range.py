@@ -10,8 +10,8 @@ from surefoot.errors import MissingPackage
 from surefoot.records.lr_range import LrPoint, LrRange
 from surefoot.reports.braille import curve
 from surefoot.reports.chart import figure_for, save_chart
+from surefoot.reports.console import as_text
 from surefoot.reports.lr_range import lr_range_text
-from surefoot.reports.text import as_text
 
 
 def point(power: float) -> LrPoint:

@@ -2,8 +2,8 @@
 
 from surefoot.costs.overfit_verdict import judge
 from surefoot.records.overfit import Attempt, Overfit, Wiring
+from surefoot.reports.console import as_text
 from surefoot.reports.overfit import overfit_text
-from surefoot.reports.text import as_text
 
 KNOBS = {"layers": 4, "lr": 0.001}
 OFF = {"schedule": "a warm-up would use up the steps", "dropout": "it hides another part of the batch at every step"}

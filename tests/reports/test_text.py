@@ -17,16 +17,14 @@ from surefoot.records.run import Run
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Holding, Peak, Usage
 from surefoot.records.watched import Watched
+from surefoot.reports.console import as_text
+from surefoot.reports.export import export_text
+from surefoot.reports.findings import findings_text
 from surefoot.reports.live import LiveView
+from surefoot.reports.plan import plan_text
 from surefoot.reports.profile import comparison_text, profile_text
-from surefoot.reports.text import (
-    as_text,
-    export_text,
-    findings_text,
-    plan_text,
-    run_text,
-    watched_text,
-)
+from surefoot.reports.run import run_text
+from surefoot.reports.watched import watched_text
 
 MIB = 2**20
 TALLY = Tally.of(

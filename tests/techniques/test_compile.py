@@ -12,9 +12,9 @@ from surefoot import Recipe
 from surefoot.costs.diagnosis import diagnose
 from surefoot.costs.ledgers import ledger_of
 from surefoot.errors import RecipeError
+from surefoot.reports.console import as_text
 from surefoot.reports.gather import signs_of
 from surefoot.reports.profile import profile_text
-from surefoot.reports.text import as_text
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
 from surefoot.world.world import FakeWorld, TinyWorld, World

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from surefoot import load_recipe
 from surefoot.errors import RecipeError
+from surefoot.recipe.recipe import Recipe
 from surefoot.step import Step
-from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.techniques.mesh import DIMENSIONS, Layout, layout_of, with_global_batch
 from surefoot.training.resume import changes_since, new_run
 from surefoot.world.world import FakeWorld
 
@@ -20,6 +21,12 @@ SIZES = st.integers(1, 6)
 
 def gpt(*words):
     return load_recipe("gpt", ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", *words])
+
+
+def test_a_dimension_is_named_like_the_fields_that_hold_its_size():
+    assert tuple(each.name for each in fields(Layout)) == (*DIMENSIONS, "rank")
+    assert set(DIMENSIONS) <= {each.name for each in fields(Recipe)}
+    assert Layout(2, 3, 4).sizes == {"dp_replicate": 2, "dp_shard": 3, "tp": 4}
 
 
 @given(dp_replicate=SIZES, dp_shard=SIZES, tp=SIZES, said=st.booleans())

@@ -18,7 +18,7 @@ from torch.autograd.graph import _engine_run_backward
 
 import surefoot
 from surefoot.checkpoint.store import DRAFT, Checkpoints
-from surefoot.events.phases import told
+from surefoot.events.rank_notes import told
 from surefoot.training.guards.beats import Beat, place_of, waiting
 from surefoot.training.guards.fingerprint import Fingerprints, differing, replicas
 from surefoot.training.guards.stragglers import STEPS, Stragglers

@@ -10,7 +10,8 @@ from torch import nn
 import surefoot
 from surefoot.costs.advice import advise
 from surefoot.records.usage import Holding
-from surefoot.reports.text import as_text, plan_text
+from surefoot.reports.console import as_text
+from surefoot.reports.plan import plan_text
 
 
 class Speaker(nn.Module):

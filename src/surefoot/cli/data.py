@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from surefoot.cli.shared import JsonOption
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
 
@@ -20,7 +21,6 @@ app = typer.Typer(
 CorpusArgument = Annotated[
     Path, typer.Argument(metavar="CORPUS", help="a folder with a manifest.json, or one file of tokens")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 DtypeOption = Annotated[str, typer.Option(help="of the tokens in a file that does not say: uint16, uint32")]
 VocabularyOption = Annotated[int, typer.Option(min=0, help="of tokens that others have written")]
 
@@ -86,7 +86,7 @@ def inspect(
     from surefoot.data.formats import open_corpus
     from surefoot.data.inspect import inspect_corpus
     from surefoot.reports.data import manifest_text
-    from surefoot.reports.text import findings_text
+    from surefoot.reports.findings import findings_text
 
     opened = open_corpus(corpus, dtype=dtype, vocabulary=vocabulary)
     with _bar("inspect", "{task.percentage:.0f}%") as bar:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import within
+from surefoot.cli.shared import JsonOption, within
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
 
@@ -15,8 +15,6 @@ app = typer.Typer(
     help="Devices as data: peaks, memory, links, prices, each with its source; and this machine, measured.",
     rich_markup_mode="markdown",
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 
 _MORE = within(0, above=True)
 

@@ -124,7 +124,7 @@ def _show(record: Plan, budget: Budget, *, json: bool) -> None:
 
     from surefoot.records.budget import Budget
     from surefoot.reports.budget import limits_text
-    from surefoot.reports.text import plan_text
+    from surefoot.reports.plan import plan_text
 
     if budget == Budget():
         show(record, plan_text, json=json)

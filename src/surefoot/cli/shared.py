@@ -1,10 +1,11 @@
-"""What commands share: arguments, loading a recipe, showing a record."""
+"""What the commands share: arguments and options, loading a recipe, printing a record."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,17 +16,28 @@ from surefoot.reports.console import PlainConsole
 
 if TYPE_CHECKING:
     from surefoot.recipe.recipe import Recipe
+    from surefoot.records.finding import Findings
 
 RECIPE = typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function")
+RecipeArgument = Annotated[str, RECIPE]
 KnobsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
+AllowOption = Annotated[
+    list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
+]
+SarifOption = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="keep the findings for editors and CI, as SARIF 2.1.0")
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-run", help="execute the recipe that the run itself holds or names: code by its maker")
+]
 
 
 def within(low: float, high: float = 1e30, *, above: bool = False) -> Callable[[Any], Any]:
-    """A callback that holds an option to a range, and refuses NaN and infinity."""
+    """A callback that restricts an option to a range, and refuses NaN and infinity."""
     from surefoot.recipe.ranges import Range
 
     wanted = Range(float, low, high, above=above)
@@ -41,7 +53,7 @@ def within(low: float, high: float = 1e30, *, above: bool = False) -> Callable[[
 
 @contextmanager
 def agreeing(*sources: object) -> Iterator[None]:
-    """What is computed from records that were read: where their numbers do not fit together, one line says so."""
+    """Around computations on records read from disk: numbers that contradict each other give a one-line error."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError) as error:
@@ -60,33 +72,41 @@ def load(target: str, knobs: list[str] | None) -> Recipe:
 
 
 def load_other(target: str, knobs: list[str] | None, others: str) -> Recipe:
-    """The same recipe with some knobs turned otherwise: `--against "layers=12 width=512"`."""
+    """The same recipe with some knobs changed: `--against "layers=12 width=512"`."""
     words = {word.partition("=")[0]: word for word in (*(knobs or ()), *others.split())}
     return load(target, list(words.values()))
 
 
 def rank() -> int:
-    """Which of torchrun's processes this is; only the first one prints."""
+    """The rank of this process under torchrun; only rank 0 prints."""
     return int(os.environ.get("RANK", "0"))
 
 
 def rank_count() -> int:
-    """How many processes torchrun started."""
+    """The number of processes that torchrun started; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
-    """Refuses options that need another one."""
+    """Raises if an option is given without the flag that it needs."""
     for name, value in options.items():
         if value is not None and not given:
             raise typer.BadParameter(f"{name} goes with {flag}")
 
 
 def show(record: Any, text: Any, *, json: bool) -> None:
-    """Prints a record, as text or as JSON."""
+    """Prints a record, as text or as JSON. Only rank 0 prints."""
     if rank() > 0:
         return
     if json:
         print(to_json(record))
     else:
         PlainConsole().print(text(record))
+
+
+def keep_sarif(findings: Findings, file: Path | None) -> None:
+    """Writes findings as a SARIF file, if `--sarif` names one."""
+    from surefoot.reports.sarif import sarif_text
+
+    if file is not None:
+        file.write_text(sarif_text(findings) + "\n", encoding="utf-8")

@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any
 
 _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
-DRIVING = ("surefoot.ways",)
-"""Packages whose loops are surefoot's own: a line in them is no line of the user's."""
+DRIVING = ("surefoot.ways", "surefoot.training.loop")
+"""Packages and files whose loops are surefoot's own: a line in them is no line of the user's."""
 _NEAR = 32
 
 

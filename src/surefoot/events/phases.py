@@ -1,63 +1,33 @@
-"""Which phase of a step is running and in which module, seen from outside: no marks in the loop.
+"""Finds which phase of a training step is running, and in which module, without a change to the loop.
 
-Seen are: calls of modules (torch's global forward hooks), `torch.autograd.backward` (wrapped while
-following), autograd's graph task, and `Optimizer.step` (torch's global optimizer hooks). Real and fake
-tensors alike, any optimizer, any loop.
+`Phases` hears calls of modules (torch's global forward hooks), `torch.autograd.backward` (wrapped while it
+follows a loop), autograd's graph task, and `Optimizer.step` (torch's global optimizer hooks). It works with real
+and fake tensors, any optimizer and any loop, and calls the methods of its listeners (`listener.py`).
 
     load -> forward -> loss -> backward -> update -> load ...
 
-`init` stands before the first forward of a model that was not known beforehand, `evaluate` for a forward
-without gradients. What runs after a backward is named by what follows it: `load` if a forward does,
-`update` if an optimizer does (unscaling and clipping belong to the update).
+`init` is the time before the first forward of a model that was not given beforehand. `evaluate` is a forward
+without gradients. The time after a backward is named by what follows it: `load` before a forward, `update` before
+an optimizer's step (unscaling and clipping belong to the update).
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from datetime import timedelta
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Self
 
 import torch
-import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-
-class Segment:
-    """An uninterrupted stretch of one phase. Its name can be decided after it has ended."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class Listener:
-    """What can be heard of a loop; a listener overrides what it wants to hear."""
-
-    def entered(self, segment: Segment) -> None: ...
-    def model_found(self, model: torch.nn.Module, prefix: str) -> None: ...
-    def forward_begins(self, model: torch.nn.Module) -> None: ...
-    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None: ...
-    def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None: ...
-    def module_called(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None: ...
-    def model_returned(self, model: torch.nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None: ...
-    def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
-    def fetch_begins(self) -> None: ...
-    def batch_fetched(self, seconds: float) -> None: ...
-    def backward_begins(self, losses: Any) -> None: ...
-    def backward_ends(self) -> None: ...
-    def rng_saved(self, state: torch.Tensor) -> None: ...
-    def resized(self, storage: torch.UntypedStorage) -> None: ...
-    def update_begins(self, optimizer: torch.optim.Optimizer) -> None: ...
-    def update_ends(self, optimizer: torch.optim.Optimizer) -> None: ...
+from surefoot.events.autograd import in_graph_task, next_node
+from surefoot.events.listener import Listener, Segment
 
 
 class _Unsaved:
@@ -121,7 +91,7 @@ class Phases:
 
     def now(self) -> Segment:
         """The segment that is running."""
-        if (self._backwards or _in_graph_task()) and self.segment.name != "backward":
+        if (self._backwards or in_graph_task()) and self.segment.name != "backward":
             self._enter("backward")
         return self.segment
 
@@ -358,115 +328,5 @@ class Phases:
         self._marks.append((next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
 
 
-def tell(notes: dict[str, Any], *, at: int | str) -> None:
-    """Writes a rank's notes of a moment where other ranks find them: in the store of the process group."""
-    if dist.get_backend() != "fake":
-        dist.distributed_c10d._get_default_store().set(f"surefoot/{at}/{dist.get_rank()}", json.dumps(notes))
-
-
-def told(*, at: int | str, wait_seconds: float) -> list[dict[str, Any]]:
-    """The notes of the other ranks of that moment; of none, if one has written nothing in time."""
-    if dist.get_backend() == "fake":
-        return []
-    store, others = dist.distributed_c10d._get_default_store(), []
-    for rank in range(dist.get_world_size()):
-        if rank != dist.get_rank():
-            try:
-                store.wait([f"surefoot/{at}/{rank}"], timedelta(seconds=wait_seconds))
-            except RuntimeError:
-                return []
-            others.append(json.loads(store.get(f"surefoot/{at}/{rank}")))
-    return others
-
-
-def innermost_mode() -> Any:
-    """The dispatch mode that was entered last; None if there is none."""
-    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-    return modes[-1] if modes else None
-
-
-def group_of(operands: Any) -> str:
-    """The group of ranks that a collective is for: the dimension of a mesh, or `all`; by its operands."""
-    for operand in reversed(operands):
-        group = None
-        if isinstance(operand, str):  # of a functional collective it is the last
-            group = torch.distributed.distributed_c10d._resolve_process_group(operand)  # type: ignore[arg-type]
-        elif isinstance(operand, torch.ScriptObject) and _kind(operand) == "ProcessGroup":
-            group = torch.distributed.ProcessGroup.unbox(operand)
-        if group is not None:
-            return "all" if group.group_desc == "default_pg" else group.group_desc.removeprefix("mesh_")
-    return ""
-
-
-def _kind(operand: torch.ScriptObject) -> str:
-    return operand._type().name()  # type: ignore[attr-defined]
-
-
 def _has_parameters(module: torch.nn.Module) -> bool:
     return next(module.parameters(), None) is not None
-
-
-def _in_graph_task() -> bool:
-    return torch._C._current_graph_task_id() != -1
-
-
-def is_profiling() -> bool:
-    """Is torch's profiler on?"""
-    return torch.autograd._profiler_enabled()
-
-
-def next_node() -> int:
-    """The number that the next node of this thread will have."""
-    return torch._C._autograd._get_sequence_nr()
-
-
-def number(node: torch.autograd.graph.Node) -> int:
-    """The place of a node among all that this thread's forwards have made; of no use for a leaf's."""
-    return node._sequence_nr()
-
-
-def softmax_dim(node: torch.autograd.graph.Node) -> int:
-    """The dimension that a softmax ran over; torch keeps it without its sign."""
-    dim: int = node._saved_dim  # type: ignore[attr-defined]
-    return (dim + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def factors_of(node: torch.autograd.graph.Node) -> list[torch.Tensor]:
-    """The tensors that a product keeps for its backward; none once that has freed them."""
-    kept = []
-    for name in ("_saved_self", "_saved_other"):
-        with suppress(AttributeError, RuntimeError):
-            kept.append(getattr(node, name))
-    return [each for each in kept if isinstance(each, torch.Tensor)]
-
-
-@contextmanager
-def aside() -> Iterator[None]:
-    """What is computed inside is seen by no mode and has no graph."""
-    modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
-    with modes, torch._C.DisableTorchFunction(), torch.no_grad():
-        yield
-
-
-def writes(tensor: torch.Tensor) -> int:
-    """How often a tensor has been written in place; one made in inference mode does not count."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def sums_gradients(func: Any, args: Any) -> bool:
-    """Is autograd adding up the gradients of a tensor that was used twice, and could it reuse the first?
-
-    It adds in place when it alone holds the first, but never while a dispatch mode is on. Seen from such a mode, a
-    tensor that only the engine holds counts four references, and its
-    storage two.
-    """
-    if func is not torch.ops.aten.add.Tensor or not _in_graph_task() or torch.is_grad_enabled():
-        return False  # with gradients on, a forward is being recomputed
-    first, second = args[:2]
-    if not isinstance(second, torch.Tensor) or first.shape != second.shape or not _is_dense(first):
-        return False
-    return first._use_count() == 4 and torch._C._storage_Use_Count(first.untyped_storage()._cdata) == 2
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))

@@ -25,6 +25,7 @@ from surefoot.recipe.load import find_function
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.budget import Budget
 from surefoot.records.search import Answer, Search, Trial
+from surefoot.techniques.mesh import DIMENSIONS, SHARD
 from surefoot.world.gpu.target import CPU
 
 ANY_COUNT = "Nx"
@@ -39,7 +40,6 @@ WORTH_A_TRY = 0.01
 
 _GROWS = ("activations", "temporary", "inputs")
 _SHARDED = ("parameters", "gradients", "optimizer")
-_LAYOUT = {"dp_replicate", "dp_shard", "tp"}
 
 
 def what_fits(
@@ -133,12 +133,12 @@ class Searching:
     def shard(self, on: str | None) -> None:
         """Less sharding for the fastest that holds, where it waits for other ranks."""
         best = min(self._holding(on), key=_token_seconds, default=None)
-        if best is None or best.devices == 1 or self.fixed & _LAYOUT or self.trials.waiting(best) < WORTH_A_TRY:
+        if best is None or best.devices == 1 or self.fixed & {*DIMENSIONS} or self.trials.waiting(best) < WORTH_A_TRY:
             return
         for shards in (DEVICES_PER_NODE, 1):
             held = self.trials.booked(best, *_SHARDED) * best.devices / shards
             if shards < best.devices and best.devices % shards == 0 and held < self.trials.limit(on):
-                self.trials.plan(on, {**best.knobs, "dp_shard": shards})
+                self.trials.plan(on, {**best.knobs, SHARD: shards})
 
     # ------------------------------------------------------------------------------------- many clusters, many models
 

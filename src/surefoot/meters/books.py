@@ -9,7 +9,8 @@ from typing import Any, Self
 import torch
 
 from surefoot.events.forked import only_here
-from surefoot.events.phases import Listener, Phases
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter

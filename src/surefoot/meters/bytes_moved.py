@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from surefoot.events.phases import Phases, Segment
+from surefoot.events.listener import Segment
+from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
 from surefoot.trees import tensors_in

@@ -6,7 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-from surefoot.events.phases import Phases, Segment
+from surefoot.events.listener import Segment
+from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
 

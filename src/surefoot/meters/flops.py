@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from surefoot.events.phases import Phases, Segment
+from surefoot.events.listener import Segment
+from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from surefoot.events.phases import Segment
+from surefoot.events.listener import Segment
 from surefoot.meters.bytes_moved import PICKS, read_by, real_bytes, written_by
 from surefoot.meters.flops import FORMULAS
 from surefoot.records.work import Work

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from surefoot.events.phases import Segment
+from surefoot.events.listener import Segment
 
 Numbers = tuple[int, ...]
 Split = Callable[[str], tuple[str, Numbers]]

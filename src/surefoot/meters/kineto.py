@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from surefoot.events.phases import Listener, Phases, Segment
+from surefoot.events.listener import Listener, Segment
+from surefoot.events.phases import Phases
 from surefoot.records.spans import MODULE, PHASE, STEP
 
 

@@ -11,7 +11,9 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.events.phases import Listener, Phases, aside
+from surefoot.events.autograd import aside
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 from surefoot.meters.process_memory import held_bytes
 from surefoot.meters.tokens import TokensMeter
 from surefoot.records.log import LogRow

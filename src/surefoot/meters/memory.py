@@ -34,7 +34,9 @@ from typing import Any
 
 import torch
 
-from surefoot.events.phases import Phases, Segment, sums_gradients
+from surefoot.events.autograd import sums_gradients
+from surefoot.events.listener import Segment
+from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal, Noted
 from surefoot.meters.memory_book import Booking, MemoryBook
 from surefoot.meters.meter import Meter

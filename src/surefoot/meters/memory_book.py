@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable
 
-from surefoot.events.phases import Segment
+from surefoot.events.listener import Segment
 from surefoot.records.tally import Account
 from surefoot.records.usage import Holding, Peak, Timeline
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from surefoot.events.phases import Listener, innermost_mode
+from surefoot.events.autograd import innermost_mode
+from surefoot.events.listener import Listener
 from surefoot.records.tally import Account
 
 aten = torch.ops.aten

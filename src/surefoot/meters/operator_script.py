@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from surefoot.events.phases import Phases, Segment
+from surefoot.events.listener import Segment
+from surefoot.events.phases import Phases
 from surefoot.meters.bytes_moved import moved_bytes, written_by
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.meter import Meter

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from surefoot.events.phases import Listener, Phases
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 from surefoot.meters.clock import ClockMeter
 from surefoot.records.tally import Account, Tally
 

@@ -11,7 +11,8 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from surefoot.events.callers import asked_inside, caller
-from surefoot.events.phases import Phases, Segment
+from surefoot.events.listener import Segment
+from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
 

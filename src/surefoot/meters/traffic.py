@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from surefoot.events.phases import Phases, group_of
+from surefoot.events.collectives import group_of
+from surefoot.events.phases import Phases
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter

@@ -29,3 +29,11 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             text, style, control = segment
             yield segment if control or (shown := visible(text)) == text else Segment(shown, style)
+
+
+def as_text(renderable: RenderableType, *, width: int = 100) -> str:
+    """Renders plain text without colour, for files and tests."""
+    console = PlainConsole(width=width, no_color=True, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"

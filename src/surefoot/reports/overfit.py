@@ -5,8 +5,8 @@ from rich.text import Text
 
 from surefoot.records.overfit import Overfit
 from surefoot.records.units import counted
+from surefoot.reports.findings import findings_text
 from surefoot.reports.parts import table_of, title
-from surefoot.reports.text import findings_text
 
 
 def overfit_text(overfit: Overfit) -> RenderableType:

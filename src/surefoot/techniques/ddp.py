@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from surefoot.techniques.mesh import Layout
+from surefoot.techniques.mesh import REPLICATE, Layout
 
 
 class Replicas(DistributedDataParallel):
@@ -35,7 +35,7 @@ def apply(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
 
     Gradients are views of the buckets in which they travel, so that they are not kept twice.
     """
-    return Replicas(model, mesh.get_group("dp_replicate"))
+    return Replicas(model, mesh.get_group(REPLICATE))
 
 
 @contextmanager

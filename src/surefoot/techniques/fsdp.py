@@ -26,7 +26,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Precision, Recipe
-from surefoot.techniques.mesh import Layout
+from surefoot.techniques.mesh import REPLICATE, SHARD, Layout
 from surefoot.techniques.recompute import blocks_of
 
 _GATHERED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -56,7 +56,7 @@ class Sharding:
 def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
     """Shards the blocks of a model, then what is left of it, over the data dimensions of a mesh."""
     names, reason = chosen(model, recipe)
-    over = mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"]
+    over = mesh[REPLICATE, SHARD] if layout.dp_replicate > 1 else mesh[SHARD]
     reshard = recipe.reshard_after_forward
     for name in names:
         again = name != names[-1] if reshard == "but-last" else reshard

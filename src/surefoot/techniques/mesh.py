@@ -1,4 +1,4 @@
-"""Mesh: how ranks are laid out: replicas of shards of tensor-parallel groups.
+"""The mesh: how ranks are laid out, as replicas of shards of tensor-parallel groups.
 
 | dimension      | along it                                                  | set by                             |
 |----------------|-----------------------------------------------------------|------------------------------------|
@@ -18,6 +18,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
+
+REPLICATE, SHARD, TENSOR = DIMENSIONS = ("dp_replicate", "dp_shard", "tp")
+"""The dimensions of a mesh, outermost first. Fields of `Layout` and of `Recipe` have the same names."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,13 @@ class Layout:
         """
         return self.ranks > 1 and not self.replicates
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each dimension, outermost first."""
+        return {name: getattr(self, name) for name in DIMENSIONS}
+
     def __str__(self) -> str:
-        sizes = {"dp_replicate": self.dp_replicate, "dp_shard": self.dp_shard, "tp": self.tp}
-        return " ".join(f"{name}={size}" for name, size in sizes.items() if size > 1) or "1 rank"
+        return " ".join(f"{name}={size}" for name, size in self.sizes.items() if size > 1) or "1 rank"
 
 
 def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
@@ -99,6 +106,5 @@ def mesh_of(layout: Layout, device: torch.device) -> DeviceMesh | None:
     """
     if layout.ranks == 1:
         return None
-    sizes = {"dp_replicate": layout.dp_replicate, "dp_shard": layout.dp_shard, "tp": layout.tp}
-    kept = {name: size for name, size in sizes.items() if size > 1 or (name == "dp_shard" and layout.shards)}
+    kept = {name: size for name, size in layout.sizes.items() if size > 1 or (name == SHARD and layout.shards)}
     return init_device_mesh(device.type, tuple(kept.values()), mesh_dim_names=tuple(kept))

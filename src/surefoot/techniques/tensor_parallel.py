@@ -12,6 +12,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
+from surefoot.techniques.mesh import TENSOR
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,16 @@ def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> Cutting:
     """Cuts the layers that the plan names. Weights that were tied stay tied."""
     assert recipe.tensor_plan is not None
     tied = _tied(model)
-    parallelize_module(model, mesh["tp"], dict(recipe.tensor_plan(model)))
+    parallelize_module(model, mesh[TENSOR], dict(recipe.tensor_plan(model)))
     for names in tied:
         _tie(model, names)
     cut = (name for name, each in model.named_parameters() if isinstance(each, DTensor) and _is_cut(each))
-    return Cutting(mesh["tp"].size(), frozenset(cut))
+    return Cutting(mesh[TENSOR].size(), frozenset(cut))
 
 
 def _is_cut(parameter: DTensor) -> bool:
     names = parameter.device_mesh.mesh_dim_names or ()
-    return "tp" in names and not parameter.placements[names.index("tp")].is_replicate()
+    return TENSOR in names and not parameter.placements[names.index(TENSOR)].is_replicate()
 
 
 def _tied(model: nn.Module) -> list[list[str]]:

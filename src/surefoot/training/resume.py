@@ -19,6 +19,7 @@ from surefoot.records.data_identity import DataIdentity
 from surefoot.records.files import make_folder, write_whole
 from surefoot.records.log import LogRow, read_rows
 from surefoot.records.run import RESTORED, Run, read_run, write_run
+from surefoot.techniques.mesh import DIMENSIONS
 from surefoot.training.own_code import code_digest, module_digests
 
 FREE = {
@@ -35,7 +36,7 @@ FREE = {
     "density",
 }
 """What may change on resume without changing a bit of any step."""
-LAYOUT = {"dp_replicate", "dp_shard", "tp", "reshard_after_forward"}
+LAYOUT = {*DIMENSIONS, "reshard_after_forward"}
 """What may change on resume, and changes steps by rounding alone."""
 FAILURES = 3
 """A run that failed so often in a row without a new checkpoint is not started again by itself."""

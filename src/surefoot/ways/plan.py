@@ -142,8 +142,7 @@ def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[
 
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
     """Of a steady step."""
-    layout = traced.step.layout
-    sizes = {"tp": layout.tp, "dp_shard": layout.dp_shard, "dp_replicate": layout.dp_replicate}
+    sizes = dict(reversed(traced.step.layout.sizes.items()))  # innermost first
     return time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
 
 

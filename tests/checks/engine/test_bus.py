@@ -12,7 +12,8 @@ from surefoot.checks.engine.assembly import in_order, made, observers_in
 from surefoot.checks.engine.bus import Bus
 from surefoot.checks.engine.observer import EVENTS, Observer, hears
 from surefoot.checks.engine.scene import Scene
-from surefoot.events.phases import Listener, Phases
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
 
 
 class First(Observer):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from surefoot.events.phases import number
+from surefoot.events.autograd import number
 
 VIEWS = (
     "View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand",

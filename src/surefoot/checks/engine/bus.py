@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import walk
 from surefoot.checks.engine.observer import EVENTS, Observer, hears
 from surefoot.checks.engine.scene import Scene
-from surefoot.events.phases import Listener
+from surefoot.events.listener import Listener
 
 
 class Bus(Listener):

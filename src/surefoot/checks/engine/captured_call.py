@@ -11,7 +11,7 @@ from torch import nn
 
 from surefoot.checks.engine.failsafe import Spared
 from surefoot.checks.engine.scene import readable, tensors
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 _MOST = 256
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from surefoot.events.phases import Listener
+from surefoot.events.listener import Listener
 
 RAISE = "SUREFOOT_RAISE"
 """The environment variable with which exceptions are raised all the same, for those who look for their cause."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.scene import fingerprint, readable, tensors
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _COUNTERS = ("epoch", "step", "iter")
 Counts = dict[str, int]

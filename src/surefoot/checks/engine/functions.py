@@ -16,7 +16,7 @@ DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 """What reading `.data` calls."""
 
 
-UNHEARD = ("surefoot.checks.", "surefoot.events.phases", "torch.optim.")
+UNHEARD = ("surefoot.checks.", "surefoot.events.", "torch.optim.")
 """Modules whose own calls are not reported: a dot at the end stands for everything inside a package."""
 
 

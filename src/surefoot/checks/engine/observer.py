@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.scene import Scene
-from surefoot.events.phases import Listener
+from surefoot.events.listener import Listener
 
 
 class Observer(Listener):

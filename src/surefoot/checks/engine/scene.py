@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.failsafe import Spared
 from surefoot.checks.engine.weak_set import Leaves
-from surefoot.events.phases import Phases, aside
+from surefoot.events.autograd import aside
+from surefoot.events.phases import Phases
 
 if TYPE_CHECKING:
     from surefoot.checks.engine.bus import Bus

@@ -19,8 +19,8 @@ from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.modes import active, dropping
 from surefoot.checks.samples.arrays_in_sight import row_prints
 from surefoot.checks.samples.loaders import Loaders
+from surefoot.events.autograd import writes
 from surefoot.events.callers import user_lines
-from surefoot.events.phases import writes
 
 _FEWEST_ROWS = 8
 

@@ -16,8 +16,8 @@ from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.facts.evaluation import Threshold
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.source.cutoffs import cut_at_half, predictions_cut_at_half
+from surefoot.events.autograd import aside, number
 from surefoot.events.callers import caller, near_frames, user_lines, variables
-from surefoot.events.phases import aside, number
 
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _LEAVING = {"numpy", "__array__", "tolist", "item"}

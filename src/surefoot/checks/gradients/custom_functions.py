@@ -8,7 +8,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 Function = torch.autograd.Function
 

@@ -12,8 +12,8 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.autograd import number
 from surefoot.events.callers import caller
-from surefoot.events.phases import number
 
 _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
 

@@ -11,7 +11,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.gradients import Recomputation
 from surefoot.checks.loop.forwards import Calls
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 _ALIKE = 1e-4
 

@@ -12,8 +12,8 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.loop import Backward
 from surefoot.checks.loop.forwards import Calls
+from surefoot.events.autograd import aside, next_node
 from surefoot.events.callers import caller, site
-from surefoot.events.phases import aside, next_node
 
 
 class Backwards(Observer):

@@ -13,8 +13,8 @@ from surefoot.checks.engine.autograd_graph import operation, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts.models import Crossing
+from surefoot.events.autograd import softmax_dim
 from surefoot.events.callers import caller
-from surefoot.events.phases import softmax_dim
 
 VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}

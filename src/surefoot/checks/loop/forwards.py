@@ -16,7 +16,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, fingerprint, held, readable, tensors
 from surefoot.checks.facts.loop import Forward
 from surefoot.checks.loop.modes import resting, switching
-from surefoot.events.phases import aside, number, writes
+from surefoot.events.autograd import aside, number, writes
 from surefoot.trees import map_tensors
 
 _RETURNS_ITSELF = {

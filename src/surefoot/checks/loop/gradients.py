@@ -25,8 +25,8 @@ from surefoot.checks.facts.models import Leaf
 from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.forwards import Calls, Sentinel
 from surefoot.checks.loop.rounding import HALVES, lost, lost_share, standing_still
+from surefoot.events.autograd import aside, is_profiling, number, writes
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside, is_profiling, number, writes
 
 _SNAPSHOTS = 3
 """So many updates of each optimizer are compared with what was before them."""

@@ -8,8 +8,8 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
 _PICKS = {"__getitem__", "masked_select"}

@@ -22,7 +22,7 @@ from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.forwards import Calls
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.loss_calls import Losses
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 from surefoot.randomness import kept
 from surefoot.trees import map_tensors
 

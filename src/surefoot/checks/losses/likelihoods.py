@@ -17,8 +17,8 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts.losses import Likelihood
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _KEEPS = {
     "sum", "view", "reshape", "squeeze", "unsqueeze", "flatten", "stack", "cat", "exp", "sub", "__sub__", "clamp",

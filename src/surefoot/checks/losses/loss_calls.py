@@ -36,8 +36,8 @@ from surefoot.checks.losses.targets import PICKING, Targets
 from surefoot.checks.precision.coarse_numbers import Coarseness
 from surefoot.checks.samples.index_pairs import Picks
 from surefoot.checks.samples.pairs import Pairs
+from surefoot.events.autograd import aside, number
 from surefoot.events.callers import caller, site
-from surefoot.events.phases import aside, number
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
 _BINARY = {

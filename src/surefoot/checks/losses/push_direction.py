@@ -16,7 +16,7 @@ from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts.losses import Aim
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.gradient_signature import Signature, is_cut, signature_of
-from surefoot.events.phases import aside, number
+from surefoot.events.autograd import aside, number
 
 _UPDATES = 8
 """In so many updates."""

@@ -13,8 +13,8 @@ from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.loop import Backward
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller, site
-from surefoot.events.phases import aside
 
 
 class Reductions(Observer):

@@ -10,8 +10,8 @@ import torch
 from surefoot.checks.engine.failsafe import Spared
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.losses import Loss
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _MOST = 64
 PICKING = {"gather", "take_along_dim", "__getitem__"}

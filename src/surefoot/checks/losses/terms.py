@@ -13,8 +13,8 @@ from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts.losses import Term
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.autograd import aside, factors_of
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside, factors_of
 
 _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
 _READS = {"item", "__float__", "tolist", "numpy", "__array__"}

@@ -12,7 +12,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.samples import Inputs
 from surefoot.checks.loop.forwards import Calls
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)

@@ -20,7 +20,7 @@ from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.modes import is_batch_norm
 from surefoot.checks.models.tied_weights import Ties, copied_ties, undone_ties
 from surefoot.checks.models.unsaved_numbers import Numbers, numbers_of
-from surefoot.events.phases import aside, number
+from surefoot.events.autograd import aside, number
 
 _MULTIPLYING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _ENOUGH = 4

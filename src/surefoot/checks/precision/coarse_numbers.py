@@ -11,8 +11,8 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.facts.precision import Coarse
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__", "lerp", "lerp_"}
 _SHRINKS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}

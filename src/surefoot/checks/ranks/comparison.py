@@ -23,7 +23,7 @@ from surefoot.checks.ranks.rank_counts import RankCounts
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.shares import share_of
 from surefoot.events.callers import caller
-from surefoot.events.phases import tell, told
+from surefoot.events.rank_notes import tell, told
 
 TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """Every rank writes its notes down when an optimizer has made so many updates; the last notes hold the others."""

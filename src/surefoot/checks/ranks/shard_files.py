@@ -15,7 +15,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, several, tensors
 from surefoot.checks.facts.ranks import SharedFile
 from surefoot.events.callers import caller
-from surefoot.events.phases import tell, told
+from surefoot.events.rank_notes import tell, told
 
 WAIT = 5.0
 """So many seconds a rank that has saved something waits for what others say of it."""

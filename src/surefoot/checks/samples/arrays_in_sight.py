@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from surefoot.checks.engine.scene import LARGEST, readable
+from surefoot.events.autograd import aside
 from surefoot.events.callers import frames, variables
-from surefoot.events.phases import aside
 
 MOST_ROWS = 512
 LONGEST = 16 * MOST_ROWS

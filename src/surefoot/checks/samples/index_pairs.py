@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.facts.samples import Parted
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 FEWEST = 8
 """Fewer rows could be taken by the same index by chance."""

@@ -32,8 +32,8 @@ from surefoot.checks.samples.arrays_in_sight import names_in_sight, row_prints
 from surefoot.checks.samples.loader_use import Seen
 from surefoot.checks.samples.same_data import are_same
 from surefoot.checks.samples.unseeded_draws import GENERATORS
+from surefoot.events.autograd import aside
 from surefoot.events.callers import reading_function
-from surefoot.events.phases import aside
 
 _FIRSTS = 3
 """Of so many passes the first batch is read, whenever they come."""

@@ -21,8 +21,8 @@ from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
 from surefoot.checks.samples.index_pairs import counts_places
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.rising_targets import Rising
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 MOST_UPDATES = 64
 """Samples are followed for so many updates: most come again in a second pass."""

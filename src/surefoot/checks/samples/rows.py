@@ -16,7 +16,7 @@ from surefoot.checks.facts.samples import Shown
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import FEWEST, LONGEST, MOST_ROWS, arrays_in_sight, larger_than, prints
 from surefoot.checks.samples.loaders import Loaders
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 
 MOST_EVALUATIONS = 64
 """So many forwards without gradients are read, whenever they come."""

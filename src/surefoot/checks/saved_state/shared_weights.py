@@ -17,8 +17,8 @@ from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, ten
 from surefoot.checks.facts.saved_state import File
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.source.best_so_far import records_kept
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller, frames, is_user
-from surefoot.events.phases import aside
 from surefoot.records.units import counted
 
 _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}

@@ -12,8 +12,8 @@ from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.losses.argument_faults import argument
 from surefoot.checks.losses.empty_masks import PRODUCTS
 from surefoot.checks.losses.loss_calls import SOFTMAXES
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _FILLS = {"masked_fill", "masked_fill_"}
 _AFTERWARDS = PRODUCTS | _FILLS | {"where"}

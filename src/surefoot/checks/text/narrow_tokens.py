@@ -18,8 +18,8 @@ from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.source.evaluation_loop import parsed
 from surefoot.checks.source.loop_body import name_of_call
 from surefoot.checks.source.row_orders import calls
+from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
-from surefoot.events.phases import aside
 
 _LONGEST = 1 << 24
 _SPARE = 16

@@ -16,7 +16,7 @@ from surefoot.checks.facts.text import Sequence
 from surefoot.checks.losses.targets import Target, Targets
 from surefoot.checks.text.lookups import Text, texts_of
 from surefoot.checks.text.padding import ends_of, known_padding, mask_of
-from surefoot.events.phases import aside
+from surefoot.events.autograd import aside
 from surefoot.randomness import kept
 
 _SHIFTS = (1, 0, 2, -1, 3)

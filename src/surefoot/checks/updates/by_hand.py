@@ -15,8 +15,8 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
 from surefoot.checks.engine.weak_notes import Marks
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.events.autograd import writes
 from surefoot.events.callers import asked_by_user, caller
-from surefoot.events.phases import writes
 
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__

@@ -22,7 +22,7 @@ _COLLECTIVE = ("distributed_c10d.py", "_functional_collectives.py", "_fsdp_colle
 WAITS = {
     ("graph.py", "_engine_run_backward"): "backward",
     ("checkpoint/store.py", "_finish"): "a checkpoint",
-    ("surefoot/events/phases.py", "told"): "an exchange of notes",
+    ("surefoot/events/rank_notes.py", "told"): "an exchange of notes",
 }
 """Where else a rank waits for others, by file and function."""
 

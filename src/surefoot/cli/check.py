@@ -1,0 +1,103 @@
+"""The command `surefoot check`: a few tiny steps, an overfit of one batch, or a learning-rate range test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surefoot.cli.shared import (
+    AllowOption,
+    JsonOption,
+    KnobsArgument,
+    RecipeArgument,
+    SarifOption,
+    goes_with,
+    keep_sarif,
+    load,
+    show,
+    within,
+)
+
+if TYPE_CHECKING:
+    from surefoot.recipe.recipe import Recipe
+
+
+def check(
+    recipe: RecipeArgument,
+    knobs: KnobsArgument = None,
+    allow: AllowOption = None,
+    overfit: Annotated[
+        bool, typer.Option("--overfit", help="train on one batch alone: its loss must come near zero")
+    ] = False,
+    lr_range: Annotated[
+        bool, typer.Option("--lr-range", help="let the learning rate rise from 1e-7 to 10 until the loss diverges")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="with --overfit: at most so many at each rate; with --lr-range: in all")
+    ] = None,
+    target_loss: Annotated[
+        float | None,
+        typer.Option(
+            callback=within(-1e30), help="with --overfit: what counts as learned; default: 1% of the first loss"
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="with --lr-range: the curve as .svg, .png or .pdf")
+    ] = None,
+    sarif: SarifOption = None,
+    json: JsonOption = False,
+) -> None:
+    """A few tiny real steps, watched for bugs that raise no exception.
+
+    Or, with `--overfit`, one batch learned by heart; or, with `--lr-range`, a test of learning rates. Exits with 1 if
+    anything found is an error. Examples: `surefoot check my_recipe.py`, `surefoot check gpt --overfit`
+    """
+    goes_with("--overfit", overfit, {"--target-loss": target_loss})
+    goes_with("--lr-range", lr_range, {"--plot": plot})
+    goes_with("one of --overfit and --lr-range", overfit != lr_range, {"--steps": steps})
+    if overfit and lr_range:
+        raise typer.BadParameter("--overfit or --lr-range: one at a time")
+    loaded = load(recipe, knobs)
+    if lr_range:
+        _check_lr_range(loaded, steps, plot, json=json)
+    elif overfit:
+        _check_overfit(loaded, steps, target_loss, allow, json=json)
+    else:
+        _check_steps(loaded, allow, sarif, json=json)
+
+
+def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *, json: bool) -> None:
+    from surefoot.reports.findings import findings_text
+    from surefoot.ways.check import check as way
+
+    record = way(loaded, allow=allow or ())
+    keep_sarif(record, sarif)
+    show(record, findings_text, json=json)
+    raise typer.Exit(1 if record.errors else 0)
+
+
+def _check_overfit(
+    loaded: Recipe, steps: int | None, target_loss: float | None, allow: list[str] | None, *, json: bool
+) -> None:
+    from surefoot.reports.overfit import overfit_text
+    from surefoot.ways.overfit import MAX_STEPS
+    from surefoot.ways.overfit import overfit as way
+
+    record = way(loaded, max_steps=steps or MAX_STEPS, target_loss=target_loss, allow=allow or ())
+    show(record, overfit_text, json=json)
+    raise typer.Exit(1 if record.findings.errors else 0)
+
+
+def _check_lr_range(loaded: Recipe, steps: int | None, plot: Path | None, *, json: bool) -> None:
+    from surefoot.reports.chart import figure_for, save_chart
+    from surefoot.reports.lr_range import lr_range_text
+    from surefoot.ways.lr_range import STEPS
+    from surefoot.ways.lr_range import lr_range as way
+
+    figure = None if plot is None else figure_for(plot)
+    record = way(loaded, steps=steps or STEPS)
+    show(record, lr_range_text, json=json)
+    if plot is not None:
+        save_chart(record, figure, plot)

@@ -1,0 +1,102 @@
+"""The command `surefoot profile`: measure a few steps against the plan, or time two recipes in turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surefoot.cli.shared import (
+    JsonOption,
+    KnobsArgument,
+    RecipeArgument,
+    TrustOption,
+    goes_with,
+    load,
+    load_other,
+    show,
+)
+
+if TYPE_CHECKING:
+    from surefoot.recipe.recipe import Recipe
+
+
+def profile(
+    recipe: RecipeArgument,
+    knobs: KnobsArgument = None,
+    steps: Annotated[int, typer.Option(min=1, help="how many steps to time; with --against, rounds (at least 15)")] = 5,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
+    ] = None,
+    trust_run: TrustOption = False,
+    run: Annotated[
+        Path | None, typer.Option("--run", "--dir", metavar="DIR", help="keep the profile in this run directory")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="keep the trace, for Perfetto or chrome://tracing")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """A few real steps under all meters: where time and memory went, and the ledger against the plan.
+
+    With `--against`, both sides are timed in turns, and the difference is given with its confidence interval. Examples:
+    `surefoot profile gpt precision=bf16-mixed`, `surefoot profile gpt compile=whole --against compile=off`
+    """
+    goes_with("--against", against is not None, {"--trust-run": trust_run or None})
+    loaded = load(recipe, knobs)
+    if against is not None:
+        _compare(loaded, recipe, knobs, against, steps, trust_run=trust_run, json=json)
+        return
+    from surefoot.costs.ledgers import ledger_of
+    from surefoot.records.plan import read_plan, write_plan
+    from surefoot.records.profile import write_profile
+    from surefoot.reports.profile import profile_text
+    from surefoot.ways.plan import plan as plan_way
+    from surefoot.ways.profile import profile as way
+    from surefoot.world.this_machine import present
+
+    predicted = plan_way(loaded, on=None if measure else present(1), measure=measure)
+    record = way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
+    if run is not None:
+        if read_plan(run) is None:
+            write_plan(run, predicted)
+        write_profile(run, record)
+    ledger = ledger_of(predicted, record)
+    show(
+        {"plan": predicted, "profile": record, "ledger": ledger},
+        lambda _: profile_text(record, ledger),
+        json=json,
+    )
+
+
+def _compare(
+    loaded: Recipe,
+    target: str,
+    knobs: list[str] | None,
+    against: str,
+    rounds: int,
+    *,
+    trust_run: bool,
+    json: bool,
+) -> None:
+    """Times the recipe in turns with the recipe of a run, or with itself under other knobs."""
+    from surefoot.reports.profile import comparison_text
+    from surefoot.ways.profile import compare as way
+
+    if Path(against).is_dir():
+        from surefoot.recipe.load import builtin_recipes
+        from surefoot.records.profile import read_profile
+        from surefoot.records.run import read_run
+        from surefoot.training.trust import recipe_of
+
+        kept = read_profile(Path(against)) or read_run(against)
+        own = None if kept.target in builtin_recipes() else target
+        other = recipe_of(kept, against, own, trust_run=trust_run)
+    else:
+        other = load_other(target, knobs, against)
+    show(way(other, loaded, rounds=max(rounds, 15)), comparison_text, json=json)

@@ -1,0 +1,116 @@
+"""The command `surefoot train`: plan the step, train and show progress; with `--audit`, redo steps and compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from surefoot.cli.shared import JsonOption, KnobsArgument, RecipeArgument, load, rank, rank_count, show
+from surefoot.errors import RunError
+from surefoot.reports.console import PlainConsole
+
+if TYPE_CHECKING:
+    from surefoot.recipe.recipe import Recipe
+    from surefoot.records.plan import Plan
+
+RESUMABLE = 75
+"""The exit code of a run that was asked to stop and saved a checkpoint to resume from: EX_TEMPFAIL of sysexits.h."""
+
+
+def train(
+    recipe: RecipeArgument,
+    knobs: KnobsArgument = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            "--dir",
+            metavar="DIR",
+            help="where to keep the run, or the run to go on with; torchrun needs --dir",
+        ),
+    ] = None,
+    resume: Annotated[
+        Literal["auto", "never"], typer.Option(help="whether to go on with an unfinished run in that directory")
+    ] = "auto",
+    accept_change: Annotated[
+        bool, typer.Option("--accept-change", help="go on although the recipe, its code or its data has changed")
+    ] = False,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
+    ] = False,
+    plan: Annotated[bool, typer.Option(help="plan the step first, so that the run has a ledger")] = True,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+    ] = False,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Takes the steps and keeps a run directory: recipe, settings, log, checkpoints, weights.
+
+    In this process, or on as many ranks as torchrun starts: `torchrun --nproc-per-node 2 -m surefoot train gpt`.
+    Killed at any moment, the same command with the same --run goes on from the last checkpoint, to the same bits.
+    SIGTERM or Ctrl-C ends the run after its step, saved, and exits with 75.
+    Example: `surefoot train gpt max_steps=50 --run runs/first`
+    """
+    loaded = load(recipe, knobs)
+    if audit:
+        _audit(loaded, run, json=json)
+    from surefoot.reports.live import LiveView
+    from surefoot.reports.run import run_text
+    from surefoot.ways.train import train as way
+    from surefoot.writers import open_writers
+
+    planned = _planned(loaded, run, anew=accept_change, measure=measure) if plan and rank() == 0 else None
+    console = PlainConsole(stderr=json, quiet=rank() > 0)
+    with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_writers_to_open(log)) as writers:
+
+        def tell(*told: Any) -> None:
+            view(*told)
+            writers(*told)
+
+        path = str(run) if run else None
+        record = way(loaded, path=path, resume=resume, accept_change=accept_change, plan=planned, tell=tell)
+    show(record, run_text, json=json)
+    if record.status == "interrupted":
+        raise typer.Exit(RESUMABLE)
+
+
+def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> Plan | None:
+    """Plans the step of one rank on this machine's devices. Prints why and returns None if planning fails.
+
+    A run can do without a plan, so a failure does not stop it. A run that resumes unchanged keeps the plan it has.
+    """
+    from surefoot.records.plan import read_plan
+    from surefoot.ways.plan import plan as way
+    from surefoot.world.this_machine import present
+
+    ranks = rank_count()
+    try:
+        kept = None if run is None or anew else read_plan(run)
+        if kept is not None and (kept.ranks, kept.knobs) == (ranks, dict(recipe.knobs)):
+            return kept
+        return way(recipe, on=None if measure else present(ranks), measure=measure)
+    except Exception as error:
+        PlainConsole(stderr=True).print(f"no plan, so no ledger: {error}", style="yellow", highlight=False)
+        return None
+
+
+def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
+    if run is None:
+        raise RunError("audit what? name a run directory with --run")
+    from surefoot.reports.audit import audit_text
+    from surefoot.ways.audit import audit
+
+    record = audit(recipe, str(run))
+    show(record, audit_text, json=json)
+    raise typer.Exit(1 if record.differing else 0)
+
+
+def _writers_to_open(log: list[str] | None) -> list[str]:
+    """The tools that `--log` names, on rank 0; none on other ranks."""
+    return [] if log is None or rank() > 0 else log

@@ -1,0 +1,60 @@
+"""A run as text: its status, its log from the first step to the last, and its last events."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from surefoot.records.log import LogRow
+from surefoot.records.run import Run
+from surefoot.records.units import count_text, counted, seconds_text
+from surefoot.reports.data import token_ledger_text
+from surefoot.reports.live import held_out_text
+from surefoot.reports.parts import table_of, title
+
+
+def run_text(run: Run) -> RenderableType:
+    """What a run did, and its loss from the first step to the last."""
+    table = table_of("step", "loss", "held-out", "grad norm", "lr", "tokens/s", "data")
+    for row in _spread(run.rows(), 12):
+        table.add_row(
+            str(row.step),
+            _or_dash(row.loss, ".4f"),
+            "-" if row.evaluation_loss is None else held_out_text(run, row.evaluation_loss),
+            _or_dash(row.grad_norm, ".3f"),
+            f"{row.lr:.3g}",
+            f"{row.tokens / row.seconds:,.0f}",
+            f"{row.data_seconds / row.seconds:.0%}",
+        )
+    events = run.happened()
+    return Group(
+        title(run.recipe, run.knobs, run.about),
+        Text(
+            f"{run.status} after {run.steps} steps, {count_text(run.tokens)} tokens, {seconds_text(run.seconds)} "
+            f"on {run.device} with torch {run.torch_version}; {count_text(run.parameters)} parameters"
+        ),
+        *([Text(run.reason, style="red")] if run.reason else []),
+        *map(Text, run.choices),
+        table,
+        Text(_loss_line(run)),
+        *([] if run.token_ledger is None else [token_ledger_text(run.token_ledger, run.parameters)]),
+        *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
+        Text(f"run: {run.path}", style="dim"),
+    )
+
+
+def _or_dash(number: float | None, form: str) -> str:
+    return "-" if number is None else format(number, form)
+
+
+def _loss_line(run: Run) -> str:
+    if run.first_loss is None or run.last_loss is None:
+        return "no step was logged"
+    held_out = "" if run.evaluation_loss is None else f", held-out {held_out_text(run, run.evaluation_loss)}"
+    left_out = f"; {counted(run.updates_left_out, 'update')} left out" if run.updates_left_out else ""
+    return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}{held_out}{left_out}"
+
+
+def _spread(rows: list[LogRow], most: int) -> list[LogRow]:
+    """At most `most` rows, evenly spread, including the first and the last."""
+    if len(rows) <= most:
+        return rows
+    return [rows[round(index * (len(rows) - 1) / (most - 1))] for index in range(most)]

@@ -1,0 +1,55 @@
+"""The end of a run: keeps the weights, counts the tokens, and says why and in which state the run ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surefoot.data.token_ledger import ledger_of_run
+from surefoot.records.run import Run, Status
+from surefoot.records.token_ledger import TokenLedger
+from surefoot.step import Step
+from surefoot.training.run_data import RunData
+from surefoot.training.run_writer import Scribe
+
+
+def with_weights(run: Run, step: Step, scribe: Scribe) -> Run:
+    """Writes the weights if the run took its last step. The run then holds their size and digest."""
+    if _is_done(step) and (kept_as := scribe.keep_weights(run, step.model)) is not None:
+        return replace(run, weights_bytes=kept_as.bytes, weights_digest=kept_as.xxh3_128)
+    return run
+
+
+def ended(run: Run, step: Step, data: RunData, scribe: Scribe, *, stopped: str) -> Run:
+    """The run after its last step, or after the step at which a signal stopped it."""
+    done = _is_done(step)
+    reason = "" if done else f"stopped by {stopped} after step {step.number}"
+    reason = "; ".join(filter(None, (reason, scribe.last_events(run))))
+    status: Status = "finished" if done else "interrupted"
+    return replace(run, status=status, reason=reason, token_ledger=_tokens(run, data))
+
+
+def failed(run: Run, error: BaseException) -> Run:
+    """The run after an exception. Ctrl-C interrupts it; anything else counts as a failure."""
+    is_failure = not isinstance(error, KeyboardInterrupt)
+    return replace(
+        run,
+        status="failed" if is_failure else "interrupted",
+        reason=f"{type(error).__name__}: {error}".strip(": "),
+        failures=run.failures + is_failure,
+    )
+
+
+def _is_done(step: Step) -> bool:
+    return step.number >= (step.recipe.steps() or 0)
+
+
+def _tokens(run: Run, data: RunData) -> TokenLedger | None:
+    """What became of the tokens of the data; None if the data is not made of tokens."""
+    recipe = data.recipe
+    return ledger_of_run(
+        data.batches.dataset,
+        seed=recipe.seed,
+        step_samples=recipe.tokens_per_step // recipe.tokens_per_sample,
+        steps=data.batch,
+        passed_over=run.passed_over,
+    )

@@ -1,0 +1,309 @@
+"""The training loop: takes the steps of a run on one rank, logs and checks each, saves checkpoints, and resumes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import torch
+
+from surefoot.checkpoint.interval import Interval, Progress
+from surefoot.checkpoint.mirror import Mirror
+from surefoot.checkpoint.state import restore, state_of
+from surefoot.checkpoint.store import Checkpoints
+from surefoot.checks.registry import CHECKS
+from surefoot.checks.run_throttle import Glances
+from surefoot.errors import CheckpointError, DiskError, NonFinite, ReplayError
+from surefoot.meters.process_memory import held_bytes
+from surefoot.meters.steady_traffic import SteadyTraffic
+from surefoot.randomness import derive, generators, kept, seed_all
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.log import LogRow
+from surefoot.records.run import Run
+from surefoot.step import Step
+from surefoot.techniques import clip
+from surefoot.techniques.accumulate import local_part
+from surefoot.training.end import ended, failed, with_weights
+from surefoot.training.exchange import Told, tell_all
+from surefoot.training.guards.drift import Drift
+from surefoot.training.guards.nonfinite import first_nonfinite
+from surefoot.training.guards.signals import StopRequests
+from surefoot.training.guards.spike import Spikes
+from surefoot.training.monitor import Lookout
+from surefoot.training.plain_state import PlainState
+from surefoot.training.run_data import RunData
+from surefoot.training.run_findings import RunFindings
+from surefoot.training.run_writer import Scribe
+from surefoot.training.start import restored
+from surefoot.world.world import RealWorld
+
+Tell = Callable[[Run, LogRow], None]
+"""Is called after every step with the run so far and the log row of that step."""
+
+
+class Training:
+    """One rank of a run, from its last checkpoint or from step 0 to the end.
+
+    All ranks execute the same code and come to the same decisions. What only one rank knows (its signals, its clock,
+    its samples) is gathered after every step. The scribe writes the files.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        world: RealWorld,
+        *,
+        every: Interval | None,
+        stop: StopRequests,
+        tell: Tell | None,
+        accepted: bool,
+        mirror: Mirror,
+    ) -> None:
+        self.accepted = accepted
+        self.recipe, self.run, self.world, self.every, self.stop, self.tell = recipe, run, world, every, stop, tell
+        self.scribe, self.mirror = Scribe(run, rank=world.rank), mirror
+        self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last, mirror=mirror)
+        self.stopped = ""
+
+    def whole(self) -> Run:
+        """Trains to the end of the run, or until a signal asks it to stop."""
+        try:
+            with ExitStack() as open_things:
+                self._build()
+                self._begin()
+                open_things.enter_context(self.scribe.log_of(self.run))
+                open_things.callback(self.data.close)
+                self.lookout = open_things.enter_context(Lookout(self.step, self.scribe, self.run))
+                self._take_steps()
+                self._end()
+        except BaseException as error:
+            self._settle()
+            self.run = failed(self.run, error)
+            self.scribe.note(self.run)
+            if not isinstance(error, KeyboardInterrupt):
+                self.mirror.end(self.run)
+            raise
+        finally:
+            self.checkpoints.close()
+        self.mirror.end(self.run)
+        return self.run
+
+    def _build(self) -> None:
+        """Builds the step, its data and its watchers. Many ranks or compiled code leave fewer watchers on."""
+        self.step = Step(self.recipe, self.world)
+        self.data = RunData(self.step)
+        glances = Glances(self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards))
+        many = self.world.ranks > 1 and not self.step.compiled
+        self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
+        alone = self.world.ranks == 1 and not self.step.compiled
+        self.findings = RunFindings(self.step, glances, PlainState(self.step.model) if alone else None)
+
+    def _begin(self) -> None:
+        """Resumes from the newest checkpoint that can be trusted, or starts at step 0."""
+        standing = restored(
+            self.run, self.step, self.data, self.checkpoints, accepted=self.accepted, tell_of=self._tell_of
+        )
+        self.run, self.replayed = standing.run, standing.replayed
+        self.spikes, self.drift = Spikes(row.loss for row in standing.taken if row.loss is not None), Drift()
+        self.saved = self._progress()
+        self.findings.begin()
+        self.scribe.write(self.run)
+        if self.run.starts > 1:
+            self._tell_of("resumed", f"start {self.run.starts}, from {standing.place}")
+
+    def _take_steps(self) -> None:
+        while self.step.number < (self.recipe.steps() or 0) and not self._asked_to_stop():
+            row = self._take_one()
+            self._agree(row)
+            self.scribe.append(row)
+            if row.loss is not None and self.spikes.see(row.loss):
+                self._tell_of("spike", f"the loss jumped to {row.loss:.4g}")
+                if self.recipe.rewind and self._rewind(row.step):
+                    continue
+            self.run = self.run.after([row])
+            for kind, text in self.drift.see(row):
+                self._tell_of(kind, text)
+            held = self.run.memory_bytes or _standing_bytes(self.step)
+            self.run = replace(self.run, memory_bytes=held, traffic=self.traffic.tally)
+            self._report()
+            self.lookout.step_ended(row.seconds)
+            if self.every is not None and self.every.due(self.saved, self._progress()):
+                self._save()
+            if self.tell is not None:
+                self.tell(self.run, row)
+
+    def _report(self) -> None:
+        """Reports each new finding once, and keeps all of them with the run."""
+        new = self.findings.new(self.run.data_identity)
+        if new:
+            self.scribe.find(self.run, *self.findings.found, checks=tuple(CHECKS))
+        for finding in new:
+            self._tell_of("finding", f"{finding.check}: {finding.seen}; {finding.remedy}")
+
+    def _take_one(self) -> LogRow:
+        began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
+        self.data.begin_step()
+        try:
+            with self.findings.around_step(), self.traffic.around_step():
+                outcome = self.step(self.findings.noting(self.data.of_step()))
+        except NonFinite as error:
+            self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
+            raise self._explained(error) from None
+        loss, norm = outcome.loss.item(), outcome.grad_norm.item()
+        row = self._row(self.step.number, loss, norm, outcome.updated, lr, began)
+        if not row.updated:
+            self._tell_of("left-out", f"no update was made: loss {row.loss}, gradient norm {row.grad_norm}")
+        self.data.step_taken(self.run)
+        every = self.recipe.evaluate_every
+        if every and (row.step % every == 0 or row.step == self.recipe.steps()):
+            row = replace(row, evaluation_loss=self._evaluate())
+        return row
+
+    def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:
+        told = self._told(time.perf_counter() - began)
+        return LogRow(
+            step=step,
+            loss=loss,
+            grad_norm=norm,
+            clipped_norm=clip.norm_after(norm, self.recipe.max_grad_norm),
+            lr=lr,
+            tokens=self.recipe.tokens_per_step,
+            samples=told.samples,
+            samples_digest=f"{told.digest:016x}",
+            batch_digest=f"{told.batch_digest:016x}",
+            updated=updated,
+            seconds=told.seconds,
+            data_seconds=told.data_seconds,
+            attempt=self.run.attempt,
+            memory_bytes=held_bytes(self.step.device),
+        )
+
+    def _told(self, seconds: float) -> Told:
+        """Gathers what each rank knows of this step: whether one was asked to stop, and whether one lags."""
+        told = tell_all(
+            self.world,
+            self.step,
+            seconds=seconds,
+            data_seconds=self.data.seconds,
+            own_seconds=self.lookout.own_seconds(seconds),
+            taken=self.data.batches.taken,
+            hashes=self.data.batches.hashes,
+            asked=self.stop.received is not None,
+        )
+        if told.asked_to_stop:
+            self.stopped = self.stop.received or f"a signal to rank {told.asked_to_stop[0]}"
+        late = self.lookout.late(told)
+        if late:
+            self._tell_of("straggler", late)
+        return told
+
+    def _asked_to_stop(self) -> bool:
+        """On many ranks, only a request that all have heard of counts: they stop after the same step."""
+        if self.world.ranks == 1 and self.stop.received is not None:
+            self.stopped = self.stop.received
+        return bool(self.stopped)
+
+    def _evaluate(self) -> float:
+        """The loss on the same held-out micro-batches each time. It leaves the random state of training as it was."""
+        recipe, ranks, batches = self.recipe, self.step.layout.data_ranks, self.data.held_out_batches()
+        with kept():
+            seed_all(derive(recipe.seed, "evaluate"))
+            taken = (self.world.take(batches) for _ in range(-(-recipe.evaluation_batches // ranks)))
+            return self.step.evaluate(taken, most=recipe.evaluation_batches).item()
+
+    def _agree(self, row: LogRow) -> None:
+        """Raises if a step that was taken before a crash does not come out the same, bit for bit, when taken again."""
+        first = self.replayed.pop(row.step, None)
+        differences = row.differs_from(first) if first else []
+        if first and differences:
+            raise ReplayError(
+                f"step {row.step} was taken before and came out differently: {'; '.join(differences)}\n"
+                f"{row.why_it_differs(first)}; the run began with torch {self.run.torch_version} and "
+                f"{self.run.threads} threads, now {torch.__version__} and {torch.get_num_threads()}\n"
+                "to go on regardless, start it with --accept-change"
+            )
+
+    def _explained(self, error: NonFinite) -> NonFinite:
+        """The error with its cause: repeats the step without its update, to name the module and the samples."""
+        self.step.optimizer.zero_grad(set_to_none=True)
+        finding = first_nonfinite(self.step, self.data.again())
+        if finding is None:
+            return error
+        self.scribe.find(self.run, finding)
+        cause = f"{finding.seen}\n{finding.where}\n{finding.remedy}"
+        return NonFinite(error.step, error.loss, error.grad_norm, cause)
+
+    def _rewind(self, step: int) -> bool:
+        """Goes back to the last checkpoint before a step, and skips the samples of that step from then on."""
+        self._settle()
+        checkpoint = self.checkpoints.newest()
+        if checkpoint is None:
+            return False
+        restore(self.step, checkpoint)
+        rows = [row for row in self.world.from_first(self.run.rows) if row.step <= self.step.number]
+        passed_over = (*self.run.passed_over, self.data.batch - 1)
+        run = self.run.before_its_steps().after(rows)
+        self.run = replace(run, attempt=self.run.attempt + 1, passed_over=passed_over)
+        self.scribe.write(self.run)
+        self.replayed, self.spikes = {}, Spikes(row.loss for row in rows if row.loss is not None)
+        self.data.open(self.run)
+        self._tell_of("rewound", f"to step {self.step.number}; the samples of step {step} are passed over")
+        return True
+
+    def _save(self) -> None:
+        """Saves a checkpoint of this step. If it cannot be written, the run continues and the older ones stay."""
+        self.lookout.compare_replicas()
+        self.saved, began = self._progress(), time.perf_counter()
+        try:
+            self.world.from_first(self.scribe.sync)  # no checkpoint may be newer than the log on disk
+            self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
+        except (CheckpointError, DiskError) as error:
+            self._tell_of("save-failed", str(error))
+        stood_still = self.run.save_seconds + time.perf_counter() - began
+        self.run = replace(self.run, saves=self.run.saves + 1, save_seconds=stood_still)
+        self._note_saved()
+        self.scribe.note(self.run)
+
+    def _note_saved(self) -> None:
+        """Notes a checkpoint that has reached the disk: the run made progress, so earlier failures no longer count."""
+        if self.checkpoints.published > self.run.saved_step:
+            self.run = replace(self.run, failures=0, saved_step=self.checkpoints.published)
+
+    def _settle(self) -> None:
+        """Waits for a checkpoint that is still being written."""
+        try:
+            self.checkpoints.wait()
+        except CheckpointError as error:
+            self._tell_of("save-failed", str(error))
+        self._note_saved()
+
+    def _end(self) -> None:
+        if (self.stopped or self.every is not None) and self.saved.steps != self.step.number:
+            self._save()
+        self._settle()
+        self.world.from_first(self.scribe.sync)
+        self.run = with_weights(self.run, self.step, self.scribe)
+        self.run = ended(self.run, self.step, self.data, self.scribe, stopped=self.stopped)
+        self.scribe.write(self.run)
+
+    def _progress(self) -> Progress:
+        return Progress(self.step.number, self.run.tokens, self.run.seconds)
+
+    def _tell_of(self, kind: str, text: str) -> None:
+        step = self.step.number if hasattr(self, "step") else 0
+        self.scribe.tell_of(self.run, step, kind, text)
+
+
+def _standing_bytes(step: Step) -> dict[str, int]:
+    """The bytes that stay on this rank from step to step, by account. Gradients come and go within a step."""
+    held = [value for state in step.optimizer.state.values() for value in state.values()]
+    kept_in = {
+        "parameters": step.model.parameters(),
+        "gradients": step.parameters,
+        "optimizer": (each for each in held if isinstance(each, torch.Tensor)),
+        "buffers": step.model.buffers(),
+    }
+    return {account: sum(local_part(each).nbytes for each in tensors) for account, tensors in kept_in.items()}

@@ -1,0 +1,100 @@
+"""The data of a run: the micro-batches of each training step, the held-out ones, and the identity of both data sets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from surefoot.build import build_evaluation
+from surefoot.data.batches import Batches, batches_of, micro_batches
+from surefoot.data.identity import identity_of
+from surefoot.records.data_identity import DataIdentity
+from surefoot.records.run import Run
+from surefoot.step import Step
+
+
+class RunData:
+    """Feeds one rank of a run. `batch` counts the steps' worth of data that were taken or skipped."""
+
+    def __init__(self, step: Step) -> None:
+        self.recipe, self.step = step.recipe, step
+        self.batches = Batches(iter(()))
+        self.batch = 0
+        self.seconds = 0.0
+
+    def open(self, run: Run) -> None:
+        """Opens the micro-batches from the next step on. Those of a step that spiked are skipped."""
+        self.batches.close()
+        self.batch = run.batch_of(self.step.number)
+        self.batches = self._batches(ahead=True)
+        self.batches.hashed = True
+
+    def close(self) -> None:
+        """Ends the workers that load ahead."""
+        self.batches.close()
+
+    def begin_step(self) -> None:
+        """Before a step: its seconds and samples are counted from zero."""
+        self.seconds = 0.0
+        self.batches.begin_step()
+
+    def of_step(self) -> Iterator[Any]:
+        """The micro-batches of one step; `seconds` adds up the time spent waiting for them."""
+        for _ in range(self.step.micro_batches):
+            began = time.perf_counter()
+            batch = self.step.world.take(self.batches)
+            self.seconds += time.perf_counter() - began
+            yield batch
+
+    def step_taken(self, run: Run) -> None:
+        """Moves on to the data of the next step."""
+        self.batch += 1
+        if self.batch in run.passed_over:
+            self.open(run)
+
+    def again(self) -> Iterator[tuple[list[int], Any]]:
+        """The micro-batches of the step under way once more, each with the numbers of its samples."""
+        return self._numbered(self._batches())
+
+    def held_out_batches(self) -> Iterator[Any]:
+        """This rank's micro-batches of the evaluation data, the same ones each time."""
+        recipe, layout = self.recipe, self.step.layout
+        return micro_batches(
+            self.held_out,
+            size=recipe.micro_batch_size,
+            seed=recipe.seed,
+            collate=recipe.collate,
+            rank=layout.data_rank,
+            ranks=layout.data_ranks,
+        )
+
+    @cached_property
+    def held_out(self) -> Dataset[Any]:
+        return build_evaluation(self.recipe)
+
+    def identities(self, run: Run) -> tuple[DataIdentity, DataIdentity | None]:
+        """Identifies the data, and the evaluation data if the run evaluates. Takes about a second."""
+        assert self.batches.dataset is not None
+        data = self._identity(self.batches.dataset, run.data_identity)
+        evaluates = self.recipe.evaluate_every is not None
+        return data, self._identity(self.held_out, run.evaluation_identity) if evaluates else None
+
+    def _identity(self, dataset: Dataset[Any], before: DataIdentity | None) -> DataIdentity:
+        items = before.items if before is not None and before.items else None
+        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.workers, items=items)
+
+    def _batches(self, *, ahead: bool = False) -> Batches:
+        layout = self.step.layout
+        return batches_of(
+            self.recipe, first_step=self.batch, ahead=ahead, rank=layout.data_rank, ranks=layout.data_ranks
+        )
+
+    def _numbered(self, batches: Batches) -> Iterator[tuple[list[int], Any]]:
+        for _ in range(self.step.micro_batches):
+            batches.begin_step()
+            batch = self.step.world.take(batches)
+            yield list(batches.taken), batch

@@ -1,0 +1,91 @@
+"""The start or resume of a run: restores its newest checkpoint, refuses changed data, and finds where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from surefoot.checkpoint.state import restore
+from surefoot.checkpoint.store import Checkpoints
+from surefoot.planning.mfu import peak_flops, step_flops
+from surefoot.randomness import set_generators
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.log import LogRow
+from surefoot.records.run import Run
+from surefoot.records.tally import Tally
+from surefoot.step import Step
+from surefoot.training.resume import refuse_lost_checkpoints, refuse_lost_rows, refuse_other_data
+from surefoot.training.run_data import RunData
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands before its next step."""
+
+    run: Run
+    taken: list[LogRow]
+    """The rows of the steps up to the checkpoint."""
+    replayed: dict[int, LogRow]
+    """The rows of later steps, which are taken again and must come out the same."""
+    place: str
+    """The checkpoint's name, or `step 0`."""
+
+
+def restored(
+    run: Run,
+    step: Step,
+    data: RunData,
+    checkpoints: Checkpoints,
+    *,
+    accepted: bool,
+    tell_of: Callable[[str, str], None],
+) -> Standing:
+    """Brings step and data to the newest checkpoint that can be trusted, or to step 0.
+
+    Raises if checkpoints, log rows or data that the run had are gone or changed; `accepted` allows the first two.
+    """
+    checkpoint = checkpoints.newest()
+    for path, reason in checkpoints.rejected:
+        tell_of("checkpoint-rejected", f"{path.name}: {reason}")
+    rows, saved_step = step.world.from_first(run.rows), 0 if checkpoint is None else checkpoint.step
+    if not accepted:
+        refuse_lost_checkpoints(run, left=saved_step)
+        step.world.from_first(partial(refuse_lost_rows, run, upto=saved_step))
+    if checkpoint is not None:
+        set_generators(restore(step, checkpoint)["generators"])
+    data.open(run)
+    run = _with_identities(run, step, data)
+    taken = [row for row in rows if row.step <= step.number]
+    replayed = {row.step: row for row in rows if row.step > step.number and row.attempt == run.attempt}
+    run = replace(_described(run.before_its_steps().after(taken), step), saved_step=saved_step)
+    return Standing(run, taken, replayed, checkpoint.path.name if checkpoint else "step 0")
+
+
+def _with_identities(run: Run, step: Step, data: RunData) -> Run:
+    """The run with the identity of its data sets. Raises if a data set is not the one that the run began with."""
+    found, evaluation = step.world.from_first(partial(data.identities, run))
+    refuse_other_data(run.data_identity, found, "data")
+    if evaluation is not None:
+        refuse_other_data(run.evaluation_identity, evaluation, "evaluation data")
+    return replace(run, data_identity=found, evaluation_identity=evaluation or run.evaluation_identity)
+
+
+def _described(run: Run, step: Step) -> Run:
+    """The run with what this process knows of its step: size, device, choices and FLOPs."""
+    peak = peak_flops(step.device, step.recipe.precision)
+    return replace(
+        run,
+        parameters=step.parameter_count,
+        device=str(step.device),
+        choices=step.choices(),
+        memory_bytes={},
+        traffic=Tally(),
+        peak_flops=None if peak is None else peak * step.world.ranks,
+        step_flops=None if peak is None else step.world.from_first(partial(_step_flops, step.recipe)),
+    )
+
+
+def _step_flops(recipe: Recipe) -> float:
+    """Of all ranks together: the step is counted as one rank would take it."""
+    return step_flops(replace(recipe, dp_replicate=1, dp_shard=1, tp=1))
