@@ -49,7 +49,7 @@ class Seen:
 
     @property
     def findings(self) -> Findings:
-        """What the checks say of the evidence so far."""
+        """What the rules say of the facts so far."""
         return self._watcher.findings(recipe="watched loop", allow=self._allow)
 
 

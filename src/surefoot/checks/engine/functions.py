@@ -42,6 +42,6 @@ class Functions(TorchFunctionMode):
 
 
 def _is_unheard(frame: FrameType) -> bool:
-    """Is it the witness that asks a tensor something, or the arithmetic of an update, and not the loop?"""
+    """Is it surefoot that asks a tensor something, or the arithmetic of an update, and not the loop?"""
     module = frame.f_globals.get("__name__", "")
     return module.startswith(UNHEARD) and module != "torch.optim.swa_utils"

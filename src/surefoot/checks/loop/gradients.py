@@ -63,7 +63,7 @@ class Gradients(Observer):
         self.backwards = backwards.seen
         self.updates: list[Update] = []
         self.made: list[Optimizer] = []
-        """Kept, so that an optimizer that never made an update is still there when evidence is given."""
+        """Kept, so that an optimizer that never made an update is still there when facts are gathered."""
         self.pending: list[str] = []
         """The lines of the backwards whose gradients no update has used."""
         self.taken: set[str] = set()

@@ -1,7 +1,7 @@
 """Transforms: losses whose gradients are asked for by `torch.func` or `torch.autograd.grad`, seen from outside.
 
 Inside `torch.func`'s transforms tensors cannot be read. What they transform is a pure function, so it is called once
-more beforehand, with plain tensors and autograd, for the witness to hear; of a `vmap` the first samples are.
+more beforehand, with plain tensors and autograd, for observers to hear; of a `vmap` the first samples are.
 """
 
 from __future__ import annotations
