@@ -85,7 +85,7 @@ def gathered(watcher: Watcher, *, probes: bool) -> Facts:
     """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
     if probes:
         _find_optimizers(watcher)
-    watcher.settle()
+    watcher.bus.settle()
     loop, evaluation = _loop(watcher), _evaluation(watcher, probes=probes)
     samples, gradients = _samples(watcher, probes=probes), _gradients(watcher, probes=probes)
     models, text = _models(watcher, probes=probes), _text(watcher)

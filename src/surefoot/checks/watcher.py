@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from typing import Self, TypeVar
 
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.assembly import made, observers_in
 from surefoot.checks.engine.bus import Bus
+from surefoot.checks.engine.failsafe import noting_attempts
 from surefoot.checks.engine.functions import Functions
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
@@ -79,11 +81,6 @@ class Watcher:
         self.scene.phases.all_modules()
         self.scene.look_closely()
 
-    def settle(self) -> None:
-        """Facts are about to be given."""
-        for each in self._observers.values():
-            each.settle()
-
     def facts(self, *, probes: bool = True) -> Facts:
         """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
         return gathered(self, probes=probes)
@@ -93,7 +90,9 @@ class Watcher:
         allowed, spared = allowed_checks(allow), self.scene.spared
         if not spared.failure:
             try:
-                return run_checks(self.facts(probes=probes), recipe=recipe, allow=allowed)
+                with noting_attempts() as skipped:
+                    found = run_checks(self.facts(probes=probes), recipe=recipe, allow=allowed)
+                return replace(found, skipped=tuple(skipped))
             except Exception as error:
                 spared.fail(error)
         return Findings(recipe, (), allowed=allowed, failure=spared.failure)

@@ -26,6 +26,8 @@ class Findings:
     checks: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     allowed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """What could not be tried on copies of models and data sets, and why: no finding, but less was looked at."""
     failure: str = ""
     """Why nothing was looked at to the end, where something of surefoot's own went wrong."""
 

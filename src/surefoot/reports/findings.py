@@ -15,9 +15,10 @@ def findings_text(findings: Findings, *, costs: int = 0) -> RenderableType:
         return Text(f"{told} SUREFOOT_RAISE=1 raises it with its traceback; please report it.", style="red")
     looked = [name for name in findings.checks if name not in findings.allowed]
     allowed = f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
+    skipped = f" {counted(len(findings.skipped), 'probe')} could not run; --json says why." if findings.skipped else ""
     name = f"{findings.recipe}: " + (f"{counted(costs, 'cost')} named above; " if costs else "")
     if not findings.findings:
-        return Text(f"{name}nothing found by {counted(len(looked), 'check')}.{allowed}", style="green")
+        return Text(f"{name}nothing found by {counted(len(looked), 'check')}.{allowed}{skipped}", style="green")
     found = counted(len(findings.findings), "finding")
-    count = f"{name}{found} by {counted(len(looked), 'check')}.{allowed}"
+    count = f"{name}{found} by {counted(len(looked), 'check')}.{allowed}{skipped}"
     return Group(*(finding_text(finding) for finding in findings.findings), Text(count))

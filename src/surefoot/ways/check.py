@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from surefoot.build import build_data, build_evaluation
+from surefoot.checks.engine.failsafe import noting_attempts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.samples import SampleFacts, Samples
 from surefoot.checks.facts.saved_state import SavedStateFacts
@@ -53,15 +54,16 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
                     raise  # not the error that torch raises for a loss without a graph
         data = build_data(recipe)
         watcher[Narrow].look_at(data)
-        facts = watcher.facts()
-        lost = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
-        identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
-        saved, samples = facts[SavedStateFacts], facts[SampleFacts]
-        facts = facts.having(
-            replace(saved, lost_attributes=lost, unstable_samples=(identity.unstable, identity.items)),
-            replace(samples, samples=(*samples.samples, _samples(recipe, data, phases))),
-        )
-        return run_checks(facts, recipe=recipe.name, allow=allow)
+        with noting_attempts() as skipped:
+            facts = watcher.facts()
+            lost = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
+            identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
+            saved, samples = facts[SavedStateFacts], facts[SampleFacts]
+            facts = facts.having(
+                replace(saved, lost_attributes=lost, unstable_samples=(identity.unstable, identity.items)),
+                replace(samples, samples=(*samples.samples, _samples(recipe, data, phases))),
+            )
+        return replace(run_checks(facts, recipe=recipe.name, allow=allow), skipped=tuple(skipped))
 
 
 def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:

@@ -19,9 +19,9 @@ class Bus(Listener):
     """A listener of `Phases`. While it is `resting`, it tells events only to the observers that stay."""
 
     def __init__(self, scene: Scene, observers: Iterable[Observer]) -> None:
-        self._scene, self.resting = scene, False
+        self._scene, self._observers, self.resting = scene, list(observers), False
         scene.bus = self
-        told = {event: [each for each in observers if hears(type(each), event)] for event in EVENTS}
+        told = {event: [each for each in self._observers if hears(type(each), event)] for event in EVENTS}
         self._all = {event: [getattr(each, event) for each in some] for event, some in told.items()}
         self._staying = {event: [getattr(each, event) for each in some if each.stays] for event, some in told.items()}
 
@@ -33,6 +33,11 @@ class Bus(Listener):
         """Calls the method of every observer that has one for this event."""
         for method in self.hearing(event):
             method(*args)
+
+    def settle(self) -> None:
+        """Facts are about to be given: all observers hear of it, whoever rests."""
+        for each in self._observers:
+            each.settle()
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         self.tell("model_found", model, prefix)

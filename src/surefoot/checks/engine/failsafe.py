@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from surefoot.events.listener import Listener
 RAISE = "SUREFOOT_RAISE"
 """The environment variable with which exceptions are raised all the same, for those who look for their cause."""
 PACKAGE = Path(str(files("surefoot")))
+_INSTALLED = tuple(sysconfig.get_path(each) for each in ("stdlib", "platlib", "purelib"))
 
 
 class Spared:
@@ -55,6 +59,51 @@ class Spared:
         if not self.failure:
             self.failure = f"{type(error).__name__}: {error} ({_place(error)})"
             warnings.warn(f"surefoot looks no more: {self.failure}. The script goes on.", RuntimeWarning, stacklevel=2)
+
+
+_SKIPPED: ContextVar[list[str] | None] = ContextVar("skipped", default=None)
+_THEIRS = ("engine/rerun.py", "torch/nn/modules/", "torch/utils/data/")
+"""Below these files it is the user's model or data set that runs."""
+
+
+@contextmanager
+def noting_attempts() -> Iterator[list[str]]:
+    """Collects what could not be tried while it is entered."""
+    skipped: list[str] = []
+    token = _SKIPPED.set(skipped)
+    try:
+        yield skipped
+    finally:
+        _SKIPPED.reset(token)
+
+
+@contextmanager
+def attempt(what: str) -> Iterator[None]:
+    """Tries something on a copy of a model or a data set. What cannot be tried is noted, and is no finding.
+
+    A model may refuse what it was never meant for. An error of surefoot's own is raised with `SUREFOOT_RAISE`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if os.environ.get(RAISE) and _is_own(error):
+            raise
+        skipped = _SKIPPED.get()
+        if skipped is not None:
+            skipped.append(f"{what}: {type(error).__name__}: {str(error).partition(chr(10))[0]} ({_place(error)})")
+
+
+def _is_own(error: Exception) -> bool:
+    """Was it raised by surefoot's own lines, and not in what they called of the user's?"""
+    files = [frame.filename.replace(os.sep, "/") for frame in traceback.extract_tb(error.__traceback__)]
+    last = max((place for place, file in enumerate(files) if PACKAGE in Path(file).parents), default=-1)
+    below = files[last:]
+    return not any(mark in file for file in below for mark in _THEIRS) and all(map(_is_installed, below[1:]))
+
+
+def _is_installed(file: str) -> bool:
+    """No file of the user's: one of an installed package, of Python itself, or none at all."""
+    return file.startswith(("<", *_INSTALLED))
 
 
 def _place(error: Exception) -> str:

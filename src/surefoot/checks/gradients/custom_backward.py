@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.scene import tensors
 from surefoot.checks.facts.gradients import Derivative
 from surefoot.events.phases import Phases
@@ -22,10 +23,9 @@ def derivatives_of(calls: dict[Any, tuple[Any, ...]], phases: Phases) -> Iterato
     for kind, args in calls.items():
         with phases.deaf(), kept(), torch.enable_grad():
             torch.manual_seed(0)
-            try:
+            share = None
+            with attempt(f"calling {kind.__name__} again"):
                 share = _share(kind, args)
-            except Exception:
-                continue
         if share is not None:
             yield Derivative(kind.__name__, share)
 

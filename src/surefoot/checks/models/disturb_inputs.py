@@ -7,6 +7,7 @@ from contextlib import suppress
 import torch
 
 from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import Again, change, inner, other, redrawn
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts.losses import Loss
@@ -42,12 +43,12 @@ def probe(
     if again is None:
         return found
     with scene.phases.deaf(), kept():
-        with suppress(Exception):
+        with attempt(f"changing plain numbers of {found.model}"):
             found.counters = tuple(lost_numbers(again, first))
             found.drawn_tables = tuple(lost_tables(again, tables)) if tables else ()
-        with suppress(Exception):
+        with attempt(f"changing tensors of {found.model} that are not saved"):
             found.idle_state = tuple(idle_tensors(again, lost))
-        try:
+        with attempt(f"disturbing the inputs of {found.model}"):
             place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
             with Dropouts(again.inputs) as dropouts:
                 again()
@@ -58,8 +59,6 @@ def probe(
             if not all(torch.equal(a, b) for a, b in zip(base, again(), strict=True)):
                 return found  # it draws random numbers of its own: differences would mean nothing
             _disturb(found, again, place, base, reading, losses, batches)
-        except Exception:
-            return found
     return found
 
 
@@ -118,15 +117,13 @@ def matters(scene: Scene, call: Captured, parameters: list[torch.Tensor]) -> dic
     used = call.used_places()
     if not used:
         return {}
-    with scene.phases.deaf(), kept():
-        try:
-            again = Again(scene, call)
-            names: dict[torch.Tensor, str] = {each: name for name, each in inner(call.model).named_parameters()}
-            copies = dict(again.model.named_parameters())
-            base = again(training=True)
-            return {each: _moves(again, copies[names[each]], base, used) for each in parameters[:64] if each in names}
-        except Exception:
-            return {}
+    with scene.phases.deaf(), kept(), attempt(f"moving parameters of {scene.name(call.model)}"):
+        again = Again(scene, call)
+        names: dict[torch.Tensor, str] = {each: name for name, each in inner(call.model).named_parameters()}
+        copies = dict(again.model.named_parameters())
+        base = again(training=True)
+        return {each: _moves(again, copies[names[each]], base, used) for each in parameters[:64] if each in names}
+    return {}
 
 
 def _moves(again: Again, parameter: torch.Tensor, base: list[torch.Tensor], used: list[int]) -> bool:

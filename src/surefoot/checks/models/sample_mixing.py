@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import CHANGED, Again, moved, other, redrawn
 from surefoot.checks.facts.models import LEAKS
 from surefoot.checks.loop.modes import is_batch_norm
@@ -105,7 +106,7 @@ def _of_rows(again: Again, rows: int) -> dict[int, torch.Tensor]:
 
 def rows_stay(again: Again, base: list[torch.Tensor], rows: int) -> bool:
     """Has an output one row less when the inputs have? Else they have as many by chance, as time and samples may."""
-    with suppress(Exception):
+    with attempt("leaving out one sample"):
         less = again({n: each[:-1] for n, each in _of_rows(again, rows).items()})
         pairs = zip(base, less, strict=True)
         return any((a.dim() and a.numel() * (rows - 1) == b.numel() * rows) or _is_square_less(a, b) for a, b in pairs)
@@ -136,7 +137,7 @@ def _is_by_choice(again: Again, place: int, base: list[torch.Tensor]) -> bool:
 def _is_alike_in_any_order(again: Again, base: list[torch.Tensor], rows: int, mixed: float) -> bool:
     """Do samples in another order give the same outputs in that order?"""
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(7))
-    with suppress(Exception):
+    with attempt("putting samples into another order"):
         after = again({n: each[order] for n, each in _of_rows(again, rows).items()})
         for a, b in zip(base, after, strict=True):
             if a.dim() and len(a) == rows:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import changed_by_reading, copied, print_of
 from surefoot.checks.samples.labels import MOST_SAMPLES, look_at_labels, parts
@@ -52,10 +53,8 @@ def _look(seen: Seen, evaluating: list[Seen], *, labelled: bool) -> Samples:
     loader = seen.loader
     found = Samples(type(loader.dataset).__name__)
     for part in (_workers, _stream, _reading, _views, *([_labelled] if labelled else [])):
-        try:
+        with attempt(f"reading {type(loader.dataset).__name__} again"):
             part(found, loader)
-        except Exception:
-            continue
     if seen.repeats and not isinstance(loader.dataset, IterableDataset):
         with suppress(ValueError):
             found.alike_epochs |= not found.alike_workers and _never_stays(
@@ -95,10 +94,9 @@ def _workers(found: Samples, loader: DataLoader[Any]) -> None:
 
 def _stays(reader: Any) -> bool:
     """Is a sample the same whenever it is read? Some can be read in a worker only, and are taken for random."""
-    try:
+    with attempt("reading one sample again"):
         return len({print_of(reader[0]) for _ in range(3)}) == 1
-    except Exception:
-        return False
+    return False
 
 
 def _never_stays(reader: Any, count: int) -> bool:
@@ -154,10 +152,9 @@ def _is_shifted(loader: DataLoader[Any]) -> bool:
 
 def _is_told_twice(loader: DataLoader[Any]) -> bool:
     """Do two workers together yield every sample of a stream that ends twice, in whatever order?"""
-    try:
+    alone: list[Any] = []
+    with attempt("reading a stream without workers"):
         alone = first_of(copied(loader.dataset))
-    except Exception:
-        return False
     if not 4 <= len(alone) <= 4 * MOST_SAMPLES:
         return False
     both = itertools.islice(_two_workers(loader, loader.dataset), 2 * len(alone) + 1)
@@ -168,10 +165,9 @@ def _is_told_twice(loader: DataLoader[Any]) -> bool:
 def _prints_of_first(stream: Any, *, seed: int) -> tuple[list[int], list[int]]:
     """Hashes of a stream's first samples, and of their last values, if not all are alike; none without a worker."""
     seed_all(seed)
-    try:
+    samples: list[Any] = []
+    with attempt("reading a stream without workers"):
         samples = list(itertools.islice(iter(copied(stream)), 16))
-    except Exception:
-        samples = []
     last = [print_of(list(parts(sample))[-1]) for sample in samples]
     return [print_of(sample) for sample in samples], last if len(set(last)) > 1 else []
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import copied, print_of, root
 from surefoot.checks.samples.labels import (
@@ -35,7 +36,7 @@ _READ_AGAIN = 8
 def beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any]) -> tuple[float, bool]:
     """The share of evaluation samples that training reads, too, and whether they are all that it reads."""
     ours, theirs = training.dataset, evaluation.dataset
-    try:
+    with attempt(f"comparing {type(ours).__name__} with {type(theirs).__name__}"):
         reader: Any = copied(theirs)
         if isinstance(ours, IterableDataset) or isinstance(theirs, IterableDataset):
             return _shared(first_of(copied(ours)), first_of(reader)), False
@@ -47,9 +48,8 @@ def beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any
             shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
         else:
             shared = _shared(_all(copied(ours), 16 * MOST_SAMPLES), _spread(reader)) or shared_rows(ours, theirs)
-    except Exception:
-        return 0.0, False
-    return shared, shared == 1.0 and len(ours) <= len(theirs)  # type: ignore[arg-type]
+        return shared, shared == 1.0 and len(ours) <= len(theirs)  # type: ignore[arg-type]
+    return 0.0, False
 
 
 def _is_augmented(reader: Any, *, alike: bool) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.samples.dataset_copies import copied, print_of
 from surefoot.checks.samples.places import places_of
 from surefoot.events.phases import Phases
@@ -34,10 +35,9 @@ def share_of(loader: DataLoader[Any], phases: Phases) -> Share | None:
         return None
     with phases.deaf(), kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
+        with attempt(f"reading {type(loader.dataset).__name__} again"):
             return _share(loader)
-        except Exception:
-            return None
+    return None
 
 
 def _share(loader: DataLoader[Any]) -> Share | None:

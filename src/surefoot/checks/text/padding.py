@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import CHANGED, Again, change, moved, redrawn
 from surefoot.checks.engine.scene import tensors
 from surefoot.checks.text.lookups import Text, marks_of
@@ -241,7 +242,7 @@ def _by_length(again: Again, padded: torch.Tensor) -> float:
         each = each[kept] if each.dim() and len(each) == rows else each
         return each[:, :shorter] if each.dim() >= 2 and each.shape[1] == length else each
 
-    with suppress(Exception):
+    with attempt("leaving out the longest samples"):
         whole, short = again(), again({place: cut(each) for place, each in enumerate(again.inputs)})
         return _at_real([cut(each) for each in whole], short, padded[kept][:, :shorter])
     return 0.0

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import Again
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts.text import Sequence
@@ -91,12 +92,9 @@ def _steps(call: Captured, targets: Targets) -> Beside | None:
 def _again(scene: Scene, call: Captured) -> Reading:
     """The call made again to see what it looks up; its first tokens, where that is not to be seen."""
     reading = Reading(call)
-    with scene.phases.deaf(), kept():
-        try:
-            reading.again = Again(scene, call)
-            reading.texts = texts_of(reading.again)
-        except Exception:
-            reading.texts = []
+    with scene.phases.deaf(), kept(), attempt(f"calling {scene.name(call.model)} again"):
+        reading.again = Again(scene, call)
+        reading.texts = texts_of(reading.again)
     first = tokens_of(call)
     if not reading.texts and first is not None:
         place = next(place for place, each in enumerate(tensors((call.args, call.kwargs))) if each is first)

@@ -15,6 +15,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
+from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, is_same
 from surefoot.checks.facts.updates import Schedule
@@ -232,10 +233,9 @@ def _end_of_factor(scheduler: LRScheduler, most: int) -> int | None:
     """When the factor of a `LambdaLR` first has come down to nothing, within so many calls."""
     if not isinstance(scheduler, lr_scheduler.LambdaLR):
         return None
-    try:
+    factors: list[float] = []
+    with attempt("asking a LambdaLR for later steps"):  # it may know no more numbers than the run needs
         factors = [float(scheduler.lr_lambdas[0](n)) for n in range(min(most, _MOST_TRIED))]
-    except Exception:  # it may know no more numbers than the run needs
-        return None
     top = factors.index(max(factors)) if factors else 0
     low = 0.02 * factors[top] if factors else 0.0
     ends = (
