@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.append(str(Path(__file__).parent.parent))  # the corpus stands beside the benches
 
 import silent_bugs
 from bugs.forks import Forks, loaded_by
-from bugs.programs import Program, programs
-from bugs.split import digest
+from corpus.programs import Program, programs
+from corpus.split import digest
 from record import write_record
 from trainers import peers
 

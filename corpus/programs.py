@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bugs.split import digest, folder, held_out
+from corpus.split import digest, folder, held_out
 
 HERE = Path(__file__).parent
 
