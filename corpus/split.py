@@ -1,10 +1,9 @@
 """The split: which base programs are held out, settled by their names before any of them was written.
 
-Checks are tuned on the programs in `tuning/` and on nothing else. A base is held out with all that is made of it.
-No check is changed for what is seen of held-out programs before they were run, once: the figure of a round is that of
-this run. What was mended since is said beside it, and a round moves to the other side when the next is named. So did
-the first seven; what is held out is the eighth, named here before its first line was written, by people who had read no
-check and no earlier edit but a few that show the format.
+Checks are tuned on the programs in `tuning/` only. A base is held out together with all programs made from it. The
+figure of a round is that of one run, before any check is changed for what the round shows. When the next round is
+named, the bases of this one move to `tuning/`. The eighth is held out now. It was written separately, before the checks
+that were run on it, without reading their source; of earlier edits, only a few that show the format had been read.
 """
 
 import hashlib
