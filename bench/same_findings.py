@@ -5,9 +5,11 @@
 Two sources of programs: a tenth of the corpus, chosen by a hash of the program's name, and every program of
 `tests/checks` (twins, variants, look-alikes), where each test's findings are recorded as the test runs.
 
-A finding is compared by check, severity and place. Its text is compared by a hash: a reworded text is counted, and is
-no difference. `--update` writes the findings of this checkout to `same_findings.jsonl`. `--checkout` runs the surefoot
-of another checkout on the programs of this one. `--quick` takes a sample of 25 programs of the corpus, drawn anew.
+A finding is compared by check, severity and place. Where it was found in a test, the file and line are left out of its
+place, since tests move. Its text is compared by a hash: a reworded text is counted, and is no difference.
+
+`--update` writes the findings of this checkout to `same_findings.jsonl`. `--checkout` runs the surefoot of another
+checkout on the programs of this one. `--quick` takes a sample of 25 programs of the corpus, drawn anew.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.append(str(Path(__file__).parent.parent))  # the corpus stands beside the benches
 
 import silent_bugs
 from bugs.forks import Forks, loaded_by
-from bugs.programs import Program, programs
-from bugs.split import digest
+from corpus.programs import Program, programs
+from corpus.split import digest
 from record import write_record
 from trainers import peers
 
@@ -148,10 +151,16 @@ def write(file: Path, found: dict[str, Said]) -> None:
     file.write_text("".join(lines), encoding="utf-8")
 
 
+def _compared(name: str, said: Said) -> list[tuple[str, str, str]]:
+    """Check, severity and place of each finding."""
+    moves = name.startswith("test ")
+    return [(check, how, re.sub(r"\w+\.py:\d+", "", place) if moves else place) for check, how, place, _ in said]
+
+
 def differences(before: dict[str, Said], now: dict[str, Said]) -> Iterator[str]:
     """One line for each program of which something else is said."""
     for name in sorted(before.keys() & now.keys()):
-        old, new = ([tuple(each[:3]) for each in said[name]] for said in (before, now))
+        old, new = (_compared(name, said[name]) for said in (before, now))
         if sorted(old) != sorted(new):
             gone = [" ".join(each) for each in old if each not in new]
             came = [" ".join(each) for each in new if each not in old]
@@ -162,8 +171,8 @@ def reworded(before: dict[str, Said], now: dict[str, Said]) -> int:
     """The programs with the same findings in other words."""
     both = before.keys() & now.keys()
     return sum(
-        sorted(before[name]) != sorted(now[name])
-        and sorted(each[:3] for each in before[name]) == sorted(each[:3] for each in now[name])
+        sorted(each[0] + each[3] for each in before[name]) != sorted(each[0] + each[3] for each in now[name])
+        and sorted(_compared(name, before[name])) == sorted(_compared(name, now[name]))
         for name in both
     )
 

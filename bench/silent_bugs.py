@@ -3,13 +3,13 @@
     python bench/silent_bugs.py [--quick] [--side tuning|held_out] [--only TEXT] [--jobs N] [--no-peers] [--out FILE]
     python bench/silent_bugs.py --verify [--only TEXT]
 
-The programs (`bugs/programs.py`) are small training scripts and recipes, most of them with one bug of a catalogue of
+The programs (`corpus/programs.py`) are small training scripts and recipes, most of them with one bug of a catalogue of
 133 planted by an edit of their source. Each is looked at in a process of its own through the public door: recipes by
 `surefoot check FILE:FUNCTION --json`, scripts by `surefoot watch SCRIPT --json`, two ranks by torchrun.
 
-A bug is detected if a finding names it (`bugs/expected.py`) as an error or a warning; as information, where the
+A bug is detected if a finding names it (`corpus/expected.py`) as an error or a warning; as information, where the
 catalogue itself calls it that. A false alarm is any error or warning on a program without a bug. Which programs are
-held out was settled by name before they were written (`bugs/split.py`); checks are not tuned on them.
+held out was settled by name before they were written (`corpus/split.py`); checks are not tuned on them.
 
 Processes are forks of one that has torch loaded; what a verdict takes from a cold start is measured on a sample.
 `--verify` runs every program without surefoot: none may raise, and every planted line must be reached.
@@ -32,13 +32,14 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.append(str(Path(__file__).parent.parent))  # the corpus stands beside the benches
 
 from bugs import tools
-from bugs.expected import detected
 from bugs.forks import Forks, environment, loaded_by
-from bugs.programs import Program, programs
-from bugs.split import digest
 from bugs.verify import verify
+from corpus.expected import detected
+from corpus.programs import Program, programs
+from corpus.split import digest
 from record import write_record
 from trainers import peers
 

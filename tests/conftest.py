@@ -32,13 +32,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--sample` runs a quarter of every sweep: of the cases of a test, or of a file's tests without cases."""
+    """With `--sample` runs a quarter of every sweep: of the cases of a test, or of a folder's tests without cases."""
     if config.getoption("--sample"):
         sweeps: dict[str, list[pytest.Item]] = {}
         for item in items:
             if item.get_closest_marker("sweep"):
                 test, _, case = item.nodeid.partition("[")
-                sweeps.setdefault(test if case else str(item.path), []).append(item)
+                sweeps.setdefault(test if case else str(item.path.parent), []).append(item)
         left = set()
         for sweep in sweeps.values():
             sweep.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))

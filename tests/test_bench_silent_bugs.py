@@ -11,16 +11,16 @@ sys.path.insert(0, str(BENCH))
 with pytest.MonkeyPatch.context() as patched:
     patched.setenv("OMP_NUM_THREADS", "1")  # the bench sets it, for itself; it is taken back here
     import silent_bugs
-    from bugs import programs as edits
-    from bugs.expected import EXPECTED, MINOR, detected
     from bugs.forks import Forks, loaded_by
-    from bugs.programs import programs
-    from bugs.split import HELD_OUT, folder
     from bugs.verify import planted
+    from corpus import programs as edits
+    from corpus.expected import EXPECTED, MINOR, detected
+    from corpus.programs import programs
+    from corpus.split import HELD_OUT, folder
 
 
 def test_bases_lie_on_the_side_that_their_names_give():
-    sides = {path.stem: path.parent.name for path in (BENCH / "bugs").glob("*/*.py")}
+    sides = {path.stem: path.parent.name for path in (BENCH.parent / "corpus").glob("*/*.py")}
     assert sides
     assert sides == {base: folder(base) for base in sides}
     assert sorted(HELD_OUT) == sorted(base for base, side in sides.items() if side == "held_out")

@@ -1,1 +1,1 @@
-"""Programs with a silent bug, and programs without: what `silent_bugs.py` holds the checks against."""
+"""Runs the programs of the corpus: with surefoot, with other checkers, and alone."""

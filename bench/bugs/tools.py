@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from corpus.programs import Program, programs
+from corpus.split import digest
 from trainers.peers import see_what_is_installed_here
 
 from bugs.forks import environment
-from bugs.programs import Program, programs
-from bugs.split import digest
 
 FOLDER = Path(__file__).parent.parent / ".peers" / "checkers"
 NEEDED = ("torchfix", "traincheck", "astor", "numba", "pandas", "polars", "pyyaml", "orjson", "watchdog", "tqdm")

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from corpus.programs import Program, programs
+
 from bugs.forks import Forks, loaded_by
-from bugs.programs import Program, programs
 
 SILENT = frozenset(
     (

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from tests.checks.twins.data import Changing
+from tests.checks.samples.test_changing_samples import Changing
 
 
 @pytest.mark.parametrize("name", ["regression", "sentiment", "fashion-convolutional", "gpt"])

@@ -1,0 +1,1 @@
+"""The corpus: programs with a silent bug, and programs without, that the checks are measured on."""
