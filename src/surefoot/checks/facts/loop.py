@@ -148,6 +148,8 @@ class Optimizing:
     """Parameters that another optimizer updates in turns with this one."""
     moved: bool = False
     """Something that no optimizer updates, and it holds, is not what it was when a loss first reached it."""
+    betas: tuple[float, float] | None = None
+    """The first pair that a group has, where it has one, as the optimizers of the Adam family do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -363,6 +363,7 @@ class Gradients(Observer):
                 maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),
                 doubly_held=tuple(self._doubly_held(optimizer, names)),
                 moved=any(self._has_moved(p) for p in parameters if p not in updated),
+                betas=_betas(optimizer),
             )
 
     def _updated(self) -> set[torch.Tensor]:
@@ -382,6 +383,11 @@ class Gradients(Observer):
             if switches >= 3:
                 shared = set(held(optimizer)).intersection(held(other))
                 yield from (names.get(p, "?") for p in held(optimizer) if p in shared)
+
+
+def _betas(optimizer: Optimizer) -> tuple[float, float] | None:
+    found = optimizer.param_groups[0].get("betas") if optimizer.param_groups else None
+    return (float(found[0]), float(found[1])) if isinstance(found, tuple | list) and len(found) == 2 else None
 
 
 def _sampled(parameters: list[torch.Tensor]) -> Iterator[torch.Tensor]:
