@@ -11,8 +11,8 @@ BENCH = Path(__file__).parent.parent / "bench"
 RESULT = r"RESULT kills=(\d+) wrong=(\d+) orphans=(\d+)"
 BROKEN = {
     "the optimizer is not restored": "import surefoot.checkpoint.state as it; it._restore_optimizer = lambda *_: None",
-    "the data begins again": "import surefoot.data.batches as it; from functools import partial; "
-    "kills.way.batches_of = lambda recipe, first_step=0, **rest: it.batches_of(recipe, **rest)",
+    "the data begins again": "import surefoot.data.batches as it, surefoot.training.run_data as user; "
+    "user.batches_of = lambda recipe, first_step=0, **rest: it.batches_of(recipe, **rest)",
     "a step draws what comes": "import surefoot.step as it; it.seed_all = lambda seed: None",
 }
 

@@ -26,7 +26,8 @@ from surefoot.training.resume import FAILURES
 
 RECIPE = """
 import dataclasses, os, time, torch
-from surefoot import Recipe, load_recipe, lookout
+from surefoot import Recipe, load_recipe
+from surefoot.training import monitor as lookout
 from surefoot.checkpoint.writer import _Writer
 
 lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
