@@ -9,7 +9,7 @@ import pytest
 
 import surefoot
 from surefoot.checks.engine import functions
-from surefoot.checks.engine.failsafe import PACKAGE, Spared
+from surefoot.checks.engine.failsafe import PACKAGE, Failsafe
 from surefoot.checks.engine.functions import UNHEARD
 from surefoot.events.callers import DRIVING
 from surefoot.events.rank_notes import told
@@ -29,7 +29,7 @@ def test_every_watched_loop_of_surefoots_own_is_known_as_such():
     found = []
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if re.search(r"= Step\(", text) and re.search(r"\b(Watcher|Glances)\(", text):
+        if re.search(r"= Step\(", text) and re.search(r"\b(Watcher|RunThrottle)\(", text):
             found.append(".".join(("surefoot", *path.relative_to(ROOT).with_suffix("").parts)))
     assert len(found) >= 2
     assert all(module.startswith(DRIVING) for module in found), found
@@ -42,7 +42,7 @@ def test_what_looks_is_not_heard():
 
 def test_a_failure_is_placed_inside_of_the_package(monkeypatch: pytest.MonkeyPatch):
     assert ROOT == PACKAGE
-    spared = Spared(on=True)
+    spared = Failsafe(on=True)
     monkeypatch.delenv("SUREFOOT_RAISE")
     with pytest.warns(RuntimeWarning, match="surefoot looks no more"):
         spared.callback(surefoot.datasheet)("nothing")

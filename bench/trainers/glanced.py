@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from surefoot.checks.run_throttle import Glances, is_looked_at
+from surefoot.checks.run_throttle import RunThrottle, is_looked_at
 from surefoot.costs.compare import compared
 from surefoot.data.batches import batches_of
 from surefoot.recipe.recipe import Recipe
@@ -23,7 +23,7 @@ def glanced(recipe: Recipe, rounds: int) -> Comparison:
     bare, looked = [], []
     for number in range(rounds + 2):
         if number % LOOKS == 0:
-            glances = Glances(step.model, step.optimizer)  # evidence grows with every look, as in one run
+            glances = RunThrottle(step.model, step.optimizer)  # evidence grows with every look, as in one run
         micro_batches = [next(batches) for _ in range(2 * recipe.micro_batches())]
         for side in (bare, looked) if number % 2 else (looked, bare):
             given = (

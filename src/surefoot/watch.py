@@ -101,7 +101,7 @@ def watch_call(
     keep: Path | None = None,
 ) -> Watched:
     """Calls something that trains, and watches it, as `watch_script` does a script."""
-    from surefoot.checks.script_throttle import Turns
+    from surefoot.checks.script_throttle import ScriptThrottle
     from surefoot.checks.watcher import Watcher
     from surefoot.events.listener import Listener
     from surefoot.meters.backwards import BackwardsMeter
@@ -125,7 +125,7 @@ def watch_call(
     beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, ends = Pace(books.phases, skipped=BOOKED_STEPS), Ends()
     watcher = Watcher(books.phases, spares=True)
-    turns = Turns(watcher, CHECKED_STEPS)
+    turns = ScriptThrottle(watcher, CHECKED_STEPS)
     watcher.scene.source = str(Path(name).resolve())
     books.beside(*beside)
     kept = WatchedRun(keep, name, books.phases) if keep is not None else None

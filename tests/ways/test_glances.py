@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from surefoot.checks.run_throttle import Glances
+from surefoot.checks.run_throttle import RunThrottle
 
 
 def with_softmax(recipe):
@@ -37,7 +37,7 @@ def test_a_sound_recipe_has_no_such_event(small_recipe, tmp_path):
 def test_few_steps_are_looked_at():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    glances, plain, looked = Glances(model, optimizer), torch.save, []
+    glances, plain, looked = RunThrottle(model, optimizer), torch.save, []
     for step in range(1, 1001):
         with glances.at(step):
             looked += [step] if torch.save is not plain else []

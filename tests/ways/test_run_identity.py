@@ -270,10 +270,10 @@ def command(project: Path, *words: str, kill_at: int | None = None) -> subproces
     program = "import sys; from surefoot.cli.main import main; main()"
     if kill_at is not None:
         program = (
-            "import os, sys; from surefoot.training.run_writer import Scribe; append = Scribe.append\n"
+            "import os, sys; from surefoot.training.run_writer import RunWriter; append = RunWriter.append\n"
             "def killed(self, row):\n"
             f"    append(self, row)\n    if row.step == {kill_at}: os.kill(os.getpid(), 9)\n"
-            "Scribe.append = killed\nfrom surefoot.cli.main import main; main()"
+            "RunWriter.append = killed\nfrom surefoot.cli.main import main; main()"
         )
     line = [sys.executable, "-c", program, "train", "recipe.py", "--run", "run", "--no-plan", *words]
     return subprocess.run(line, cwd=project, capture_output=True, text=True)

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.scene import held
-from surefoot.checks.evaluation.batch_averages import Averages
+from surefoot.checks.evaluation.batch_averages import BatchAverages
 from surefoot.checks.evaluation.forwards import Evaluations
 from surefoot.checks.evaluation.passes import Passes
 from surefoot.checks.evaluation.thresholds import Thresholds
@@ -29,51 +29,51 @@ from surefoot.checks.facts.saved_state import File, SavedStateFacts
 from surefoot.checks.facts.text import TextFacts
 from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.checks.gradients.custom_backward import derivatives_of
-from surefoot.checks.gradients.custom_functions import Custom
-from surefoot.checks.gradients.data_writes import Aliases
-from surefoot.checks.gradients.detached_draws import Drawn
-from surefoot.checks.gradients.recomputation import Recomputed
-from surefoot.checks.loop.crossed_dimensions import Shapes
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.gradients.custom_functions import CustomFunctions
+from surefoot.checks.gradients.data_writes import DataWrites
+from surefoot.checks.gradients.detached_draws import DetachedDraws
+from surefoot.checks.gradients.recomputation import Recomputations
+from surefoot.checks.loop.crossed_dimensions import CrossedDimensions
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.checks.losses.empty_masks import Emptied
-from surefoot.checks.losses.functional import Transforms
+from surefoot.checks.losses.empty_masks import EmptyMasks
+from surefoot.checks.losses.functional import FunctionalLosses
 from surefoot.checks.losses.likelihoods import Likelihoods
 from surefoot.checks.losses.loss_calls import Losses
-from surefoot.checks.losses.noise_targets import Noise
-from surefoot.checks.losses.push_direction import Aims
+from surefoot.checks.losses.noise_targets import NoiseTargets
+from surefoot.checks.losses.push_direction import PushDirections
 from surefoot.checks.losses.reductions import Reductions
-from surefoot.checks.losses.terms import Terms
+from surefoot.checks.losses.terms import LossTerms
 from surefoot.checks.models.disturb_inputs import matters, probe
-from surefoot.checks.models.first_inputs import FirstLayers
-from surefoot.checks.models.hidden_modules import Hidden
+from surefoot.checks.models.first_inputs import FirstInputs
+from surefoot.checks.models.hidden_modules import HiddenModules
 from surefoot.checks.models.layout import Layouts
-from surefoot.checks.models.random_tables import Chance
+from surefoot.checks.models.random_tables import RandomTables
 from surefoot.checks.models.sample_mixing import Batches
-from surefoot.checks.precision.coarse_numbers import Coarseness
-from surefoot.checks.precision.scaling import Scaled
-from surefoot.checks.ranks.comparison import Between
-from surefoot.checks.ranks.shard_files import SavedShards
-from surefoot.checks.samples.index_pairs import Picks
+from surefoot.checks.precision.coarse_numbers import CoarseNumbers
+from surefoot.checks.precision.scaling import GradientScaling
+from surefoot.checks.ranks.comparison import RankComparison
+from surefoot.checks.ranks.shard_files import ShardFiles
+from surefoot.checks.samples.index_pairs import IndexPairs
 from surefoot.checks.samples.labels import look_at_arrays
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.orders import Orders
 from surefoot.checks.samples.pairs import Pairs
 from surefoot.checks.samples.reread import samples_of
-from surefoot.checks.samples.reseeding import Seeds
+from surefoot.checks.samples.reseeding import Reseeding
 from surefoot.checks.samples.rows import Rows
-from surefoot.checks.samples.unseeded_draws import Draws
-from surefoot.checks.saved_state.file_counters import Resumes
+from surefoot.checks.samples.unseeded_draws import UnseededDraws
+from surefoot.checks.saved_state.file_counters import FileCounters
 from surefoot.checks.saved_state.files import Files
-from surefoot.checks.saved_state.generator_states import Generators
-from surefoot.checks.saved_state.lost_moments import Forgotten
-from surefoot.checks.saved_state.object_counters import HeldCounters
-from surefoot.checks.saved_state.shared_weights import Kept
+from surefoot.checks.saved_state.generator_states import GeneratorStates
+from surefoot.checks.saved_state.lost_moments import LostMoments
+from surefoot.checks.saved_state.object_counters import ObjectCounters
+from surefoot.checks.saved_state.shared_weights import SharedWeights
 from surefoot.checks.source.rows_apart import ordered_apart, reorders
-from surefoot.checks.text.lenient_masks import Masked
-from surefoot.checks.text.narrow_tokens import Narrow
+from surefoot.checks.text.lenient_masks import LenientMasks
+from surefoot.checks.text.narrow_tokens import TokenWidths
 from surefoot.checks.text.token_targets import read
-from surefoot.checks.updates.by_hand import ByHand
+from surefoot.checks.updates.by_hand import UpdatesByHand
 from surefoot.checks.updates.clipping import Clipping
 from surefoot.checks.updates.schedules import Schedules
 
@@ -102,14 +102,14 @@ def gathered(watcher: Watcher, *, probes: bool) -> Facts:
         _updates(watcher),
         _precision(watcher),
         _saved_state(watcher),
-        RankFacts(ranks=watcher[Between].ranks(), shared_files=tuple(watcher[SavedShards].files())),
+        RankFacts(ranks=watcher[RankComparison].ranks(), shared_files=tuple(watcher[ShardFiles].files())),
     )
 
 
 def _loop(watcher: Watcher) -> LoopFacts:
     gradients = watcher[Gradients]
     return LoopFacts(
-        forwards=tuple(watcher[Calls].forwards),
+        forwards=tuple(watcher[Forwards].forwards),
         backwards=tuple(gradients.backwards),
         updates=tuple(gradients.updates),
         optimizers=tuple(gradients.optimizers()),
@@ -121,38 +121,38 @@ def _loop(watcher: Watcher) -> LoopFacts:
 def _losses(watcher: Watcher) -> LossFacts:
     return LossFacts(
         losses=tuple(watcher[Losses].losses),
-        aims=tuple(watcher[Aims].aims),
+        aims=tuple(watcher[PushDirections].aims),
         likelihoods=tuple(watcher[Likelihoods].likelihoods),
         reductions=tuple(watcher[Reductions].reductions),
-        terms=tuple(watcher[Terms].terms),
-        flat_lines=tuple(line for line, count in watcher[Terms].flat.items() if count >= 3),
-        emptied_lines=watcher[Emptied].lines(),
+        terms=tuple(watcher[LossTerms].terms),
+        flat_lines=tuple(line for line, count in watcher[LossTerms].flat.items() if count >= 3),
+        emptied_lines=watcher[EmptyMasks].lines(),
     )
 
 
 def _text(watcher: Watcher) -> TextFacts:
-    return TextFacts(lenient_masks=watcher[Masked].lines(), narrow_tokens=tuple(watcher[Narrow].found()))
+    return TextFacts(lenient_masks=watcher[LenientMasks].lines(), narrow_tokens=tuple(watcher[TokenWidths].found()))
 
 
 def _models(watcher: Watcher, *, probes: bool) -> ModelFacts:
     return ModelFacts(
         parameters=tuple(_parameters(watcher, probes=probes)),
-        hidden_modules=tuple(watcher[Hidden].modules()),
+        hidden_modules=tuple(watcher[HiddenModules].modules()),
         leaves=tuple(watcher[Gradients].leaves()),
         layouts=tuple(watcher[Layouts].layouts()),
-        crossings=(*watcher[Shapes].crossings.values(), *watcher[Losses].misdirected()),
+        crossings=(*watcher[CrossedDimensions].crossings.values(), *watcher[Losses].misdirected()),
     )
 
 
 def _gradients(watcher: Watcher, *, probes: bool) -> GradientFacts:
     return GradientFacts(
         discards=tuple(watcher[Gradients].discards()),
-        drawn_without_gradient=watcher[Drawn].lines(),
-        recomputations=tuple(watcher[Recomputed].differing.values()),
+        drawn_without_gradient=watcher[DetachedDraws].lines(),
+        recomputations=tuple(watcher[Recomputations].differing.values()),
         kept_graphs=watcher[Gradients].kept_graphs,
-        written_through_data=tuple(watcher[Aliases].lines),
-        derivatives=tuple(derivatives_of(watcher[Custom].calls, watcher.scene.phases)) if probes else (),
-        derivatives_in_losses=watcher[Transforms].derivatives,
+        written_through_data=tuple(watcher[DataWrites].lines),
+        derivatives=tuple(derivatives_of(watcher[CustomFunctions].calls, watcher.scene.phases)) if probes else (),
+        derivatives_in_losses=watcher[FunctionalLosses].derivatives,
     )
 
 
@@ -160,17 +160,18 @@ def _updates(watcher: Watcher) -> UpdateFacts:
     return UpdateFacts(
         clips=tuple(watcher[Clipping].clips),
         schedules=tuple(watcher[Schedules].schedules()),
-        unused_limits=watcher[ByHand].unused(),
-        carried_by_hand=watcher[ByHand].carried,
+        unused_limits=watcher[UpdatesByHand].unused(),
+        carried_by_hand=watcher[UpdatesByHand].carried,
         benchmarks_kernels=torch.backends.cudnn.benchmark and _asks_for_same_bits(),
         idle_accelerator=_idle_accelerator(watcher),
     )
 
 
 def _precision(watcher: Watcher) -> PrecisionFacts:
-    bfloat16 = any(each.trained for each in watcher[Calls].in_bfloat16)
+    bfloat16 = any(each.trained for each in watcher[Forwards].in_bfloat16)
     return PrecisionFacts(
-        coarse=tuple(watcher[Coarseness].coarse.values()), scaling=watcher[Scaled].scaling(bfloat16=bfloat16)
+        coarse=tuple(watcher[CoarseNumbers].coarse.values()),
+        scaling=watcher[GradientScaling].scaling(bfloat16=bfloat16),
     )
 
 
@@ -178,14 +179,14 @@ def _samples(watcher: Watcher, *, probes: bool) -> SampleFacts:
     loaders = tuple(watcher[Loaders].loaders())
     seen = SampleFacts(
         loaders=loaders,
-        inputs=tuple(watcher[FirstLayers].inputs),
-        parted=(*watcher[Picks].parted(), *watcher[Pairs].parted(), *watcher[Noise].parted()),
+        inputs=tuple(watcher[FirstInputs].inputs),
+        parted=(*watcher[IndexPairs].parted(), *watcher[Pairs].parted(), *watcher[NoiseTargets].parted()),
         rising_targets=tuple(watcher[Pairs].rising.lines()),
         shown=tuple(watcher[Rows].seen()),
         part_of=watcher[Rows].part_of(),
         shuffled_once=watcher[Orders].shuffled_once(),
-        reseeded_updates=watcher[Seeds].repeated(),
-        unseeded_generators=watcher[Draws].unseeded(),
+        reseeded_updates=watcher[Reseeding].repeated(),
+        unseeded_generators=watcher[UnseededDraws].unseeded(),
     )
     if not probes:
         return seen
@@ -203,23 +204,23 @@ def _evaluation(watcher: Watcher, *, probes: bool) -> EvaluationFacts:
         evaluations=tuple(watcher[Evaluations].seen),
         passes=tuple(watcher[Passes].passes()),
         thresholds=tuple(watcher[Thresholds].thresholds.values()),
-        metrics=tuple(watcher[Averages].metrics()) if probes else (),
+        metrics=tuple(watcher[BatchAverages].metrics()) if probes else (),
     )
 
 
 def _saved_state(watcher: Watcher) -> SavedStateFacts:
     return SavedStateFacts(
         files=tuple(_files(watcher)),
-        resumptions=tuple(watcher[Resumes].resumptions()),
-        held_counters=tuple(watcher[HeldCounters].off),
-        lost_states=tuple(watcher[Generators].lost()),
+        resumptions=tuple(watcher[FileCounters].resumptions()),
+        held_counters=tuple(watcher[ObjectCounters].off),
+        lost_states=tuple(watcher[GeneratorStates].lost()),
     )
 
 
 def _files(watcher: Watcher) -> Iterator[File]:
     yield from watcher[Files].files(schedulers=any(each.calls for each in watcher[Schedules].seen.values()))
-    yield from watcher[Kept].files
-    yield from watcher[Forgotten].files()
+    yield from watcher[SharedWeights].files
+    yield from watcher[LostMoments].files()
 
 
 def _idle_accelerator(watcher: Watcher) -> str:
@@ -241,12 +242,12 @@ def _find_optimizers(watcher: Watcher) -> None:
 
 def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: bool) -> tuple[ModelFacts, TextFacts]:
     """With what models do when their inputs are disturbed."""
-    captured = watcher[Calls].captured.values()
+    captured = watcher[Forwards].captured.values()
     readings = [read(watcher.scene, each, watcher[Losses].targets) for each in captured if each.used]
     own = [each.call.model for each in readings]
-    layouts, chance = watcher[Layouts], watcher[Chance]
+    layouts, chance = watcher[Layouts], watcher[RandomTables]
     built = [(layouts.first_numbers(each), chance.of(each), layouts.lost_state(each)) for each in own]
-    aimed = frozenset(each.model for each in watcher[Aims].aims if each.constant is None)
+    aimed = frozenset(each.model for each in watcher[PushDirections].aims if each.constant is None)
     batches = Batches(functools.partial(_are_drawn, watcher), aimed)
     probes = tuple(
         probe(watcher.scene, each, watcher[Losses], repeats, *numbers, batches)
@@ -268,14 +269,14 @@ def _parameters(watcher: Watcher, *, probes: bool) -> Iterator[Parameter]:
     taught = reached - watcher.scene.penalized
     unused = {leaf: loss.where for loss, leaves in watcher[Losses].unused if not loss.weights for leaf in leaves}
     for model, prefix in watcher.scene.phases.models.items():
-        ran = {p for m in model.modules() if m in watcher[Calls].executed for p in m.parameters(recurse=False)}
-        resting = {p for m in model.modules() if m in watcher[Calls].resting for p in m.parameters(recurse=False)}
+        ran = {p for m in model.modules() if m in watcher[Forwards].executed for p in m.parameters(recurse=False)}
+        resting = {p for m in model.modules() if m in watcher[Forwards].resting for p in m.parameters(recurse=False)}
         tested: dict[torch.Tensor, bool] = {}
         lone = {p for p in ran if (p.requires_grad or p in trained) and p in optimized and p not in taught}
-        if model in watcher[Calls].feeding:
+        if model in watcher[Forwards].feeding:
             tested = dict.fromkeys(lone, True)
-        elif probes and lone and model in watcher[Calls].captured:
-            tested = matters(watcher.scene, watcher[Calls].captured[model], list(lone))
+        elif probes and lone and model in watcher[Forwards].captured:
+            tested = matters(watcher.scene, watcher[Forwards].captured[model], list(lone))
         for name, p in model.named_parameters():
             yield Parameter(
                 prefix + name,
@@ -289,7 +290,7 @@ def _parameters(watcher: Watcher, *, probes: bool) -> Iterator[Parameter]:
                 follows=p in watcher[Gradients].followers,
                 penalized=p in watcher.scene.penalized,
                 only_in=unused.get(p, "") if p not in reached else "",
-                moved=((p in lone and p not in reached) or p not in optimized) and watcher[Calls].moved(p),
+                moved=((p in lone and p not in reached) or p not in optimized) and watcher[Forwards].moved(p),
                 resting=p in resting,
             )
 

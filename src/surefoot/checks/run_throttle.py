@@ -1,4 +1,4 @@
-"""Glances: the watcher looks at a few steps of a long run, so that watching costs next to nothing."""
+"""Watches a few steps of a long run, so that watching costs next to nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST = 3
 """So many steps are looked at when a process begins; then every step that is a power of ten."""
 
 
-class Glances:
+class RunThrottle:
     """Looks at some steps of a model under one optimizer. No probe is run, and no number changes."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Turns: when a watcher looks at a script: at its first updates, and again at its first evaluation if that is later."""
+"""Decides when a script is watched: in its first updates, and in its first evaluation if that is later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 256
 """Forwards of an evaluation that are looked at."""
 
 
-class Turns(Observer):
+class ScriptThrottle(Observer):
     """Lets a watcher rest after so many updates, and wakes it for an evaluation if it has seen none."""
 
     def __init__(self, watcher: Watcher, checked: int) -> None:
@@ -25,7 +25,7 @@ class Turns(Observer):
         self._updates = self._forwards = 0
         self._resting = self._awake_again = self._evaluated = False
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> ScriptThrottle:
         self.follow(nn.Module, "eval", before=self._evaluates)
         return self
 

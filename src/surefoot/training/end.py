@@ -9,17 +9,17 @@ from surefoot.records.run import Run, Status
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.step import Step
 from surefoot.training.run_data import RunData
-from surefoot.training.run_writer import Scribe
+from surefoot.training.run_writer import RunWriter
 
 
-def with_weights(run: Run, step: Step, scribe: Scribe) -> Run:
+def with_weights(run: Run, step: Step, scribe: RunWriter) -> Run:
     """Writes the weights if the run took its last step. The run then holds their size and digest."""
     if _is_done(step) and (kept_as := scribe.keep_weights(run, step.model)) is not None:
         return replace(run, weights_bytes=kept_as.bytes, weights_digest=kept_as.xxh3_128)
     return run
 
 
-def ended(run: Run, step: Step, data: RunData, scribe: Scribe, *, stopped: str) -> Run:
+def ended(run: Run, step: Step, data: RunData, scribe: RunWriter, *, stopped: str) -> Run:
     """The run after its last step, or after the step at which a signal stopped it."""
     done = _is_done(step)
     reason = "" if done else f"stopped by {stopped} after step {step.number}"

@@ -14,7 +14,7 @@ from surefoot.checkpoint.mirror import Mirror
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.checks.registry import CHECKS
-from surefoot.checks.run_throttle import Glances
+from surefoot.checks.run_throttle import RunThrottle
 from surefoot.errors import CheckpointError, DiskError, NonFinite, ReplayError
 from surefoot.meters.process_memory import held_bytes
 from surefoot.meters.steady_traffic import SteadyTraffic
@@ -31,11 +31,11 @@ from surefoot.training.guards.drift import Drift
 from surefoot.training.guards.nonfinite import first_nonfinite
 from surefoot.training.guards.signals import StopRequests
 from surefoot.training.guards.spike import Spikes
-from surefoot.training.monitor import Lookout
+from surefoot.training.monitor import Monitor
 from surefoot.training.plain_state import PlainState
 from surefoot.training.run_data import RunData
 from surefoot.training.run_findings import RunFindings
-from surefoot.training.run_writer import Scribe
+from surefoot.training.run_writer import RunWriter
 from surefoot.training.start import restored
 from surefoot.world.world import RealWorld
 
@@ -64,7 +64,7 @@ class Training:
     ) -> None:
         self.accepted = accepted
         self.recipe, self.run, self.world, self.every, self.stop, self.tell = recipe, run, world, every, stop, tell
-        self.scribe, self.mirror = Scribe(run, rank=world.rank), mirror
+        self.scribe, self.mirror = RunWriter(run, rank=world.rank), mirror
         self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last, mirror=mirror)
         self.stopped = ""
 
@@ -76,7 +76,7 @@ class Training:
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(self.data.close)
-                self.lookout = open_things.enter_context(Lookout(self.step, self.scribe, self.run))
+                self.lookout = open_things.enter_context(Monitor(self.step, self.scribe, self.run))
                 self._take_steps()
                 self._end()
         except BaseException as error:
@@ -95,7 +95,9 @@ class Training:
         """Builds the step, its data and its watchers. Many ranks or compiled code leave fewer watchers on."""
         self.step = Step(self.recipe, self.world)
         self.data = RunData(self.step)
-        glances = Glances(self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards))
+        glances = RunThrottle(
+            self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards)
+        )
         many = self.world.ranks > 1 and not self.step.compiled
         self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
         alone = self.world.ranks == 1 and not self.step.compiled

@@ -1,4 +1,4 @@
-"""Lookout: what watches the steps of a run while they are taken, and on many ranks the ranks."""
+"""Watches the steps of a run while they are taken; with several ranks, also the ranks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from surefoot.training.guards.beats import Beats
 from surefoot.training.guards.fingerprint import Fingerprints
 from surefoot.training.guards.stragglers import Stragglers
 from surefoot.training.guards.watchdog import Watchdog
-from surefoot.training.run_writer import Scribe
+from surefoot.training.run_writer import RunWriter
 from surefoot.world.world import agent_store
 
 PATIENCE_SECONDS = 60.0
 """A step that takes less is never called slow."""
 
 
-class Lookout:
+class Monitor:
     """Every rank has one. A step that hangs, a rank that lags and replicas that differ are told through the scribe."""
 
-    def __init__(self, step: Step, scribe: Scribe, run: Run) -> None:
+    def __init__(self, step: Step, scribe: RunWriter, run: Run) -> None:
         self.step, self.scribe, self.run = step, scribe, run
         self.rank, self.many = step.world.rank, step.world.ranks > 1
         self.beats = Beats(agent_store("beats") if self.many else None, rank=self.rank, ranks=step.world.ranks)

@@ -11,7 +11,7 @@ from typing import Any
 from surefoot.checks.facts import Facts
 from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.checks.registry import judged
-from surefoot.checks.run_throttle import FIRST, Glances
+from surefoot.checks.run_throttle import FIRST, RunThrottle
 from surefoot.checks.saved_state.rules import state_lost_on_reload
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.finding import Finding
@@ -22,7 +22,7 @@ from surefoot.training.plain_state import PlainState, loss_of
 class RunFindings:
     """Collects findings step by step. `plain` is None where state outside of the state_dict is not looked for."""
 
-    def __init__(self, step: Step, glances: Glances, plain: PlainState | None) -> None:
+    def __init__(self, step: Step, glances: RunThrottle, plain: PlainState | None) -> None:
         self.step, self.glances, self.plain = step, glances, plain
         self.found: list[Finding] = []
         self.last_batch: Any = None

@@ -1,4 +1,4 @@
-"""Scribe: what a run writes into its directory. Of many ranks the first one's writes; the others' keep silent."""
+"""Writes the run directory. Only rank 0 writes; on other ranks every method does nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from surefoot.records.run import Run, write_run
 from surefoot.training.weights import write_weights
 
 
-class Scribe:
+class RunWriter:
     """Every rank has one and calls it alike.
 
     A disk that refuses what the run does not depend on (events, findings, the plan) does not end it.

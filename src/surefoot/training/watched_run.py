@@ -20,7 +20,7 @@ from surefoot.records.units import counted
 from surefoot.records.watched import Watched, write_watched
 from surefoot.training.guards.drift import Drift
 from surefoot.training.resume import environment
-from surefoot.training.run_writer import Scribe
+from surefoot.training.run_writer import RunWriter
 
 
 class WatchedRun:
@@ -46,7 +46,7 @@ class WatchedRun:
             layout=counted(int(os.environ.get("WORLD_SIZE", "1")), "rank"),
             environment=environment(),
         )
-        self.scribe = Scribe(self.run, rank=rank)
+        self.scribe = RunWriter(self.run, rank=rank)
         self.rows, self._drift, self._open = Rows(phases, self._append), Drift(), ExitStack()
         if Path(script).is_file() and self.scribe.writes:
             write_whole(self.run.source, Path(script).read_bytes())

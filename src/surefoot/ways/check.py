@@ -15,7 +15,7 @@ from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.checks.registry import run_checks
 from surefoot.checks.samples.loader_use import Seen
 from surefoot.checks.samples.reread import read_again
-from surefoot.checks.text.narrow_tokens import Narrow
+from surefoot.checks.text.narrow_tokens import TokenWidths
 from surefoot.checks.watcher import Watcher
 from surefoot.data.batches import batches_of
 from surefoot.data.identity import identity_of
@@ -53,7 +53,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
                 if all(backward.differentiable for backward in watcher.facts()[LoopFacts].backwards):
                     raise  # not the error that torch raises for a loss without a graph
         data = build_data(recipe)
-        watcher[Narrow].look_at(data)
+        watcher[TokenWidths].look_at(data)
         with noting_attempts() as skipped:
             facts = watcher.facts()
             lost = tuple(plain.lost(partial(loss_of, step, world.take(batches))))

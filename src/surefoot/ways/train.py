@@ -18,7 +18,7 @@ from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.training.guards.signals import StopRequests
 from surefoot.training.loop import Tell, Training
 from surefoot.training.resume import changes_since, folder_for, new_run, old_run
-from surefoot.training.run_writer import Scribe
+from surefoot.training.run_writer import RunWriter
 from surefoot.training.weights import damage_of, to_repair
 from surefoot.world.world import RealWorld
 
@@ -71,9 +71,9 @@ def train(
         run = world.from_first(opened)
         if (damaged := world.from_first(lambda: damage_of(run))) is not None:
             run = to_repair(run, damaged)
-            Scribe(run, rank=world.rank).tell_of(run, run.steps, "weights-damaged", f"{damaged}; they are made anew")
+            RunWriter(run, rank=world.rank).tell_of(run, run.steps, "weights-damaged", f"{damaged}; they are made anew")
         if plan is not None:
-            Scribe(run, rank=world.rank).keep_plan(run, plan)
+            RunWriter(run, rank=world.rank).keep_plan(run, plan)
         if run.status == "finished":
             mirror.end(run)
             return run

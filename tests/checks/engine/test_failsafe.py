@@ -13,9 +13,9 @@ from torch import nn
 import surefoot
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.loss_calls import Losses
-from surefoot.checks.losses.push_direction import Aims
+from surefoot.checks.losses.push_direction import PushDirections
 from surefoot.checks.registry import CHECKS
-from surefoot.checks.run_throttle import Glances
+from surefoot.checks.run_throttle import RunThrottle
 from surefoot.checks.saved_state.files import Files
 from surefoot.checks.updates.schedules import Schedules
 from surefoot.errors import RecipeError
@@ -25,7 +25,7 @@ PLACES = {
     "a listener": (Gradients, "update_ends"),
     "a function of torch's": (Losses, "called"),
     "a hook of a tensor": (Losses, "_weigh"),
-    "a hook of a prediction": (Aims, "_pushed"),
+    "a hook of a prediction": (PushDirections, "_pushed"),
     "a graph": (Gradients, "graph_seen"),
     "a part that stays": (Schedules, "update_begins"),
     "what was seen": (Files, "files"),
@@ -100,7 +100,7 @@ def test_glances_of_a_long_run_spare_it(monkeypatch):
     monkeypatch.setattr(Gradients, "update_ends", broken)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    glances = Glances(model, optimizer)
+    glances = RunThrottle(model, optimizer)
     loss = model(torch.randn(2, 4)).sum()
     with glances.at(1):
         loss.backward()

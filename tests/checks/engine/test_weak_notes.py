@@ -4,11 +4,11 @@ import weakref
 
 import torch
 
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 
 
 def test_a_note_is_of_one_tensor_and_keeps_it_not_alive():
-    marks, tensor = Marks(), torch.ones(2)
+    marks, tensor = WeakNotes(), torch.ones(2)
     marks[tensor] = "seen"
     assert marks.get(tensor) == "seen"
     assert tensor.clone() not in marks
@@ -19,7 +19,7 @@ def test_a_note_is_of_one_tensor_and_keeps_it_not_alive():
 
 
 def test_what_takes_the_place_of_one_that_is_gone_has_no_note():
-    marks = Marks()
+    marks = WeakNotes()
     for _ in range(1000):
         tensor = torch.ones(2)
         assert tensor not in marks
@@ -30,7 +30,7 @@ def test_what_takes_the_place_of_one_that_is_gone_has_no_note():
 
 
 def test_a_note_can_be_forgotten():
-    marks, tensor = Marks(), torch.ones(2)
+    marks, tensor = WeakNotes(), torch.ones(2)
     marks.put([tensor, tensor], 1)
     marks.forget(tensor)
     marks.forget(tensor)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.checks.engine.failsafe import Spared
+from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.scene import readable, tensors
 from surefoot.events.autograd import aside
 
@@ -47,7 +47,7 @@ class Captured:
         """The places of the outputs that a backward passed."""
         return [place for place, number in enumerate(self.outputs) if number in self.used]
 
-    def follow(self, outputs: list[torch.Tensor], spared: Spared) -> None:
+    def follow(self, outputs: list[torch.Tensor], spared: Failsafe) -> None:
         """Takes note of the rows of its outputs that a loss is made from."""
         for place, each in enumerate(outputs):
             if each.requires_grad and each.dim() == 3 and readable(each):

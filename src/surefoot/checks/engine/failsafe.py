@@ -1,4 +1,4 @@
-"""Spared: what goes wrong in watching ends the watching, and not the loop that is watched."""
+"""A failure inside a check ends the checking and never the loop that is watched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGE = Path(str(files("surefoot")))
 _INSTALLED = tuple(sysconfig.get_path(each) for each in ("stdlib", "platlib", "purelib"))
 
 
-class Spared:
+class Failsafe:
     """Callbacks and listeners that a loop is given. After the first exception in one of them none is called again."""
 
     def __init__(self, *, on: bool) -> None:

@@ -12,8 +12,8 @@ from torch import nn
 from torch.distributions import Distribution
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.failsafe import Spared
-from surefoot.checks.engine.weak_set import Leaves
+from surefoot.checks.engine.failsafe import Failsafe
+from surefoot.checks.engine.weak_set import WeakTensorSet
 from surefoot.events.autograd import aside
 from surefoot.events.phases import Phases
 
@@ -35,15 +35,15 @@ class Scene:
     """Where an observer publishes what it alone has noticed."""
 
     def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, spares: bool = False) -> None:
-        self.phases, self.spared = phases, Spared(on=spares)
+        self.phases, self.spared = phases, Failsafe(on=spares)
         self.optimizers: list[Optimizer] = list(optimizers)
         self.stepped: dict[Optimizer, int] = {}
         self._left_out: dict[Optimizer, int] = {}
         """How many updates of an optimizer a scaler has left out."""
         self.updates = self.backwards = 0
         self.updating: Optimizer | None = None
-        self.reached: MutableSet[torch.Tensor] = Leaves()
-        self.penalized: Set[torch.Tensor] = Leaves()
+        self.reached: MutableSet[torch.Tensor] = WeakTensorSet()
+        self.penalized: Set[torch.Tensor] = WeakTensorSet()
         """Of those, parameters that nothing but a penalty on their own values reaches."""
         self.trained: set[torch.Tensor] = set()
         """Parameters that had requires_grad in an update of an optimizer that holds them."""

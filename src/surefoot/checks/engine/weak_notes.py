@@ -11,7 +11,7 @@ import torch
 Note = TypeVar("Note")
 
 
-class Marks(Generic[Note]):
+class WeakNotes(Generic[Note]):
     """A note for each of some tensors. What takes the place of one that is gone has none."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, MutableSet
 import torch
 
 
-class Leaves(MutableSet[torch.Tensor]):
+class WeakTensorSet(MutableSet[torch.Tensor]):
     """A set of tensors that forgets each when the program does, such as the points at which a penalty is derived."""
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts.evaluation import Metric
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
 from surefoot.events.callers import user_lines
 
@@ -32,10 +32,10 @@ class _Batch:
     """Lines on which a loss took the mean of it."""
 
 
-class Averages(Observer):
+class BatchAverages(Observer):
     """The forwards of evaluations, with the lines that made them."""
 
-    after = (Calls,)
+    after = (Forwards,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

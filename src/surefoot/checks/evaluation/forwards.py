@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.evaluation import Evaluation
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.modes import active, dropping
@@ -35,7 +35,7 @@ class _Run:
     """A hash of what entered, of the lines that evaluate it and of how often the weights were written to."""
     batches: int
     """Those that loaders had handed out by then."""
-    inputs: Marks[None] = field(default_factory=Marks)
+    inputs: WeakNotes[None] = field(default_factory=WeakNotes)
 
 
 class Evaluations(Observer):
@@ -47,7 +47,7 @@ class Evaluations(Observer):
         super().__init__(scene)
         self._loaders = loaders
         self._runs: list[_Run] = []
-        self._returned: Marks[Evaluation] = Marks()
+        self._returned: WeakNotes[Evaluation] = WeakNotes()
         """What was returned by models in training mode."""
         self._state = 0
         self._updated_at = 0

@@ -14,7 +14,7 @@ from surefoot.checks.engine.autograd_graph import through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.facts.evaluation import Threshold
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.source.cutoffs import cut_at_half, predictions_cut_at_half
 from surefoot.events.autograd import aside, number
 from surefoot.events.callers import caller, near_frames, user_lines, variables
@@ -31,7 +31,7 @@ _MOST_CLASSES = 3
 class Thresholds(Observer):
     """One half is a threshold of probabilities, and the largest score is sought among classes."""
 
-    after = (Calls,)
+    after = (Forwards,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -13,14 +13,14 @@ from surefoot.events.autograd import aside
 Function = torch.autograd.Function
 
 
-class Custom(Observer):
+class CustomFunctions(Observer):
     """The first call of every function that is not torch's, with what asked for a gradient then."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.calls: dict[Any, tuple[Any, ...]] = {}
 
-    def __enter__(self) -> Custom:
+    def __enter__(self) -> CustomFunctions:
         plain = Function.__dict__["apply"]
 
         def followed(kind: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.autograd import number
 from surefoot.events.callers import caller
@@ -18,7 +18,7 @@ from surefoot.events.callers import caller
 _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
 
 
-class Aliases(Observer):
+class DataWrites(Observer):
     """What is written behind autograd's back."""
 
     after = (Gradients,)
@@ -26,7 +26,7 @@ class Aliases(Observer):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.lines: dict[str, None] = {}
-        self._known: Marks[int] = Marks()
+        self._known: WeakNotes[int] = WeakNotes()
         """The `.data` of tensors with a graph, and the numbers of the nodes that made these."""
         self._written: dict[int, str] = {}
 
@@ -44,4 +44,4 @@ class Aliases(Observer):
 
     def graph_seen(self, graph: Graph) -> None:
         self.lines |= {line: None for node, line in self._written.items() if node in graph.numbers}
-        self._known, self._written = Marks(), {}
+        self._known, self._written = WeakNotes(), {}

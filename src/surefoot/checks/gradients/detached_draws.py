@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.events.callers import caller
 
 
@@ -25,16 +25,16 @@ class _Sample:
     used: bool = False
 
 
-class Drawn(Observer):
+class DetachedDraws(Observer):
     """From `sample()` into the graph. A sample whose probability is asked for is used as policy gradients use it."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._marks: Marks[_Sample] = Marks()
+        self._marks: WeakNotes[_Sample] = WeakNotes()
         self._used: Counter[str] = Counter()
         self._scored: set[str] = set()
 
-    def __enter__(self) -> Drawn:
+    def __enter__(self) -> DetachedDraws:
         for kind in vars(distributions).values():
             if isinstance(kind, type) and issubclass(kind, Distribution):
                 if "sample" in vars(kind):
@@ -71,7 +71,7 @@ class Drawn(Observer):
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._used.update({sample.line for sample in self._marks.notes() if sample.used})
-        self._marks = Marks()
+        self._marks = WeakNotes()
 
 
 def _is_graded(source: Any) -> bool:

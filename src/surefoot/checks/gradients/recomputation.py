@@ -10,20 +10,20 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.gradients import Recomputation
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.events.autograd import aside
 
 _ALIKE = 1e-4
 
 
-class Recomputed(Observer):
+class Recomputations(Observer):
     """What recomputation does otherwise than the forward did.
 
     It ends as soon as it has all that backward needs, which may be in the middle of a module: so what enters is
     compared, too. Both are noted from the first recomputation on.
     """
 
-    after = (Calls,)
+    after = (Forwards,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

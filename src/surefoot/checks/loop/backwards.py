@@ -11,7 +11,7 @@ from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.loop import Backward
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.events.autograd import aside, next_node
 from surefoot.events.callers import caller, site
 
@@ -19,9 +19,9 @@ from surefoot.events.callers import caller, site
 class Backwards(Observer):
     """One record for each; others fill in what they know of the last."""
 
-    before = (Calls,)
+    before = (Forwards,)
 
-    def __init__(self, scene: Scene, calls: Calls) -> None:
+    def __init__(self, scene: Scene, calls: Forwards) -> None:
         super().__init__(scene)
         self._calls = calls
         self.seen: list[Backward] = []

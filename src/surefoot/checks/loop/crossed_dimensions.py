@@ -26,7 +26,7 @@ _COLOURS, _SMALLEST_SIDE = (2, 3, 4), 8
 """What tells a picture from other arrays of numbers."""
 
 
-class Shapes(Observer):
+class CrossedDimensions(Observer):
     """Where dimensions change places by mistake."""
 
     def __init__(self, scene: Scene) -> None:

@@ -53,7 +53,7 @@ class _Pending:
         )
 
 
-class Calls(Observer):
+class Forwards(Observer):
     """What models were called with, and in which mode."""
 
     def __init__(self, scene: Scene) -> None:

@@ -17,13 +17,13 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import Graph, unscaled
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
-from surefoot.checks.engine.weak_set import Leaves
+from surefoot.checks.engine.weak_notes import WeakNotes
+from surefoot.checks.engine.weak_set import WeakTensorSet
 from surefoot.checks.facts.gradients import Discard
 from surefoot.checks.facts.loop import Optimizing, Update
 from surefoot.checks.facts.models import Leaf
 from surefoot.checks.loop.backwards import Backwards
-from surefoot.checks.loop.forwards import Calls, Sentinel
+from surefoot.checks.loop.forwards import Forwards, Sentinel
 from surefoot.checks.loop.rounding import HALVES, lost, lost_share, standing_still
 from surefoot.events.autograd import aside, is_profiling, number, writes
 from surefoot.events.callers import caller
@@ -56,7 +56,7 @@ class _Mark:
 class Gradients(Observer):
     """From backward to update."""
 
-    after = (Calls, Backwards)
+    after = (Forwards, Backwards)
 
     def __init__(self, scene: Scene, backwards: Backwards) -> None:
         super().__init__(scene)
@@ -73,11 +73,11 @@ class Gradients(Observer):
         """Where a scaler has scaled a loss: the parameters whose gradients were unscaled since."""
         self._leaves: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._marks: dict[torch.Tensor, _Mark] = {}
-        self.carried: Marks[None] = Marks()
+        self.carried: WeakNotes[None] = WeakNotes()
         """Gradients that hold what an earlier update had used, and what was computed from them since the backward."""
         self._given: list[torch.Tensor] = []
         """Parameters that had a gradient after the last backward."""
-        self._reached_by: list[tuple[Leaves, bool]] = []
+        self._reached_by: list[tuple[WeakTensorSet, bool]] = []
         """Of each backward: its leaves, and whether it had any."""
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
         self._roots: set[int] = set()
@@ -92,7 +92,7 @@ class Gradients(Observer):
         self.followers: set[torch.Tensor] = set()
         """Parameters that were written to between two updates of an optimizer that holds them beside others."""
         self._writes: dict[torch.Tensor, int] = {}
-        self._taught = Leaves()
+        self._taught = WeakTensorSet()
         """Leaves that more than a penalty has reached."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._settled = 0
@@ -121,7 +121,7 @@ class Gradients(Observer):
         self.scene.penalized = (self.scene.penalized - graph.leaves) | (graph.penalized - self._taught)
         self._taught |= graph.leaves - graph.penalized
         self.scene.reached |= graph.leaves
-        self._reached_by.append((Leaves(graph.leaves), bool(graph.leaves)))
+        self._reached_by.append((WeakTensorSet(graph.leaves), bool(graph.leaves)))
         for leaf in graph.leaves:
             _, count = self._leaves.get(id(leaf), (None, 0))
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
@@ -145,7 +145,7 @@ class Gradients(Observer):
 
     def backward_begins(self, losses: Any) -> None:
         self._see_emptied()
-        self.carried = Marks()
+        self.carried = WeakNotes()
         for parameter, mark in list(self._marks.items()):
             if mark.stands(parameter.grad):
                 mark.carried = True

@@ -15,7 +15,7 @@ PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
 _PICKS = {"__getitem__", "masked_select"}
 
 
-class Emptied(Observer):
+class EmptyMasks(Observer):
     """What is left of losses that are masked by hand."""
 
     def __init__(self, scene: Scene) -> None:

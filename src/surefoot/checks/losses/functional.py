@@ -19,7 +19,7 @@ from surefoot.checks.engine.autograd_graph import walk
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, tensors
 from surefoot.checks.facts.losses import Loss
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.events.autograd import aside
@@ -39,12 +39,12 @@ class _Transformed:
     has_aux: bool
 
 
-class Transforms(Observer):
+class FunctionalLosses(Observer):
     """Gradients that no backward puts into `.grad`."""
 
-    after = (Calls, Losses, Gradients)
+    after = (Forwards, Losses, Gradients)
 
-    def __init__(self, scene: Scene, calls: Calls, losses: Losses, gradients: Gradients) -> None:
+    def __init__(self, scene: Scene, calls: Forwards, losses: Losses, gradients: Gradients) -> None:
         super().__init__(scene)
         self._calls, self._losses, self._gradients = calls, losses, gradients
         self._asking = False
@@ -52,7 +52,7 @@ class Transforms(Observer):
         """Some were asked for with a graph."""
         self._buffers: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
-    def __enter__(self) -> Transforms:
+    def __enter__(self) -> FunctionalLosses:
         for name in ("grad", "grad_and_value"):
             self._follow_gradient(name)
         self._follow_vmap()

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import operation, squeezed, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Likelihood
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
@@ -40,8 +40,8 @@ class Likelihoods(Observer):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.likelihoods: list[Likelihood] = []
-        self._drawn: Marks[None] = Marks()
-        self._logarithms: Marks[int] = Marks()
+        self._drawn: WeakNotes[None] = WeakNotes()
+        self._logarithms: WeakNotes[int] = WeakNotes()
         """Logarithms of probabilities, and what rises (1) or falls (-1) with them."""
 
     def __enter__(self) -> Likelihoods:
@@ -113,7 +113,7 @@ class Likelihoods(Observer):
         self.likelihoods.append(Likelihood(where, self.scene.backwards - 1, sign, of_data=even))
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._drawn, self._logarithms = Marks(), Marks()
+        self._drawn, self._logarithms = WeakNotes(), WeakNotes()
 
 
 def _is_log_of_sigmoid(out: torch.Tensor) -> bool:

@@ -24,17 +24,17 @@ from surefoot.checks.engine.autograd_graph import (
 )
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
-from surefoot.checks.engine.weak_set import Leaves
-from surefoot.checks.evaluation.batch_averages import Averages
+from surefoot.checks.engine.weak_set import WeakTensorSet
+from surefoot.checks.evaluation.batch_averages import BatchAverages
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.facts.models import Crossing
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.argument_faults import argument, ctc_fault, kl_fault
 from surefoot.checks.losses.gradient_signature import is_cut
-from surefoot.checks.losses.noise_targets import Noise
+from surefoot.checks.losses.noise_targets import NoiseTargets
 from surefoot.checks.losses.targets import PICKING, Targets
-from surefoot.checks.precision.coarse_numbers import Coarseness
-from surefoot.checks.samples.index_pairs import Picks
+from surefoot.checks.precision.coarse_numbers import CoarseNumbers
+from surefoot.checks.samples.index_pairs import IndexPairs
 from surefoot.checks.samples.pairs import Pairs
 from surefoot.events.autograd import aside, number
 from surefoot.events.callers import caller, site
@@ -69,10 +69,16 @@ class Losses(Observer):
     """Loss functions as they are called, and losses that begin with an operator."""
 
     after = (Gradients,)
-    before = (Picks, Pairs, Noise, Averages, Coarseness)
+    before = (IndexPairs, Pairs, NoiseTargets, BatchAverages, CoarseNumbers)
 
     def __init__(
-        self, scene: Scene, picks: Picks, pairs: Pairs, noise: Noise, averages: Averages, coarseness: Coarseness
+        self,
+        scene: Scene,
+        picks: IndexPairs,
+        pairs: Pairs,
+        noise: NoiseTargets,
+        averages: BatchAverages,
+        coarseness: CoarseNumbers,
     ) -> None:
         super().__init__(scene)
         self._averages, self._coarseness = averages, coarseness
@@ -86,7 +92,7 @@ class Losses(Observer):
         self._alone: dict[str, bool] = {}
         """By line: whether its softmax only ever ran over one number."""
         self.targets = Targets(scene)
-        self.unused: list[tuple[Loss, Leaves]] = []
+        self.unused: list[tuple[Loss, WeakTensorSet]] = []
         self.outputs: set[int] = set()
         """The graph numbers of what the last model returned, views left out."""
 
@@ -146,7 +152,7 @@ class Losses(Observer):
             with aside():
                 loss.value = float(out)
             if self.scene.updates < 3:
-                self.unused.append((loss, Leaves(walk([out]).leaves)))
+                self.unused.append((loss, WeakTensorSet(walk([out]).leaves)))
         if readable(out):
             out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), loss))
         self.losses.append(loss)

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.samples import Parted
 from surefoot.events.callers import caller
 
@@ -21,12 +21,12 @@ _FEWEST_ELEMENTS = 4
 _FEWEST = 3
 
 
-class Noise(Observer):
+class NoiseTargets(Observer):
     """Normal noise, from the draw to its first use."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._unused: Marks[None] = Marks()
+        self._unused: WeakNotes[None] = WeakNotes()
         self._lone: list[str] = []
         self._noise_enters = False
         """Models are given nothing but noise: there is nothing to learn, on purpose."""
@@ -56,7 +56,7 @@ class Noise(Observer):
             self._lone.append(caller())
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._unused = Marks()
+        self._unused = WeakNotes()
 
     def parted(self) -> Iterator[Parted]:
         """The line whose target is noise that nothing else was made from, in step after step."""

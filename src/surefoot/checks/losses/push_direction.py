@@ -12,7 +12,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import SHARES, made_of, operation, ranks, undropped
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Aim
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.gradient_signature import Signature, is_cut, signature_of
@@ -39,13 +39,13 @@ class _Step:
     """What was seen since the last backward."""
 
     hooked: set[int] = field(default_factory=set)
-    targets: Marks[torch.Tensor] = field(default_factory=Marks)
+    targets: WeakNotes[torch.Tensor] = field(default_factory=WeakNotes)
     """What may be a target, and what it held."""
-    changed: Marks[None] = field(default_factory=Marks)
+    changed: WeakNotes[None] = field(default_factory=WeakNotes)
     """Tensors without a gradient that were computed since a model returned."""
 
 
-class Aims(Observer):
+class PushDirections(Observer):
     """Losses by what they do to predictions, whoever wrote them."""
 
     after = (Gradients,)
@@ -57,7 +57,7 @@ class Aims(Observer):
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if self._looks():
-            self._step.changed = Marks()
+            self._step.changed = WeakNotes()
             for each in tensors(output):
                 self._hook(each, self.scene.name(model))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.failsafe import Spared
+from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.losses import Loss
 from surefoot.events.autograd import aside
@@ -76,7 +76,7 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return kwargs.get("index", kwargs.get("indices", next((a for a in args[1:] if isinstance(a, torch.Tensor)), None)))
 
 
-def _count(target: Target, out: torch.Tensor, spared: Spared) -> None:
+def _count(target: Target, out: torch.Tensor, spared: Failsafe) -> None:
     """What a mask takes out of a loss has no gradient."""
 
     def counted(gradient: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ import torch
 from surefoot.checks.engine.autograd_graph import VIEWS, Graph, hangs_on, operation
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Term
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.autograd import aside, factors_of
@@ -30,7 +30,7 @@ _NOTE = "surefoot term"
 _NOTE_OF_ROWS = "surefoot term of each sample"
 
 
-class Terms(Observer):
+class LossTerms(Observer):
     """What is added to a loss outside its graph."""
 
     after = (Gradients,)
@@ -38,7 +38,7 @@ class Terms(Observer):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.terms: list[Term] = []
-        self._cut: Marks[None] = Marks()
+        self._cut: WeakNotes[None] = WeakNotes()
         """Tensors without a gradient that were made from tensors with one."""
         self.flat: Counter[str] = Counter()
         """Lines of the loss that round what is back-propagated, and in how many backwards."""
@@ -127,7 +127,7 @@ class Terms(Observer):
                     weighed |= above
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        self._cut = Marks()
+        self._cut = WeakNotes()
 
 
 def _weighs(node: Any) -> bool:

@@ -11,7 +11,7 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.facts.samples import Inputs
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.events.autograd import aside
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -24,10 +24,10 @@ _ROWS = 64
 """So many rows tell whether zeros stand between tokens."""
 
 
-class FirstLayers(Observer):
+class FirstInputs(Observer):
     """What the first layers of models are given."""
 
-    after = (Calls,)
+    after = (Forwards,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -11,14 +11,14 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts.models import HiddenModule
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 
 
-class Hidden(Observer):
+class HiddenModules(Observer):
     """Modules in plain containers of a model, and those that run inside one without belonging to it."""
 
-    after = (Calls, Gradients)
+    after = (Forwards, Gradients)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -15,10 +15,10 @@ from surefoot.checks.engine.autograd_graph import linearly_made, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable
 from surefoot.checks.facts.models import Layout
-from surefoot.checks.loop.forwards import Calls
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.modes import is_batch_norm
-from surefoot.checks.models.tied_weights import Ties, copied_ties, undone_ties
+from surefoot.checks.models.tied_weights import TiedWeights, copied_ties, undone_ties
 from surefoot.checks.models.unsaved_numbers import Numbers, numbers_of
 from surefoot.events.autograd import aside, number
 
@@ -47,9 +47,9 @@ _LOOKS = 256
 class Layouts(Observer):
     """The modules and tensors of every model that ran."""
 
-    after = (Calls, Gradients)
+    after = (Forwards, Gradients)
 
-    def __init__(self, scene: Scene, ties: Ties) -> None:
+    def __init__(self, scene: Scene, ties: TiedWeights) -> None:
         super().__init__(scene)
         self.ties = ties
         self._layouts: dict[nn.Module, Layout] = {}

@@ -8,18 +8,18 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.models.layout import unsaved
 from surefoot.checks.samples.reseeding import DRAWS
 from surefoot.events.callers import frames, is_user, variables
 
 
-class Chance(Observer):
+class RandomTables(Observer):
     """From a draw in the constructor of a module to the tensors that this module has."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._drawn: Marks[bool] = Marks()
+        self._drawn: WeakNotes[bool] = WeakNotes()
         self._tables: dict[nn.Module, tuple[str, ...]] = {}
 
     def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

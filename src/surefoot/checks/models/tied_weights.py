@@ -11,7 +11,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 
 _FEW_VALUES = 2
 """Matrices of no more values, such as ones and zeros, are alike without one having been copied."""
@@ -19,15 +19,15 @@ _FEW_VALUES = 2
 Place = tuple[weakref.ref[nn.Module], str]
 
 
-class Ties(Observer):
+class TiedWeights(Observer):
     """Parameters that a second module was given, and that it or the first one has lost since."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._holders: Marks[Place] = Marks()
+        self._holders: WeakNotes[Place] = WeakNotes()
         self._tied: list[tuple[Place, Place]] = []
 
-    def __enter__(self) -> Ties:
+    def __enter__(self) -> TiedWeights:
         self.follow(nn.Module, "register_parameter", after=self._registered)
         return self
 

@@ -9,7 +9,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.precision import Coarse
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
@@ -30,7 +30,7 @@ _BLURRED = 0.1
 """Angles that are rounded by more than this, in radians, are no longer told apart."""
 
 
-class Coarseness(Observer):
+class CoarseNumbers(Observer):
     """Functions whose results are in half precision."""
 
     def __init__(self, scene: Scene) -> None:
@@ -38,7 +38,7 @@ class Coarseness(Observer):
         self.coarse: dict[tuple[str, str], Coarse] = {}
         self._blurred: dict[int, torch.Tensor] = {}
         """Whole numbers that half precision has rounded, and what they were multiplied with, by their storage."""
-        self._sums: Marks[tuple[int, int]] = Marks()
+        self._sums: WeakNotes[tuple[int, int]] = WeakNotes()
         """Sums so far, and how many forwards and updates had been made when they were begun."""
         self._forwards = 0
 

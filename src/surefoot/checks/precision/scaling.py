@@ -14,7 +14,7 @@ from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.gradients import Gradients
 
 
-class Scaled(Observer):
+class GradientScaling(Observer):
     """Losses scaled against underflow, and regions computed in half precision."""
 
     after = (Gradients,)
@@ -32,7 +32,7 @@ class Scaled(Observer):
         """Whether regions are told their dtype; torch takes one that needs a scaler, but not on a CPU."""
         self.used = False
 
-    def __enter__(self) -> Scaled:
+    def __enter__(self) -> GradientScaling:
         scaler = torch.amp.GradScaler
         self.follow(scaler, "scale", before=self._scales)
         self.follow(scaler, "unscale_", after=self._unscaled)

@@ -17,8 +17,8 @@ from surefoot.checks.facts.losses import Loss
 from surefoot.checks.facts.ranks import Ranks
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.losses.loss_calls import Losses
-from surefoot.checks.ranks.gradient_averages import Averaging, ratio_to_mean
-from surefoot.checks.ranks.metric_exchange import ToldMetrics
+from surefoot.checks.ranks.gradient_averages import GradientAverages, ratio_to_mean
+from surefoot.checks.ranks.metric_exchange import MetricExchange
 from surefoot.checks.ranks.rank_counts import RankCounts
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.shares import share_of
@@ -41,18 +41,18 @@ _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "unif
 """Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
 
 
-class Between(Observer):
+class RankComparison(Observer):
     """One rank's notes, exchanged with the others."""
 
-    after = (Losses, Loaders, Averaging, ToldMetrics, RankCounts)
+    after = (Losses, Loaders, GradientAverages, MetricExchange, RankCounts)
 
     def __init__(
         self,
         scene: Scene,
         losses: Losses,
         loaders: Loaders,
-        averaging: Averaging,
-        metrics: ToldMetrics,
+        averaging: GradientAverages,
+        metrics: MetricExchange,
         counts: RankCounts,
     ) -> None:
         super().__init__(scene)
@@ -78,7 +78,7 @@ class Between(Observer):
         self._others: list[dict[str, Any]] = []
         self._count = 1
 
-    def __enter__(self) -> Between:
+    def __enter__(self) -> RankComparison:
         if dist.is_available():
             for name in _GRADIENTS:
                 self.follow(dist, name, before=self._collective)

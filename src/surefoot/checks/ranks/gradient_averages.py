@@ -19,7 +19,7 @@ _VALUES = 128
 """So many elements of a parameter's gradient are kept."""
 
 
-class Averaging(Observer):
+class GradientAverages(Observer):
     """What goes into the exchange of gradients, and what comes out; ranks compare it."""
 
     def __init__(self, scene: Scene) -> None:
@@ -31,7 +31,7 @@ class Averaging(Observer):
         self._given: list[torch.Tensor | None] = []
         self._used: list[float] | None = None
 
-    def __enter__(self) -> Averaging:
+    def __enter__(self) -> GradientAverages:
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             self.follow(nn.utils, name, before=lambda *_, **__: self._take())
         self._entered.callback(self._leave)

@@ -20,7 +20,7 @@ _TELLING = (
 _MOST_ROWS = 2048
 
 
-class ToldMetrics(Observer):
+class MetricExchange(Observer):
     """Evaluations of a trained model, from its first forward to the next batch or forward of training."""
 
     after = (Gradients,)
@@ -34,7 +34,7 @@ class ToldMetrics(Observer):
         self._batches: int | None = None
         """While an evaluation is open, the batches of training that had been read when it began."""
 
-    def __enter__(self) -> ToldMetrics:
+    def __enter__(self) -> MetricExchange:
         if dist.is_available():
             for name in _TELLING:
                 self.follow(dist, name, before=self._tells)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.events.callers import caller
 
 _DIVIDES = {"__truediv__", "__itruediv__", "div", "div_", "true_divide", "_foreach_div", "_foreach_div_"}
@@ -26,7 +26,7 @@ class RankCounts(Observer):
         self.of_loss = self.of_gradients = ""
         """The lines in which a loss was scaled by that number, and gradients were divided by it."""
         self.divides_by_total = False
-        self._totals: Marks[None] = Marks()
+        self._totals: WeakNotes[None] = WeakNotes()
         """What was summed over ranks and has no gradient, and single numbers made from it."""
 
     def __enter__(self) -> RankCounts:

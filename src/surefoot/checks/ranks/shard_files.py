@@ -22,7 +22,7 @@ WAIT = 5.0
 _MOMENT = "saved"
 
 
-class SavedShards(Observer):
+class ShardFiles(Observer):
     """One rank's files, compared with those of the others when the ranks part."""
 
     def __init__(self, scene: Scene) -> None:
@@ -31,7 +31,7 @@ class SavedShards(Observer):
         """By path: whether what was saved is this rank's share of something larger, and the line that saved it."""
         self._found: list[SharedFile] | None = None
 
-    def __enter__(self) -> SavedShards:
+    def __enter__(self) -> ShardFiles:
         if dist.is_available():
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.files())
         return self

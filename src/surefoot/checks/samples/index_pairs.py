@@ -48,7 +48,7 @@ class _Used:
     inputs: list[_Taken] = field(default_factory=list)
 
 
-class Picks(Observer):
+class IndexPairs(Observer):
     """Indices of inputs and targets, update by update."""
 
     def __init__(self, scene: Scene) -> None:

@@ -23,7 +23,7 @@ _FEWEST = 3
 """So many updates in a row must seed other generators than torch's global one with one number."""
 
 
-class Seeds(Observer):
+class Reseeding(Observer):
     """What every update draws: the random state after seeding, at its first forward, and at each draw."""
 
     def __init__(self, scene: Scene) -> None:
@@ -46,7 +46,7 @@ class Seeds(Observer):
         self._at: dict[str, int] = {}
         """The last update before which something was drawn, and others were seeded."""
 
-    def __enter__(self) -> Seeds:
+    def __enter__(self) -> Reseeding:
         self.follow(torch, "manual_seed", after=self._seeds)
         for name, (module, _) in GENERATORS.items():
             self.follow(module, "seed", after=lambda _, *given, name=name, **__: self._seeds_other(name, given))

@@ -19,7 +19,7 @@ GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
 """By the module that seeds it: the state of each global generator that torch does not seed."""
 
 
-class Draws(Observer):
+class UnseededDraws(Observer):
     """The global generators beside torch's."""
 
     def __init__(self, scene: Scene) -> None:
@@ -28,7 +28,7 @@ class Draws(Observer):
         self._seeded: set[str] = set()
         self._before = {name: str(state()) for name, (_, state) in GENERATORS.items()}
 
-    def __enter__(self) -> Draws:
+    def __enter__(self) -> UnseededDraws:
         self.follow(torch, "manual_seed", after=self._seeds_torch)
         for name, (module, _) in GENERATORS.items():
             self.follow(module, "seed", after=lambda *_, name=name, **__: self._seeded.add(name))

@@ -36,7 +36,7 @@ class _Loaded:
     """Batches that were taken before the one that the first forward was given."""
 
 
-class Resumes(Observer):
+class FileCounters(Observer):
     """What a loop saves of its counters, and what it makes of those that it loads."""
 
     after = (Loaders,)
@@ -50,7 +50,7 @@ class Resumes(Observer):
         self._saved_at = -1
         """How many updates had been made when a file with counters was written last."""
 
-    def __enter__(self) -> Resumes:
+    def __enter__(self) -> FileCounters:
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         return self
 

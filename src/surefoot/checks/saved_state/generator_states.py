@@ -46,7 +46,7 @@ class _Lost:
     drawn: bool = False
 
 
-class Generators(Observer):
+class GeneratorStates(Observer):
     """Who saves the state of a generator wants it back. It matters if training draws from that generator."""
 
     stays = True
@@ -58,7 +58,7 @@ class Generators(Observer):
         """States that are lost if what they belong to is drawn from, and its seed then, as far as it is in sight."""
         self._lost: list[_Lost] = []
 
-    def __enter__(self) -> Generators:
+    def __enter__(self) -> GeneratorStates:
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         self.follow(DataLoader, "__iter__", before=self._look, after=self._begins)
         for name, (module, _) in GENERATORS.items():

@@ -46,7 +46,7 @@ class _GoneOn:
     """The file or the schedule says that training goes on; otherwise its data must show it."""
 
 
-class Forgotten(Observer):
+class LostMoments(Observer):
     """Weights of a training from before, in a file without moments, that an optimizer of the same kind goes on with."""
 
     after = (Schedules, Rows)
@@ -62,7 +62,7 @@ class Forgotten(Observer):
         self._read: _Read | None = None
         self._gone_on: list[_GoneOn] = []
 
-    def __enter__(self) -> Forgotten:
+    def __enter__(self) -> LostMoments:
         self.follow(Optimizer, "__init__", after=self._makes)
         return self
 

@@ -39,7 +39,7 @@ class _Counter:
         return getattr(self.holder(), self.attribute, None)
 
 
-class HeldCounters(Observer):
+class ObjectCounters(Observer):
     """A counter that has grown since the last update, when a file is saved, is that of the next update."""
 
     stays = True
@@ -55,7 +55,7 @@ class HeldCounters(Observer):
         self._going_on: dict[Optimizer, tuple[str, Counts, int]] = {}
         self.off: list[HeldCounter] = []
 
-    def __enter__(self) -> HeldCounters:
+    def __enter__(self) -> ObjectCounters:
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         return self
 

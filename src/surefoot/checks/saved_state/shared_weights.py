@@ -67,7 +67,7 @@ class _State:
         return any(self.values.get(_address(each)) not in (None, fingerprint(each, _LOOKED_AT)) for each in kept)
 
 
-class Kept(Observer):
+class SharedWeights(Observer):
     """States that were taken, as long as somebody has them."""
 
     after = (Gradients,)
@@ -81,7 +81,7 @@ class Kept(Observer):
         self._depth = 0
         self._records: set[str] = set()
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> SharedWeights:
         self.follow(nn.Module, "state_dict", before=self._hands_out, after=self._handed_out)
         self.follow(nn.Module, "load_state_dict", before=self._loads, after=self._loaded)
         self.follow(torch.func, "functional_call", before=self._views_used)

@@ -8,7 +8,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.losses.argument_faults import argument
 from surefoot.checks.losses.empty_masks import PRODUCTS
 from surefoot.checks.losses.loss_calls import SOFTMAXES
@@ -22,14 +22,14 @@ _LOW = -10.0
 """A score as low as this has next to no share beside ordinary ones."""
 
 
-class Masked(Observer):
+class LenientMasks(Observer):
     """From a product with a mask, or what it fills in, into a softmax. What is masked again behind that is right."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._products: Marks[tuple[str, torch.Tensor]] = Marks()
+        self._products: WeakNotes[tuple[str, torch.Tensor]] = WeakNotes()
         """By what was masked: the line, and what is left as it was."""
-        self._shares: Marks[str] = Marks()
+        self._shares: WeakNotes[str] = WeakNotes()
         """By what a softmax made of one: the line of the product."""
         self._lines: dict[str, int] = {}
         self._right: set[str] = set()

@@ -48,7 +48,7 @@ _MAKING = {
 """Calls that make an array of a dtype, and cut off what does not fit."""
 
 
-class Narrow(Observer):
+class TokenWidths(Observer):
     """The arrays that tokens come from, looked at in the first forward."""
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
-from surefoot.checks.engine.weak_notes import Marks
+from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.autograd import writes
 from surefoot.events.callers import asked_by_user, caller
@@ -56,7 +56,7 @@ _TAKEN = {
 """What keeps more of a gradient than its size."""
 
 
-class ByHand(Observer):
+class UpdatesByHand(Observer):
     """Gradients from the backward to the update, in the hands of the loop."""
 
     after = (Gradients,)
@@ -64,8 +64,8 @@ class ByHand(Observer):
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
         self._gradients = gradients
-        self._known: Marks[None] = Marks()
-        self._copies: Marks[None] = Marks()
+        self._known: WeakNotes[None] = WeakNotes()
+        self._copies: WeakNotes[None] = WeakNotes()
         self._limited: dict[int, weakref.ref[torch.Tensor]] = {}
         """Limited gradients that nothing was made from so far."""
         self._left: dict[str, set[int]] = {}
@@ -77,7 +77,7 @@ class ByHand(Observer):
         self.carried = 0
         """Weights were moved by hand so often and their gradients then added to."""
 
-    def __enter__(self) -> ByHand:
+    def __enter__(self) -> UpdatesByHand:
         self.follow(torch.autograd, "grad", after=lambda out, *_, **__: self._note(out))
         return self
 
@@ -172,4 +172,4 @@ class ByHand(Observer):
         self.update_ends(optimizer)
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        self._known, self._copies, self._rescaled = Marks(), Marks(), False
+        self._known, self._copies, self._rescaled = WeakNotes(), WeakNotes(), False
