@@ -1,4 +1,4 @@
-"""Ahead: one thread makes the next items of an iterator ready."""
+"""Prepares the next items of an iterator in one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callers: which line of user code is running, seen from inside what it has called."""
+"""Finds which line of user code is running."""
 
 from __future__ import annotations
 

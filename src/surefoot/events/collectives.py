@@ -1,4 +1,4 @@
-"""The group of ranks that a collective is for, read from its operands."""
+"""Finds the group of ranks of a collective."""
 
 from __future__ import annotations
 

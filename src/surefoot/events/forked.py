@@ -1,4 +1,4 @@
-"""Forked: modes that look at a loop look at it alone, and not at the processes that it forks, as loaders do."""
+"""Keeps watching out of forked processes, such as DataLoader workers."""
 
 from __future__ import annotations
 

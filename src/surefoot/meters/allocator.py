@@ -1,4 +1,4 @@
-"""Allocator: the bytes torch really asked for, as the truth that plans and profiles are held against.
+"""Measures the bytes torch really asked its allocator for: the truth for plans and profiles.
 
 `allocator.cpp` counts at torch's CPU allocator: every byte as requested, without rounding, also what
 kernels take and give back inside. It needs a C++ compiler once; what it builds is kept and loaded from

@@ -1,4 +1,4 @@
-"""Moved: the bytes that operators read and write at least, by phase and module: the other axis of a roofline.
+"""Counts the bytes that operators read and write at least, by phase and module.
 
 Views move nothing. An operator reads every operand once and writes every result once; caches are not known.
 """

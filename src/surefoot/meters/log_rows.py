@@ -1,4 +1,4 @@
-"""Rows: one row of a log for every update of somebody's loop."""
+"""Writes one log row for every update of your own loop."""
 
 from __future__ import annotations
 

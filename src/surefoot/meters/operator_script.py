@@ -1,4 +1,4 @@
-"""Script: the operator calls of a step in their order, what each reads and makes, and what is freed between them."""
+"""Records the operator calls of a step in order, with what each reads, makes and frees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held: what a process holds now, cheap enough to ask after every step."""
+"""Measures the memory of this process, cheaply enough to ask after every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof: that no block does otherwise, and is treated otherwise, than the few that stand for it.
+"""Checks that every repeated block behaves, and is sharded and recomputed, like the few that were traced.
 
 A forward of all blocks, before ranks share the model, must go entry by entry as the forwards of the few predict. So
 must the lists of what is done to each part: how it is cut, whether it is sharded and recomputed on its own, and the

@@ -1,4 +1,4 @@
-"""Utilisation: the two numbers of an MFU, each None where it is not known for certain."""
+"""The two numbers of an MFU: the FLOPs of a step and the peak of the device."""
 
 from __future__ import annotations
 

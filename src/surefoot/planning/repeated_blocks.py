@@ -1,4 +1,4 @@
-"""Repeats: the blocks of a model that are alike, and the same model with fewer of them.
+"""Finds the repeated blocks of a model, and builds the same model with fewer of them.
 
 Blocks are children of an `nn.ModuleList` or `nn.Sequential`. Two are alike if they have the same modules, parameters,
 buffers and attributes, but for attributes that hold the block's own position. A pattern of up to four kinds of blocks

@@ -1,4 +1,4 @@
-"""Copies: short copies of a model with many alike blocks, whose storages journals know by the names in the whole."""
+"""Short copies of a model with repeated blocks, whose tensors keep the names of the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace: a recipe's step and what stands around it, run on fake tensors and booked."""
+"""Runs a recipe's step on fake tensors, and books its memory, FLOPs and traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reuse: a trace of a model with many alike blocks, from runs of the same model with 3, 4 and 5 of them.
+"""Traces a model with many repeated blocks from runs with 3, 4 and 5 of them.
 
 The model is built with all its blocks. What follows, sharing it among ranks and taking steps, is run on copies with a
 few blocks and written to journals. The first two journals tell what one block more adds; they must predict the third,

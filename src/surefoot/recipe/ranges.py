@@ -1,4 +1,4 @@
-"""Ranges: what a number of a recipe or of a knob may be."""
+"""The allowed range of every number of a recipe and its knobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipe: what you write. A function whose parameters are the knobs returns one."""
+"""Recipe: what to train and how, as you write it. A function whose parameters are the knobs returns one."""
 
 from __future__ import annotations
 

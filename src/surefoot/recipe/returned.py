@@ -1,4 +1,4 @@
-"""What a recipe's functions return: something of another kind than they should is named, with what is expected."""
+"""Checks what a recipe's functions return, and names what is wrong."""
 
 from __future__ import annotations
 

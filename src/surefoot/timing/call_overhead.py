@@ -1,4 +1,4 @@
-"""Overhead: what an operator call costs in a step beside the time it takes alone. A tiny step, rehearsed and taken."""
+"""Measures what an operator call costs in a step beyond the time it takes alone. A tiny step, rehearsed and taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure: what this machine reaches, as a datasheet: matrix products, memory, the cost of a call, collectives.
+"""Measures this machine as a datasheet: matrix products, memory, call overhead, collectives.
 
 Every figure is the best of several rounds: what the machine can do, not what its neighbours left of it.
 """

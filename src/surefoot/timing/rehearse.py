@@ -1,4 +1,4 @@
-"""Rehearse: how long each distinct operator call of a step takes on this machine, timed where it stands in the step.
+"""Times each distinct operator call of a step on this machine.
 
 A script is gone through in its order, several times. Each time, one of the calls of every place is run for real and
 timed: first the first of them, then the next. What came just before it is run too, untimed, as far back as a core's

@@ -1,4 +1,4 @@
-"""Told: what every rank knows of a step once each has told what it alone knows: its clock, its samples, its signals."""
+"""Exchanges between ranks, after every step, what each alone knows: its clock, its samples, its signals."""
 
 from __future__ import annotations
 

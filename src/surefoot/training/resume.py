@@ -1,4 +1,4 @@
-"""Resume: whether a directory holds a run that this recipe may go on with, and what has changed if not."""
+"""Decides whether a directory holds a run that this recipe may resume, and says what has changed if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trust: whose code is executed for a run. A run is data: its own code is executed only if the user says so."""
+"""Decides whose code is executed for a run: the copy in a run directory only if you say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watched run: the run directory of a script that is watched."""
+"""The run directory of a script that is watched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights: the trained weights of a run as one file, known by its digest, and made again where it is damaged."""
+"""The trained weights of a run as one file with a digest; a damaged file is made again."""
 
 from __future__ import annotations
 

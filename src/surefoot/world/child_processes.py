@@ -1,4 +1,4 @@
-"""Children: processes that end with the one that started them, however that one ends."""
+"""Starts processes that end with the one that started them, however that one ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fakes: what a fake step cannot know, and what stands in for it.
+"""Fake operators: what a fake step cannot know, and what stands in for it.
 
 Values: scalars and small integer tensors stay real; `.item()` on anything else answers 1; every number is taken
 to be finite, so `isfinite` is true and `isnan` false, and `GradScaler` finds no infinity; other branches on values

@@ -1,4 +1,4 @@
-"""Kernels: what an operator really allocates, where torch's fake version of it does not say.
+"""Finds what an operator really allocates, where torch's fake version does not say.
 
 A fake operator gives the shapes of its results. It says nothing of what the kernel takes and gives back inside
 itself, and of some results it has the wrong size. So each distinct call (operator, shapes, strides, dtypes, other

@@ -1,4 +1,4 @@
-"""Present: the devices of this machine, as plans name them."""
+"""The devices of this machine, by the names that plans use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph: what hangs on a loss, walked once per backward."""
+"""Walks the autograd graph behind a loss, once per backward."""
 
 from __future__ import annotations
 

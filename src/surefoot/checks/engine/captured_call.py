@@ -1,4 +1,4 @@
-"""Captured: a training forward as it was called, so that a probe can call it again."""
+"""A training forward as it was called, kept so that a probe can call it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions: every function of torch's that is called on tensors, or makes them, told to the parts that listen."""
+"""Reports every torch function that a loop calls on tensors to the observers that listen."""
 
 from __future__ import annotations
 

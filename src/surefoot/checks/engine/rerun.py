@@ -1,4 +1,4 @@
-"""Again: a training forward that was seen, run again and again on a copy of its model with some inputs replaced."""
+"""Runs a recorded training forward again on a copy of its model, with some inputs replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks: notes on tensors, by who they are and not by what they hold, that keep none of them alive."""
+"""Notes on tensors by identity, which keep no tensor alive."""
 
 from __future__ import annotations
 

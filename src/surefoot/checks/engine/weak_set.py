@@ -1,4 +1,4 @@
-"""Leaves: tensors that a graph begins with, without keeping those alive that a loop makes anew in each step."""
+"""A set of leaf tensors that does not keep alive what a loop creates anew in each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averages: the batches of an evaluation, and what its loop makes of their numbers."""
+"""Follows how an evaluation loop averages the numbers of its batches."""
 
 from __future__ import annotations
 

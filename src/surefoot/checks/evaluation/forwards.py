@@ -1,4 +1,4 @@
-"""Evaluations: forwards without gradients, the mode they ran in, and whether they belong to a step of training."""
+"""Records forwards without gradients: their mode, and whether they belong to a training step."""
 
 from __future__ import annotations
 

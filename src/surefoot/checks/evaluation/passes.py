@@ -1,4 +1,4 @@
-"""Passes: which samples an evaluation without a loader reads, the first time and the second."""
+"""Records which samples an evaluation without a DataLoader reads in each pass."""
 
 from __future__ import annotations
 

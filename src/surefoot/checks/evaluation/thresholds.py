@@ -1,4 +1,4 @@
-"""Thresholds: what an evaluation makes of a model's scores, and whether they are what it takes them for."""
+"""Records how an evaluation turns scores into decisions: thresholds, rounding, argmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives: the backward of a function of one's own beside small differences of its forward."""
+"""Compares the backward of a custom autograd.Function with finite differences of its forward."""
 
 from __future__ import annotations
 

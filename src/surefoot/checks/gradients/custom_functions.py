@@ -1,4 +1,4 @@
-"""Custom: functions with a backward of their own, as they were first called."""
+"""Records the first call of each custom autograd.Function."""
 
 from __future__ import annotations
 

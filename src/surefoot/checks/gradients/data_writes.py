@@ -1,4 +1,4 @@
-"""Aliases: tensors of a graph that are written to through `.data`, where autograd does not see it."""
+"""Finds tensors of a graph that are written through `.data`, unseen by autograd."""
 
 from __future__ import annotations
 

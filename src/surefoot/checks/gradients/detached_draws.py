@@ -1,4 +1,4 @@
-"""Drawn: samples of a distribution that a model has made, cut off from the model, which a loss is then made from."""
+"""Finds samples that are drawn from a model's distribution without gradient and used in the loss."""
 
 from __future__ import annotations
 

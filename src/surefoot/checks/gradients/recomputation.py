@@ -1,4 +1,4 @@
-"""Recomputed: modules that run again in a backward, beside what entered and left them in the forward."""
+"""Compares modules that activation checkpointing runs again with their first run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backwards: every call that asks for the gradient of a loss, and what hangs on that loss."""
+"""Records every call that asks for the gradient of a loss, and the graph behind that loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes: views that take dimensions for others, and products that add up over another one than a softmax."""
+"""Finds views and products that confuse one dimension with another."""
 
 from __future__ import annotations
 

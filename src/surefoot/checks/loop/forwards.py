@@ -1,4 +1,4 @@
-"""Calls: the forwards of models, the modes they ran in, and what became of what they returned."""
+"""Records the forwards of models: their mode, their inputs, and what became of their outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients: where they come from, who clears and uses them, and whether an update moved anything."""
+"""Follows gradients from backward to update: who clears them, who uses them, what they move."""
 
 from __future__ import annotations
 

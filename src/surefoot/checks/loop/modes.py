@@ -1,4 +1,4 @@
-"""Modes: layers that compute something else in evaluation mode, and the mode that they are in."""
+"""Layers that behave differently in evaluation mode, and the mode they are in."""
 
 from __future__ import annotations
 

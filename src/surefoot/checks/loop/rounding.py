@@ -1,4 +1,4 @@
-"""Rounding: what of an update is lost where weights are kept in half precision."""
+"""Measures what an update loses where weights are kept in half precision."""
 
 from __future__ import annotations
 

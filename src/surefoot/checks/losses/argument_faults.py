@@ -1,4 +1,4 @@
-"""Faults: what is wrong with the arguments of a divergence or of a CTC loss, in words."""
+"""Says in words what is wrong with the arguments of kl_div or ctc_loss."""
 
 from __future__ import annotations
 

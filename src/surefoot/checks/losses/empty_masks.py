@@ -1,4 +1,4 @@
-"""Emptied: lines of a loss that multiply it by a mask of zeros, or pick none of it."""
+"""Finds masks that leave nothing of a loss."""
 
 from __future__ import annotations
 

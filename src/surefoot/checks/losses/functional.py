@@ -1,4 +1,4 @@
-"""Transforms: losses whose gradients are asked for by `torch.func` or `torch.autograd.grad`, seen from outside.
+"""Watches losses whose gradients are taken by `torch.func` or `torch.autograd.grad`.
 
 Inside `torch.func`'s transforms tensors cannot be read. What they transform is a pure function, so it is called once
 more beforehand, with plain tensors and autograd, for observers to hear; of a `vmap` the first samples are.

@@ -1,4 +1,4 @@
-"""Signatures: which loss a gradient belongs to, told from a prediction, its gradient and a target alone."""
+"""Recognises a loss by its gradient, from a prediction and a target alone."""
 
 from __future__ import annotations
 

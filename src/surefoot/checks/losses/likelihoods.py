@@ -1,4 +1,4 @@
-"""Likelihoods: logarithms of probabilities that a loop computes, and which way its backward moves them."""
+"""Follows log-probabilities that a loop computes, and whether its backward raises or lowers them."""
 
 from __future__ import annotations
 

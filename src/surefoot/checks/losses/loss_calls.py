@@ -1,4 +1,4 @@
-"""Losses: every call of a loss function of torch's, what it was given, and how much of it was back-propagated."""
+"""Records every call of a torch loss function: its inputs, its targets, and its weight in the backward."""
 
 from __future__ import annotations
 

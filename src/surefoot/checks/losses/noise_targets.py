@@ -1,4 +1,4 @@
-"""Noise: what is drawn and then given to a loss as its target; what a model shall tell must be in what it is given."""
+"""Finds random tensors used as a target that the model never saw as input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aims: which way a backward pushes what a model returned, beside the targets that the loss compared it with."""
+"""Finds whether a backward pushes predictions towards the targets or away from them."""
 
 from __future__ import annotations
 

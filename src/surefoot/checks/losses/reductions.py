@@ -1,4 +1,4 @@
-"""Reductions: means, sums and terms that a loss is made of by hand, and how much of each was back-propagated."""
+"""Records means and sums that handwritten losses are made of, and their weight in the backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets: the classes that losses ask for, and which of them count; also where a loss is written by hand."""
+"""The class targets of a loss, and which of them count; also for handwritten losses."""
 
 from __future__ import annotations
 

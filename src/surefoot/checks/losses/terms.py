@@ -1,4 +1,4 @@
-"""Terms: numbers that are added to a loss and have no gradient, although they were made from what has one."""
+"""Finds loss terms that were made from parameters and have lost their gradient."""
 
 from __future__ import annotations
 

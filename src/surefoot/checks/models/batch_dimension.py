@@ -1,4 +1,4 @@
-"""Which layers that run over time run over the samples of a batch: one sample less, and their inputs are compared."""
+"""Finds recurrent and attention layers that treat the batch dimension as time."""
 
 from __future__ import annotations
 

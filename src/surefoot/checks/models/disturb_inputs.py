@@ -1,4 +1,4 @@
-"""Model probes: a training forward is run again on a copy with one thing changed, and the outputs are compared."""
+"""Runs a model again on a copy with one thing changed, and compares the outputs."""
 
 from __future__ import annotations
 

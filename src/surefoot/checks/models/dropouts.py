@@ -1,4 +1,4 @@
-"""Dropouts: hears of dropout that is on, torch's own or a mask that is drawn and multiplied by hand."""
+"""Notices dropout that is on: torch's own, or a random mask multiplied by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First layers: the numbers and tokens that models are given, where they first compute with them."""
+"""Records the numbers and tokens that reach the first layer of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hidden: modules with parameters that a model uses and does not hold."""
+"""Finds modules with parameters that a model uses but does not register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: how models are built, and which of their tensors training changed unseen."""
+"""Records how a model is built, and which of its tensors training changed."""
 
 from __future__ import annotations
 

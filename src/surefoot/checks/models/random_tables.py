@@ -1,4 +1,4 @@
-"""Chance: tables that were drawn at random when a model was built, and that no state_dict holds."""
+"""Finds random tensors that were drawn when a model was built and are in no state_dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixing: whether what a model says of one sample depends on the others of its batch, and whether that may be meant."""
+"""Tests whether a model's output for one sample depends on the rest of the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ties: weights of an embedding and of an output layer that were meant to be one, and are two."""
+"""Finds embedding and output weights that were meant to be shared and are not."""
 
 from __future__ import annotations
 

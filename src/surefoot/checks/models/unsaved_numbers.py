@@ -1,4 +1,4 @@
-"""Counters: what a model's outputs depend on and no state_dict holds: numbers that forwards change, drawn tables."""
+"""Finds numbers that forwards change, that outputs depend on, and that no state_dict holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coarse: numbers that half precision cannot hold: positions, running sums, values that masks are filled with."""
+"""Finds numbers that half precision cannot hold: positions, running sums, mask values."""
 
 from __future__ import annotations
 

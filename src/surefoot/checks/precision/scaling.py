@@ -1,4 +1,4 @@
-"""Scaling: gradient scalers and autocast regions."""
+"""Watches gradient scalers and autocast regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks: what is compared between processes, while a process group exists."""
+"""Compares what each rank saw: data, randomness, weights and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averaging: gradients of a few parameters, as one rank finds them and as its updates use them."""
+"""Compares the gradients that one rank computes with those its update uses."""
 
 from __future__ import annotations
 

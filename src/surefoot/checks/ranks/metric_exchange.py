@@ -1,4 +1,4 @@
-"""Told metrics: what a rank evaluates, and whether ranks tell each other what came of it."""
+"""Watches whether ranks combine the metrics they evaluate."""
 
 from __future__ import annotations
 

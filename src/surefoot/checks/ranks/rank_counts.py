@@ -1,4 +1,4 @@
-"""Rank counts: where a loop itself multiplies or divides by the number of ranks."""
+"""Finds where a loop multiplies or divides by the number of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved shards: which rank writes what to which file."""
+"""Records which rank writes what to which file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources: the arrays in sight of a loop, from which it takes its batches."""
+"""Finds the arrays from which a loop takes its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joined: whether samples that are joined into a batch keep what belongs to them beside each other."""
+"""Tests whether collation keeps the parts of a sample together."""
 
 from __future__ import annotations
 

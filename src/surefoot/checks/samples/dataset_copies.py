@@ -1,4 +1,4 @@
-"""Reading: copies of data sets to read from, hashes of samples, and what reading a sample changes."""
+"""Reads samples from copies of data sets, and hashes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dependence: how strongly one row of an array tells the row of another, against chance."""
+"""Measures how strongly the rows of one array depend on those of another."""
 
 from __future__ import annotations
 

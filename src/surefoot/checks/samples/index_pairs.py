@@ -1,4 +1,4 @@
-"""Picks: by which indices a loop takes inputs and targets out of larger tensors; they must be the same."""
+"""Compares the indices by which a loop picks inputs and targets out of larger tensors."""
 
 from __future__ import annotations
 

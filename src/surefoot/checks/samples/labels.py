@@ -1,4 +1,4 @@
-"""Label probes: whether samples keep their own labels, as a data set gives them and as they are joined into batches."""
+"""Tests whether samples keep their own labels in the data set and in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seen: one DataLoader, as a loop uses it."""
+"""How a loop uses one DataLoader."""
 
 from __future__ import annotations
 

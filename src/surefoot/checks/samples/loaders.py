@@ -1,4 +1,4 @@
-"""Loaders: the DataLoaders that a loop iterates, and what for."""
+"""Watches the DataLoaders that a loop iterates, and whether they serve training or evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders: whether a loop without loaders goes through its arrays in one order that it has shuffled once."""
+"""Tests whether a loop without a DataLoader uses one shuffled order for all epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs: which target each sample is trained with; a sample must keep its own."""
+"""Follows which target each sample is trained with."""
 
 from __future__ import annotations
 

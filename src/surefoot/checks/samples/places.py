@@ -1,4 +1,4 @@
-"""Places: which samples of a data set a loader reads in one pass, in their order."""
+"""Finds which samples of a data set a loader reads in one pass, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data probes: samples are read again, in workers and in copies, to see whether they are what they should be."""
+"""Reads samples again, in workers and in copies, and compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds: whether the loop sets the seed anew in every step and draws from it."""
+"""Finds loops that set the same seed in every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rising: targets that grow from batch to batch, so that no two batches have the same ones."""
+"""Finds targets that grow from batch to batch, as those of sorted data do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows: the samples that enter models, whatever brought them, told by their values."""
+"""Recognises samples by their values as they enter models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Same data: whether two data sets hold the same samples, though one was built anew."""
+"""Tests whether two data sets hold the same samples."""
 
 from __future__ import annotations
 

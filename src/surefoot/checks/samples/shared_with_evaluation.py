@@ -1,4 +1,4 @@
-"""Beside: what the data set of an evaluation shares with that of the training."""
+"""Finds samples that training and evaluation data sets share."""
 
 from __future__ import annotations
 

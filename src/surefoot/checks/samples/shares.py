@@ -1,4 +1,4 @@
-"""Shares: which samples of a data set a loader reads in one pass, so that ranks can compare theirs."""
+"""Finds each rank's share of a data set in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored: samples as two data sets of one kind keep them, before noise is added or a picture is turned."""
+"""Compares samples as data sets store them, before augmentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws: which of Python's and numpy's own generators the loop draws from, and which of them were seeded."""
+"""Finds draws from Python's and numpy's generators that the script never seeds."""
 
 from __future__ import annotations
 

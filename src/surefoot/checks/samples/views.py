@@ -1,4 +1,4 @@
-"""Views: pictures whose colours a data set takes for rows when it reads a sample, in a worker or not."""
+"""Finds images whose channels are reshaped as if they were rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumes: the counters in files that training goes on from, and where it goes on in its data."""
+"""Compares step counters in checkpoints with where a resumed run continues."""
 
 from __future__ import annotations
 

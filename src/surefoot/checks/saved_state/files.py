@@ -1,4 +1,4 @@
-"""Files: what is saved, what is loaded, and which of it is put back."""
+"""Follows what is saved to files, loaded from them, and restored."""
 
 from __future__ import annotations
 

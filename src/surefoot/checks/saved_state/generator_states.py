@@ -1,4 +1,4 @@
-"""Generators: states of random generators in a file that training goes on from, which nobody puts back."""
+"""Finds generator states in a checkpoint that a resumed run does not restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an optimizer continues the training that a file was saved from."""
+"""Tells whether an optimizer continues the training that a file was saved from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forgotten: training that goes on from weights in a file, with an optimizer that has lost its moments."""
+"""Finds resumed training whose optimizer has lost its moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Held counters: what an object of the user's counts while it trains, and with what it goes on after a file."""
+"""Follows counters in the user's objects across a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kept: weights that are kept for later and share their memory with the model, which is trained on meanwhile."""
+"""Finds copies of weights that share their memory with the model and change with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records kept: what a script does with the best so far, and whether that is the very model that is trained on."""
+"""Reads from the source how a script keeps its best model so far."""
 
 from __future__ import annotations
 

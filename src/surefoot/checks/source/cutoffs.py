@@ -1,4 +1,4 @@
-"""Cutoffs: whether the source compares numbers that left torch with one half, or rounds them."""
+"""Reads from the source whether scores outside of torch are compared with 0.5 or rounded."""
 
 from __future__ import annotations
 

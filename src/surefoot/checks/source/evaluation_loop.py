@@ -1,4 +1,4 @@
-"""Source: what the loop around an evaluated forward does with the numbers of its batches, read from the script."""
+"""Reads from the source how an evaluation loop combines the numbers of its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop body: what a loop over batches assigns, adds up and counts."""
+"""Reads from the source what a loop over batches assigns, adds up and counts."""
 
 from __future__ import annotations
 

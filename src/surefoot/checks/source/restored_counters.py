@@ -1,4 +1,4 @@
-"""Restored counters: attributes that a script gives the counters of a file that it loads."""
+"""Reads from the source which attributes are set from a checkpoint's counters."""
 
 from __future__ import annotations
 

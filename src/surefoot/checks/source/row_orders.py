@@ -1,4 +1,4 @@
-"""Row orders: what the source says of the order of rows, in a single expression."""
+"""Reads from one expression how it orders the rows of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row scopes: the order of the rows of a function's or module's arrays, read from top to bottom."""
+"""Follows the order of rows of arrays through the source of a function or module."""
 
 from __future__ import annotations
 

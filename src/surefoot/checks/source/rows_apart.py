@@ -1,4 +1,4 @@
-"""Rows apart: arrays that were made together, of which the source orders one anew and not the other."""
+"""Finds arrays that belong together of which the source shuffles or sorts only one."""
 
 from __future__ import annotations
 

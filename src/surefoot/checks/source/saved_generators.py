@@ -1,4 +1,4 @@
-"""Saved states: whose states of generators a script saves, and whether it reads them from the file that it loads."""
+"""Reads from the source which generator states are saved, and which are restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text probes: tokens are replaced, later ones, earlier ones, those of other documents, and the outputs compared."""
+"""Replaces tokens of a text, and compares the outputs at other positions."""
 
 from __future__ import annotations
 

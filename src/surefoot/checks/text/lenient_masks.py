@@ -1,4 +1,4 @@
-"""Masked: scores that a mask sets to zero or near it before a softmax, where such a score still has its share."""
+"""Finds attention masks that set scores to zero instead of minus infinity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lookups: the tokens that a forward looks up in its tables, and the same forward with others in their place."""
+"""Finds the tokens that a forward looks up in embeddings, and repeats it with others."""
 
 from __future__ import annotations
 

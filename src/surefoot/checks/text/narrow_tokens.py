@@ -1,4 +1,4 @@
-"""Narrow: tokens that are kept in a dtype that cannot hold the vocabulary, now or on their way."""
+"""Finds tokens stored in a dtype too small for the vocabulary."""
 
 from __future__ import annotations
 

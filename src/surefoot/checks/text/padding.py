@@ -1,4 +1,4 @@
-"""Padding: which tokens of a text are padding, and whether what a model says of the others depends on them."""
+"""Finds which tokens are padding, and whether outputs at other positions depend on them."""
 
 from __future__ import annotations
 

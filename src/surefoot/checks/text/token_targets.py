@@ -1,4 +1,4 @@
-"""Tokens: how the targets of a loss lie beside the tokens that entered the model."""
+"""Compares the targets of a loss with the tokens that entered the model."""
 
 from __future__ import annotations
 

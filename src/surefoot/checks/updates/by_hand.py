@@ -1,4 +1,4 @@
-"""By hand: what a loop itself makes of gradients: limited and then left unused, or added to those used before."""
+"""Watches what a loop does to gradients by hand: limits, copies, updates."""
 
 from __future__ import annotations
 

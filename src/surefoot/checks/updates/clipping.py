@@ -1,4 +1,4 @@
-"""Clipping: which gradients are limited, and how much of what an update uses was."""
+"""Watches gradient clipping, and how much of each update was clipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules: schedulers of learning rates, how often they are stepped, and how far that takes them."""
+"""Watches learning-rate schedulers: how often they step, and how far that takes them."""
 
 from __future__ import annotations
 
