@@ -208,7 +208,7 @@ class _Drawn(IterableDataset[int]):
 def generators_of(dataset: Any) -> list[Any]:
     """The states of the random generators among a data set's attributes."""
     found: list[Any] = []
-    for value in vars(dataset).values():
+    for value in getattr(dataset, "__dict__", {}).values():
         if isinstance(value, torch.Generator):
             found.append(value.get_state().tolist())
         elif isinstance(value, np.random.Generator):

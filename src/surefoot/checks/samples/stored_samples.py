@@ -43,7 +43,7 @@ def _kept(dataset: Any) -> Iterator[tuple[str, list[int]]]:
     """By attribute, hashes of what a data set keeps of each sample: as many values as it has samples."""
     whole = _whole(dataset)
     places = range(len(whole)) if whole is dataset else dataset.indices
-    for name, value in vars(whole).items():
+    for name, value in getattr(whole, "__dict__", {}).items():
         fits = isinstance(value, torch.Tensor | np.ndarray | list | tuple) and len(value) == len(whole) <= _MOST
         if fits and all(_tells(value[place]) for place in places):
             yield name, [print_of(value[place]) for place in places]
