@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import held
+from surefoot.checks.engine.types import Args
 from surefoot.checks.watcher import Watcher
 
 _LONGEST = 256
@@ -34,7 +33,7 @@ class ScriptThrottle(Observer):
         if self._updates == self._checked:
             self._rest()
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         training = torch.is_grad_enabled() and model.training
         if self._awake_again:
             self._forwards += 1

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import walk
 from surefoot.checks.engine.observer import EVENTS, Observer, hears
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.events.listener import Listener
 
 
@@ -29,7 +30,7 @@ class Bus(Listener):
         """The methods that are called for an event now, in their order."""
         return (self._staying if self.resting else self._all)[event]
 
-    def tell(self, event: str, *args: Any) -> None:
+    def tell(self, event: str, *args: object) -> None:
         """Calls the method of every observer that has one for this event."""
         for method in self.hearing(event):
             method(*args)
@@ -42,19 +43,19 @@ class Bus(Listener):
     def model_found(self, model: nn.Module, prefix: str) -> None:
         self.tell("model_found", model, prefix)
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self.tell("model_called", model, args)
 
-    def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def module_begins(self, module: nn.Module, args: Args) -> None:
         self.tell("module_begins", module, args)
 
-    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         self.tell("module_called", module, args, output)
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         self.tell("model_returned", model, args, kwargs, output)
 
-    def backward_begins(self, losses: Any) -> None:
+    def backward_begins(self, losses: object) -> None:
         if not self.resting:
             self.gradient_asked(losses)
         self.tell("backward_begins", losses)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.scene import readable, tensors
+from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.events.autograd import aside
 
 _MOST = 256
@@ -21,8 +21,8 @@ class Captured:
     """A call of a model with gradients on: what entered, what left, and what became of it."""
 
     model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     outputs: list[int]
     """The graph number of each floating-point output, 0 where it has none."""
     autocast: tuple[str, torch.dtype] | None

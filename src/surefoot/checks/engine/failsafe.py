@@ -32,7 +32,7 @@ class Failsafe:
     def callback(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """A callback that raises nothing. It gives None once one has failed."""
 
-        def tried(*args: Any, **kwargs: Any) -> Any:
+        def tried(*args: object, **kwargs: object) -> Any:
             if self.failure:
                 return None
             try:

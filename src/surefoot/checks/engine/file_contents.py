@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.scene import fingerprint, readable, tensors
+from surefoot.checks.engine.types import Args
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
@@ -21,11 +22,11 @@ Counts = dict[str, int]
 class Contents:
     """What `torch.save` is given, or `torch.load` has returned. A property is computed when it is first asked for."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     @cached_property
-    def items(self) -> tuple[Any, ...]:
+    def items(self) -> Args:
         """What it holds, and what stands in its lists and tables."""
         return tuple(items_of(self.value))
 
@@ -55,7 +56,7 @@ class Weights:
     shapes: Counter[tuple[int, ...]] = field(default_factory=Counter)
 
 
-def weights_in(loaded: Any) -> Weights:
+def weights_in(loaded: object) -> Weights:
     """What a file holds beside the moments of an optimizer."""
     items = [loaded, *loaded.values()] if isinstance(loaded, dict) else [loaded]
     moments = {id(each) for item in items if is_optimizer_state(item) for each in tensors(item)}
@@ -64,7 +65,7 @@ def weights_in(loaded: Any) -> Weights:
     return Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
 
 
-def items_of(saved: Any) -> Iterator[Any]:
+def items_of(saved: object) -> Iterator[Any]:
     """What a file holds, and what stands in its lists and tables."""
     items = saved.values() if isinstance(saved, dict) else saved if isinstance(saved, list | tuple) else ()
     for each in items:
@@ -73,21 +74,21 @@ def items_of(saved: Any) -> Iterator[Any]:
             yield from items_of(each)
 
 
-def names_in(saved: Any) -> set[str]:
+def names_in(saved: object) -> set[str]:
     """The last parts of the names under which a file holds something."""
     tables = [each for each in (saved, *items_of(saved)) if isinstance(each, dict)]
     return {str(name).rpartition(".")[2] for table in tables for name in table}
 
 
-def is_optimizer_state(value: Any) -> bool:
+def is_optimizer_state(value: object) -> bool:
     return isinstance(value, dict) and {"state", "param_groups"} <= set(value)
 
 
-def is_scheduler_state(value: Any) -> bool:
+def is_scheduler_state(value: object) -> bool:
     return isinstance(value, dict) and "last_epoch" in value
 
 
-def is_weights(value: Any) -> bool:
+def is_weights(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
 
 

@@ -11,6 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.engine.types import Function
 
 DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 """What reading `.data` calls."""
@@ -29,14 +30,14 @@ class Functions(TorchFunctionMode):
         self._tell = scene.spared.callback(self._told)
         self._hearing = hearing
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if not self.scene.phases.is_deaf and not _is_unheard(sys._getframe(1)):
             self._tell(func, args, kwargs, out)
         return out
 
-    def _told(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _told(self, func: Function, args: object, kwargs: object, out: object) -> None:
         for called in self._hearing:
             called(func, args, kwargs, out)
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.events.listener import Listener
 
 
@@ -43,7 +44,7 @@ class Observer(Listener):
     def update_left_out(self, optimizer: Optimizer) -> None:
         """A scaler has skipped an update: what was gathered for it is over all the same."""
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
 
     def clearing(self) -> None:
@@ -52,7 +53,7 @@ class Observer(Listener):
     def gradients_discarded(self) -> None:
         """Gradients that no update has used were cleared: those of an attack or a measurement, for example."""
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         """`torch.save` is about to write this to a file."""
 
     def file_loaded(self, contents: Contents) -> None:
@@ -68,7 +69,7 @@ class Observer(Listener):
         after = after and self.scene.spared.callback(after)
 
         @functools.wraps(plain)
-        def followed(*args: Any, **kwargs: Any) -> Any:
+        def followed(*args: object, **kwargs: object) -> Any:
             if before is not None:
                 before(*args, **kwargs)
             result = plain(*args, **kwargs)

@@ -165,7 +165,7 @@ def several() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def tensors(tree: Any) -> Iterator[torch.Tensor]:
+def tensors(tree: object) -> Iterator[torch.Tensor]:
     """The tensors in nested containers and in what models return: mappings, sequences, data classes, distributions."""
     if isinstance(tree, torch.Tensor):
         yield tree

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
+from surefoot.checks.engine.types import Kwargs
 from surefoot.checks.facts.evaluation import Metric
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
@@ -41,7 +41,7 @@ class BatchAverages(Observer):
         super().__init__(scene)
         self._batches: list[_Batch] = []
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if not torch.is_grad_enabled() and len(self._batches) < MOST:
             shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
             self._batches.append(_Batch(self.scene.updates, shapes, user_lines()))

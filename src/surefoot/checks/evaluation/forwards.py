@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.evaluation import Evaluation
 from surefoot.checks.loop.forwards import random_state
@@ -57,19 +57,19 @@ class Evaluations(Observer):
     def seen(self) -> list[Evaluation]:
         return [each.seen for each in self._runs]
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         for each in tensors((args, kwargs)) if self._returned else ():
             if (evaluation := self._returned.get(each)) is not None:
                 evaluation.used = True
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         if torch.is_grad_enabled():
             self._trains(args)
         else:
             self._state = random_state()
 
-    def _trains(self, args: tuple[Any, ...]) -> None:
+    def _trains(self, args: Args) -> None:
         """What was asked about the batch that a model is trained on now is a part of the step, as pseudo-labels are."""
         fresh = self._loaders.handed_out > self._updated_at
         for run in reversed(self._runs):
@@ -78,7 +78,7 @@ class Evaluations(Observer):
             of_batch = fresh and run.batches == self._loaders.handed_out and run.seen.samples in self._loaders.lengths
             run.seen.in_step |= of_batch or any(each in run.inputs for each in tensors(args))
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if torch.is_grad_enabled():
             return
         drew = random_state() != self._state
@@ -116,7 +116,7 @@ def _build(model: nn.Module) -> tuple[type, tuple[torch.Size, ...]]:
     return type(model), tuple(each.shape for each in model.parameters())
 
 
-def _place(model: nn.Module, given: Any) -> int:
+def _place(model: nn.Module, given: object) -> int:
     weights = tuple(map(writes, model.parameters()))
     return hash((user_lines(), weights, *(digest(each) for each in tensors(given) if readable(each))))
 

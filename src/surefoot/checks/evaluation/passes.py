@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
+from surefoot.checks.engine.types import Kwargs
 from surefoot.checks.facts.evaluation import Pass
 from surefoot.checks.samples.arrays_in_sight import FEWEST, Arrays, row_prints
 from surefoot.checks.samples.loaders import Loaders
@@ -47,7 +47,7 @@ class Passes(Observer):
         self._lines: dict[tuple[tuple[str, int], ...], _Line] = {}
         self._read = 0
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if torch.is_grad_enabled() or self._loaders.fed_by is not None or self._read >= _MOST:
             return
         given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() and len(each)]

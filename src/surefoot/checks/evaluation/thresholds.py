@@ -13,6 +13,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.evaluation import Threshold
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.source.cutoffs import cut_at_half, predictions_cut_at_half
@@ -50,7 +51,7 @@ class Thresholds(Observer):
         self._asked, self._metric = 0, ""
         """How often it was asked what a framework makes of all predictions, and the line that cuts them at one half."""
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: Any, kwargs: Kwargs, output: Any) -> None:
         floating = [each for each in tensors(output) if each.is_floating_point()]
         if torch.is_grad_enabled():
             made = [(n, through_views(each.grad_fn)) for n, each in enumerate(floating)]
@@ -70,7 +71,7 @@ class Thresholds(Observer):
             if lowest < 0 or highest > 1:
                 self.thresholds[self._metric] = Threshold(self._metric, lowest, highest, "")
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if torch.is_grad_enabled():
             if self.scene.close and args:
@@ -78,7 +79,7 @@ class Thresholds(Observer):
         elif not self.scene.phases.in_model() and len(self.thresholds) < _MOST and args and readable(args[0]):
             self._used(getattr(function, "__name__", ""), args, kwargs, out)
 
-    def _trained(self, function: Any, args: tuple[Any, ...]) -> None:
+    def _trained(self, function: Function, args: Args) -> None:
         """What a loss takes its input for."""
         if function is F.binary_cross_entropy_with_logits or function is F.binary_cross_entropy:
             node = through_views(args[0].grad_fn)
@@ -90,7 +91,7 @@ class Thresholds(Observer):
         elif function is F.ctc_loss:
             self._classes.add(args[0].shape[-1])
 
-    def _used(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def _used(self, name: str, args: Args, kwargs: Kwargs, out: object) -> None:
         """Something is made of numbers outside of models, without gradients."""
         given = args[0]
         if name in _COMPARISONS:
@@ -116,7 +117,7 @@ class Thresholds(Observer):
         elif self._is_output(given):
             self._squashed.append(("shares", weakref.ref(out)))
 
-    def _compared(self, args: tuple[Any, ...]) -> None:
+    def _compared(self, args: Args) -> None:
         numbers = [each for each in args if isinstance(each, int | float)]
         compared = [each for each in args if readable(each) and each.is_floating_point() and each.numel()]
         if not numbers or not compared:

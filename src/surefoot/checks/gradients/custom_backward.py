@@ -9,6 +9,7 @@ import torch
 
 from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.scene import tensors
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.gradients import Derivative
 from surefoot.events.phases import Phases
 from surefoot.randomness import kept
@@ -18,7 +19,7 @@ _SMOOTH = 1e-3
 """Differences with two step sizes that agree to this share have a derivative."""
 
 
-def derivatives_of(calls: dict[Any, tuple[Any, ...]], phases: Phases) -> Iterator[Derivative]:
+def derivatives_of(calls: dict[Any, Args], phases: Phases) -> Iterator[Derivative]:
     """What each function's backward makes of a step in a random direction; those that cannot be run are left out."""
     for kind, args in calls.items():
         with phases.deaf(), kept(), torch.enable_grad():
@@ -30,7 +31,7 @@ def derivatives_of(calls: dict[Any, tuple[Any, ...]], phases: Phases) -> Iterato
             yield Derivative(kind.__name__, share)
 
 
-def _share(kind: Any, args: tuple[Any, ...]) -> float | None:
+def _share(kind: Any, args: Args) -> float | None:
     """Of the change that a small step makes, the share that backward tells; None where there is nothing to compare."""
     wide = [_widened(each) for each in args]
     graded = [each for each in wide if isinstance(each, torch.Tensor) and each.requires_grad]
@@ -60,7 +61,7 @@ def _difference(
     return (ends[0] - ends[1]) / (2 * size)
 
 
-def _widened(value: Any) -> Any:
+def _widened(value: object) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value.detach().double().requires_grad_(value.requires_grad)
     return value

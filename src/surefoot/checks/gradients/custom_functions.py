@@ -8,6 +8,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Args
 from surefoot.events.autograd import aside
 
 Function = torch.autograd.Function
@@ -18,7 +19,7 @@ class CustomFunctions(Observer):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self.calls: dict[Any, tuple[Any, ...]] = {}
+        self.calls: dict[Any, Args] = {}
 
     def __enter__(self) -> CustomFunctions:
         plain = Function.__dict__["apply"]
@@ -31,7 +32,7 @@ class CustomFunctions(Observer):
         self._entered.callback(setattr, Function, "apply", plain)
         return self
 
-    def _note(self, kind: Any, args: tuple[Any, ...]) -> None:
+    def _note(self, kind: object, args: Args) -> None:
         ours = not kind.__module__.startswith("torch.") and kind not in self.calls
         graded = torch.is_grad_enabled() and any(each.requires_grad for each in tensors(args))
         if ours and graded and self.scene.close and not self.scene.phases.is_deaf and all(map(readable, tensors(args))):

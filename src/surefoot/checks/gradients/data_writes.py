@@ -10,6 +10,7 @@ from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.autograd import number
@@ -30,7 +31,7 @@ class DataWrites(Observer):
         """The `.data` of tensors with a graph, and the numbers of the nodes that made these."""
         self._written: dict[int, str] = {}
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function of torch's has returned."""
         if not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
             return

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.events.callers import caller
 
@@ -46,22 +47,22 @@ class DetachedDraws(Observer):
     def lines(self) -> tuple[str, ...]:
         return tuple(line for line, count in self._used.items() if count >= 2 and line not in self._scored)
 
-    def _drawn(self, out: Any, source: Distribution, *_: Any, **__: Any) -> None:
+    def _drawn(self, out: object, source: Distribution, *_: object, **__: object) -> None:
         if self.scene.close and torch.is_grad_enabled() and source.has_rsample and _is_graded(source):
             self._mark(out, _Sample(caller()))
 
-    def _mark(self, found: Any, sample: _Sample) -> None:
+    def _mark(self, found: object, sample: _Sample) -> None:
         for each in tensors(found):
             if each.is_floating_point() and not each.requires_grad:
                 self._marks[each] = sample
 
-    def _samples(self, given: Any) -> list[_Sample]:
+    def _samples(self, given: object) -> list[_Sample]:
         return [sample for each in tensors(given) if (sample := self._marks.get(each)) is not None]
 
-    def _score(self, _: Distribution, value: Any, *__: Any, **___: Any) -> None:
+    def _score(self, _: Distribution, value: object, *__: object, **___: object) -> None:
         self._scored |= {sample.line for sample in self._samples(value)} if self._marks else set()
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if not self._marks:
             return

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.gradients import Recomputation
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.events.autograd import aside
@@ -32,20 +31,20 @@ class Recomputations(Observer):
         self._sizes: dict[tuple[nn.Module, str], list[float]] = {}
         """Of every call in the forward; a module that is called several times is run again in another order."""
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self._graded = torch.is_grad_enabled()
 
-    def module_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def module_begins(self, module: nn.Module, args: Args) -> None:
         if args:
             self._note(module, "input", args[0])
 
-    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         self._note(module, "output", output)
 
     def backward_ends(self) -> None:
         self._sizes = {}
 
-    def _note(self, module: nn.Module, side: str, value: Any) -> None:
+    def _note(self, module: nn.Module, side: str, value: object) -> None:
         again = self.scene.phases.recomputing()
         self._happens |= again
         if not self._happens or not self.scene.close or not (again or self._graded):

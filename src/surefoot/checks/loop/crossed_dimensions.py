@@ -12,6 +12,7 @@ import torch
 from surefoot.checks.engine.autograd_graph import operation, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.models import Crossing
 from surefoot.events.autograd import softmax_dim
 from surefoot.events.callers import caller
@@ -33,7 +34,7 @@ class CrossedDimensions(Observer):
         super().__init__(scene)
         self.crossings: dict[str, Crossing] = {}
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if not self.scene.close or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor):
             return

@@ -14,6 +14,7 @@ from surefoot.checks.engine.autograd_graph import Graph, saves
 from surefoot.checks.engine.captured_call import Captured
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, fingerprint, held, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.loop import Forward
 from surefoot.checks.loop.modes import resting, switching
 from surefoot.events.autograd import aside, number, writes
@@ -83,7 +84,7 @@ class Forwards(Observer):
         self._wrote_argument = False
         self._state = 0
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned; in place, if it returns what it was given or sets an item of it."""
         name = getattr(function, "__name__", "")
         written = kwargs.get("out", args[0] if args else None)
@@ -93,7 +94,7 @@ class Forwards(Observer):
             for module in self.scene.phases.running():
                 self._written.setdefault(module, []).append(written)
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self._running = set()
         self._written = {}
         self._graded = torch.is_grad_enabled()
@@ -131,7 +132,7 @@ class Forwards(Observer):
         if len(last) == 2 and not model.training and last[0].sentinel is not None:
             last[0].forward.graph_kept |= last[0].sentinel() is not None
 
-    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         if self.scene.phases.recomputing():
             return
         if self._graded:
@@ -139,7 +140,7 @@ class Forwards(Observer):
         if self.scene.close and (not type(module).__module__.startswith("torch.") or isinstance(module, nn.Sequential)):
             self._wrote_argument |= _among(args, self._written.get(module, ()))
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         shapes = tuple(tuple(each.shape) for each in tensors((args, kwargs)))
         if not torch.is_grad_enabled():
             return
@@ -167,7 +168,9 @@ class Forwards(Observer):
         if self.scene.close:
             self._look(model, pending, args, kwargs, outputs)
 
-    def _look(self, model: nn.Module, pending: _Pending, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+    def _look(
+        self, model: nn.Module, pending: _Pending, args: object, kwargs: object, outputs: list[torch.Tensor]
+    ) -> None:
         """The first forwards are read: their inputs, their random numbers, their parameters."""
         forward = pending.forward
         inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
@@ -201,7 +204,7 @@ class Forwards(Observer):
         before = self._first_prints.get(parameter)
         return before is not None and fingerprint(parameter, 64) != before
 
-    def _capture(self, model: nn.Module, args: Any, kwargs: Any, outputs: list[torch.Tensor]) -> None:
+    def _capture(self, model: nn.Module, args: object, kwargs: object, outputs: list[torch.Tensor]) -> None:
         device = next((each.device.type for each in outputs), "cpu")
         on = torch.is_autocast_enabled(device)
         numbers = [0 if each.grad_fn is None else number(each.grad_fn) for each in outputs]
@@ -278,7 +281,7 @@ class Forwards(Observer):
         self._pending = waiting
 
 
-def _among(tree: Any, written: Sequence[torch.Tensor]) -> bool:
+def _among(tree: object, written: Sequence[torch.Tensor]) -> bool:
     return any(each is other for each in tensors(tree) for other in written)
 
 

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import Graph, unscaled
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
+from surefoot.checks.engine.types import Args
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.engine.weak_set import WeakTensorSet
 from surefoot.checks.facts.gradients import Discard
@@ -107,11 +108,11 @@ class Gradients(Observer):
         self.follow(nn.Module, "zero_grad", before=self._clears)
         return self
 
-    def _made(self, _: None, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _made(self, _: None, optimizer: Optimizer, *__: object, **___: object) -> None:
         self.made.append(optimizer)
         self.scene.look_again()
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self.note_inputs(tensors(args))
 
     def note_inputs(self, given: Iterable[torch.Tensor]) -> None:
@@ -143,7 +144,7 @@ class Gradients(Observer):
         self.backwards[-1].repeated = repeated and not asked
         self._compare_by_hand()
 
-    def backward_begins(self, losses: Any) -> None:
+    def backward_begins(self, losses: object) -> None:
         self._see_emptied()
         self.carried = WeakNotes()
         for parameter, mark in list(self._marks.items()):
@@ -261,7 +262,7 @@ class Gradients(Observer):
                 update.lost_share = lost_share(counts)
                 update.still = frozenset(names.get(p, "?") for p in standing_still(counts, sizes))
 
-    def _clears(self, owner: Any, *_: Any, **__: Any) -> None:
+    def _clears(self, owner: Any, *_: object, **__: object) -> None:
         """Gradients are about to be cleared; those of an update in the making are a closure's own affair."""
         if self.scene.updating is not None:
             return

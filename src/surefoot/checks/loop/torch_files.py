@@ -20,8 +20,8 @@ class TorchFiles(Observer):
         self.follow(torch, "load", after=self._loads)
         return self
 
-    def _saves(self, obj: Any, f: Any = None, *_: Any, **__: Any) -> None:
+    def _saves(self, obj: Any, f: Any = None, *_: object, **__: object) -> None:
         self.scene.bus.tell("saving", Contents(obj), f)
 
-    def _loads(self, loaded: Any, *_: Any, **__: Any) -> None:
+    def _loads(self, loaded: object, *_: object, **__: object) -> None:
         self.scene.bus.tell("file_loaded", Contents(loaded))

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.losses import Loss
 
 
-def argument(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+def argument(args: Args, kwargs: Kwargs, place: int, name: str) -> Any:
     return args[place] if len(args) > place else kwargs.get(name)
 
 
@@ -24,7 +25,7 @@ def kl_fault(given: torch.Tensor, target: torch.Tensor, log_target: bool) -> str
     return ""
 
 
-def ctc_fault(loss: Loss, values: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def ctc_fault(loss: Loss, values: torch.Tensor, args: Args, kwargs: Kwargs) -> str:
     lengths = argument(args, kwargs, 2, "input_lengths")
     if not loss.log_probabilities and not _are_logarithms(values, torch.as_tensor(lengths)):
         return "its input does not hold log-probabilities"

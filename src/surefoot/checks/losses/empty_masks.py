@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
@@ -23,7 +22,7 @@ class EmptyMasks(Observer):
         self._left: dict[str, list[bool]] = {}
         """By line: whether a mask left something, each time."""
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         name = getattr(function, "__name__", "")
         if not (name in PRODUCTS or name in _PICKS) or not self.scene.close or self.scene.phases.in_model():

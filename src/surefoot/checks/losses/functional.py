@@ -18,6 +18,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import walk
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, tensors
+from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
@@ -76,7 +77,7 @@ class FunctionalLosses(Observer):
         torch.autograd.grad = followed
         self._entered.callback(setattr, torch.autograd, "grad", plain)
 
-    def _asked(self, outputs: Any, inputs: Any, *_: Any, create_graph: bool = False, **__: Any) -> None:
+    def _asked(self, outputs: Any, inputs: Any, *_: object, create_graph: bool = False, **__: object) -> None:
         """`torch.autograd.grad`; with a graph it is a part of a loss, as a penalty on a gradient is."""
         if self.scene.phases.is_deaf:
             return
@@ -100,7 +101,7 @@ class FunctionalLosses(Observer):
             transformed = _Transformed(function, chosen, has_aux)
 
             @functools.wraps(own)
-            def called(*args: Any, **kwargs: Any) -> Any:
+            def called(*args: object, **kwargs: object) -> Any:
                 look(transformed, [args], kwargs)
                 return own(*args, **kwargs)
 
@@ -118,7 +119,7 @@ class FunctionalLosses(Observer):
             transformed = getattr(function, _MARK, None)
 
             @functools.wraps(own)
-            def called(*args: Any, **kwargs: Any) -> Any:
+            def called(*args: object, **kwargs: object) -> Any:
                 if transformed is not None:
                     look(transformed, _samples(args, in_dims), kwargs)
                 return own(*args, **kwargs)
@@ -132,7 +133,7 @@ class FunctionalLosses(Observer):
             setattr(owner, name, transform)
             self._entered.callback(setattr, owner, name, plain)
 
-    def _look(self, transformed: _Transformed, samples: Any, kwargs: dict[str, Any]) -> None:
+    def _look(self, transformed: _Transformed, samples: Any, kwargs: Kwargs) -> None:
         """Calls the function for each of some samples, and tells of the mean of what it gives."""
         if self.scene.phases.is_deaf or not self.scene.close or self._buffers is not None:
             return
@@ -151,7 +152,7 @@ class FunctionalLosses(Observer):
         if values and all(isinstance(each, torch.Tensor) and each.dim() == 0 for each in values):
             self.scene.bus.gradient_asked(torch.stack(values).mean() if len(values) > 1 else values[0], asked=True)
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         if self._buffers is not None:
             with aside():
                 self._buffers += [(each, each.clone()) for each in model.buffers()]
@@ -173,7 +174,7 @@ class FunctionalLosses(Observer):
         made = {each for optimizer in self._gradients.made for each in held(optimizer)}
         return made | self.scene.optimized() | set(self.scene.names())
 
-    def _leaves(self, tree: Any) -> Any:
+    def _leaves(self, tree: object) -> Any:
         """In place of values that are differentiated by, the parameters that hold them, or leaves of their own."""
         own = {(each.data_ptr(), each.shape): each for each in self._parameters() if each.requires_grad}
 
@@ -184,7 +185,7 @@ class FunctionalLosses(Observer):
         return map_tensors(leaf, tree)
 
 
-def _samples(args: tuple[Any, ...], dims: Any) -> Iterator[tuple[Any, ...]]:
+def _samples(args: Args, dims: Any) -> Iterator[Args]:
     """The arguments of the first samples of a `vmap`."""
     each = (dims,) * len(args) if isinstance(dims, int) else tuple(dims)
     sizes = [size for arg, dim in zip(args, each, strict=True) for size in _sizes(arg, dim)]
@@ -192,11 +193,11 @@ def _samples(args: tuple[Any, ...], dims: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(_of_sample(arg, dim, sample) for arg, dim in zip(args, each, strict=True))
 
 
-def _sizes(tree: Any, dim: Any) -> list[int]:
+def _sizes(tree: object, dim: Any) -> list[int]:
     return [each.shape[dim] for each in tensors(tree)] if isinstance(dim, int) else []
 
 
-def _of_sample(tree: Any, dim: Any, sample: int) -> Any:
+def _of_sample(tree: object, dim: Any, sample: int) -> Any:
     return map_tensors(lambda each: each.select(dim, sample), tree) if isinstance(dim, int) else tree
 
 

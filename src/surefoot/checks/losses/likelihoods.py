@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.autograd_graph import operation, squeezed, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Likelihood
 from surefoot.events.autograd import aside
@@ -56,14 +57,14 @@ class Likelihoods(Observer):
     def _looks(self) -> bool:
         return self.scene.close and torch.is_grad_enabled() and not self.scene.phases.in_model()
 
-    def _asked(self, out: Any, _: Distribution, value: Any, *__: Any, **___: Any) -> None:
+    def _asked(self, out: object, _: Distribution, value: object, *__: object, **___: object) -> None:
         if not self._looks() or not isinstance(out, torch.Tensor) or not out.requires_grad:
             return
         self._logarithms[out] = 1
         if isinstance(value, torch.Tensor) and not value.requires_grad and value not in self._drawn:
             self._follow(out, 1, even=True)
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function of torch's has returned."""
         if not self._looks() or not isinstance(out, torch.Tensor) or not out.requires_grad or not args:
             return

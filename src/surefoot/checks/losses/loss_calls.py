@@ -24,6 +24,7 @@ from surefoot.checks.engine.autograd_graph import (
 )
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_set import WeakTensorSet
 from surefoot.checks.evaluation.batch_averages import BatchAverages
 from surefoot.checks.facts.losses import Loss
@@ -102,7 +103,7 @@ class Losses(Observer):
                 break
             loss.backward = self.scene.backwards
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if function in LOSSES:
             if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad:
@@ -128,7 +129,7 @@ class Losses(Observer):
         elif name in _DIVISIONS and self.scene.close and (dim := _divided_by_sum(args)) is not None:
             self._softmax((args[0], dim), {}, out)
 
-    def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
+    def _loss(self, name: str, args: Args, kwargs: Kwargs, out: torch.Tensor) -> None:
         given, target = _compared(name, args, kwargs)
         if name not in _OTHERS.values():
             self._picks.target(target)
@@ -164,7 +165,7 @@ class Losses(Observer):
         node = through_views(given.grad_fn)
         return node is not None and number(node) in self.outputs
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: Any, kwargs: Kwargs, output: Any) -> None:
         nodes = (through_views(each.grad_fn) for each in tensors(output) if each.requires_grad)
         self.outputs = {number(node) for node in nodes if node is not None}
 
@@ -177,7 +178,7 @@ class Losses(Observer):
                 loss.weights.append(float(counted[0] if gradient.dim() else gradient))
 
     def _classes(
-        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: dict[str, Any], out: torch.Tensor
+        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: Kwargs, out: torch.Tensor
     ) -> None:
         dim = 1 if given.dim() > 1 else 0
         loss.classes = given.shape[dim]
@@ -206,9 +207,7 @@ class Losses(Observer):
                 loss.counts = tuple(torch.bincount(valid.clamp(min=0), minlength=loss.classes).tolist())
             self.targets.asked(loss, target, kwargs, out)
 
-    def _numbers(
-        self, loss: Loss, given: torch.Tensor, target: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _numbers(self, loss: Loss, given: torch.Tensor, target: torch.Tensor, args: Args, kwargs: Kwargs) -> None:
         loss.targets = loss.valid = target.numel()
         with aside():
             values = given.detach().float()
@@ -231,7 +230,7 @@ class Losses(Observer):
                 loss.broadcast = _broadcast(given, target)
                 loss.class_numbers = _class_numbers(target) if loss.function in _DISTANCES.values() else 0
 
-    def _arithmetic(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+    def _arithmetic(self, name: str, args: Args, out: object) -> None:
         first, second = args[0], args[1]
         if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and isinstance(out, torch.Tensor)):
             return
@@ -263,7 +262,7 @@ class Losses(Observer):
         self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates))
         return self.losses[-1]
 
-    def _softmax(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def _softmax(self, args: Args, kwargs: Kwargs, out: Any) -> None:
         given: Any = args[0] if args else kwargs.get("input")
         if not isinstance(out, torch.Tensor) or not readable(out) or not readable(given):
             return
@@ -301,7 +300,7 @@ class Losses(Observer):
                 yield Crossing("alone", where, "a dimension of size 1")
 
 
-def _picks_across(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _picks_across(args: Args, kwargs: Kwargs) -> bool:
     """Is one member of each row picked out of a softmax that ran over another dimension?"""
     given, (dim, index) = args[0], (argument(args, kwargs, 1, "dim"), argument(args, kwargs, 2, "index"))
     over = getattr(given.grad_fn, "_saved_dim", None)
@@ -311,7 +310,7 @@ def _picks_across(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return index.shape[dim] == 1 < given.shape[dim] and (over - dim) % given.dim() != 0
 
 
-def _divided_by_sum(args: tuple[Any, ...]) -> int | None:
+def _divided_by_sum(args: Args) -> int | None:
     """The dimension of a softmax by hand, exp(x) / exp(x).sum(dim); None for any other division."""
     first, second = (getattr(each, "grad_fn", None) for each in args[:2]) if len(args) > 1 else (None, None)
     node = through_views(second)
@@ -323,7 +322,7 @@ def _divided_by_sum(args: tuple[Any, ...]) -> int | None:
     return int(dims[0]) if dims[0] < 1 << 62 else int(dims[0]) - (1 << 64)  # torch keeps -1 as a number without sign
 
 
-def _compared(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def _compared(name: str, args: Args, kwargs: Kwargs) -> tuple[Any, Any]:
     """A prediction and its target."""
     if name in _OTHERS.values():
         first, second, *_ = tensors((args, kwargs))
@@ -332,7 +331,7 @@ def _compared(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return argument(args, kwargs, 0, names[0]), argument(args, kwargs, 1, names[1])
 
 
-def _reduction(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _reduction(args: Args, kwargs: Kwargs) -> str:
     return str(kwargs.get("reduction", "mean" if len(args) < 7 else args[6]))
 
 

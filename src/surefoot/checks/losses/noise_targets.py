@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.samples import Parted
 from surefoot.events.callers import caller
@@ -31,7 +32,7 @@ class NoiseTargets(Observer):
         self._noise_enters = False
         """Models are given nothing but noise: there is nothing to learn, on purpose."""
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if not self.scene.close or self.scene.phases.in_model():
             return
@@ -40,14 +41,14 @@ class NoiseTargets(Observer):
         elif self._unused:
             self._use(args)
 
-    def _use(self, given: Any) -> bool:
+    def _use(self, given: object) -> bool:
         """What is given is used; was any of it noise?"""
         noise = [each for each in tensors(given) if each in self._unused]
         for each in noise:
             self._unused.forget(each)
         return bool(noise)
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self._noise_enters |= bool(self._unused) and self._use(args)
 
     def target(self, target: Any) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import SHARES, made_of, operation, ranks, undropped
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Aim
 from surefoot.checks.loop.gradients import Gradients
@@ -55,13 +56,13 @@ class PushDirections(Observer):
         self.aims: list[Aim] = []
         self._step = _Step()
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if self._looks():
             self._step.changed = WeakNotes()
             for each in tensors(output):
                 self._hook(each, self.scene.name(model))
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if not self._step.hooked or self.scene.phases.in_model() or not torch.is_grad_enabled():
             return
@@ -120,6 +121,6 @@ class PushDirections(Observer):
         )  # fmt: skip
 
 
-def _keeps_values(name: str, args: tuple[Any, ...]) -> bool:
+def _keeps_values(name: str, args: Args) -> bool:
     scaled = name in _SCALES and len(args) > 1 and isinstance(args[1], int | float) and args[1] > 0
     return scaled or name in _KEEPS_VALUES

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
+from torch.autograd.graph import Node
 
 from surefoot.checks.engine.autograd_graph import Graph, operation, unscaled
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.loop import Backward
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.gradients import Gradients
@@ -27,7 +28,7 @@ class Reductions(Observer):
         self._gradients = gradients
         self.reductions: list[Loss] = []
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         name = getattr(function, "__name__", "")
         if name not in ("mean", "sum") or not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
@@ -55,7 +56,7 @@ class Reductions(Observer):
             joint.register_prehook(lambda gradients: weigh(backward, gradients[0]))
 
 
-def _adds_terms(node: Any) -> bool:
+def _adds_terms(node: Node) -> bool:
     return operation(node) == "Add" and all(each is not None for each, _ in node.next_functions)
 
 

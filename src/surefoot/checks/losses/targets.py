@@ -9,6 +9,7 @@ import torch
 
 from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.losses import Loss
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
@@ -36,7 +37,7 @@ class Targets:
         self.given: list[Target] = []
         self.picked: list[Target] = []
 
-    def asked(self, loss: Loss, values: torch.Tensor, kwargs: dict[str, Any], out: torch.Tensor) -> None:
+    def asked(self, loss: Loss, values: torch.Tensor, kwargs: Kwargs, out: torch.Tensor) -> None:
         """A loss function was given classes."""
         if len(self.given) >= _MOST:
             return
@@ -48,7 +49,7 @@ class Targets:
         if out.shape == values.shape and readable(out):
             _count(target, out, self.scene.spared)
 
-    def taken(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def taken(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Scores may have been taken at the numbers of classes, as a loss that is written by hand does."""
         if len(self.picked) >= _MOST or not readable(out) or not out.requires_grad:
             return
@@ -70,7 +71,7 @@ class Targets:
         return [*self.given, *self.picked]
 
 
-def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _index(name: str, args: Args, kwargs: Kwargs) -> Any:
     if name == "__getitem__":
         return args[1][-1] if isinstance(args[1], tuple) and args[1] else None
     return kwargs.get("index", kwargs.get("indices", next((a for a in args[1:] if isinstance(a, torch.Tensor)), None)))

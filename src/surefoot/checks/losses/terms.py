@@ -10,6 +10,7 @@ import torch
 from surefoot.checks.engine.autograd_graph import VIEWS, Graph, hangs_on, operation
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Term
 from surefoot.checks.loop.gradients import Gradients
@@ -45,7 +46,7 @@ class LossTerms(Observer):
         self._read = False
         """A number was read from a tensor with a gradient, or from one that was cut off."""
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function of torch's has returned."""
         if not self.scene.close:
             return
@@ -68,7 +69,7 @@ class LossTerms(Observer):
             if name not in _LARGEST:
                 self._cut.put(tensors(out), None)
 
-    def _is_cut_from(self, args: Any) -> bool:
+    def _is_cut_from(self, args: object) -> bool:
         return any(each in self._cut or self._is_learned(each) for each in tensors(args))
 
     def _is_learned(self, tensor: torch.Tensor) -> bool:

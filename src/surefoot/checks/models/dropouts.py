@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.engine.scene import tensors
+from surefoot.checks.engine.types import Function
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 _DRAWS = ("rand", "rand_like", "uniform_")
@@ -26,7 +27,7 @@ class Dropouts(TorchFunctionMode):
         self._drawn: list[torch.Tensor] = []
         self._masks: list[torch.Tensor] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         out = func(*args, **kwargs)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.samples import Inputs
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.events.autograd import aside
@@ -38,7 +38,7 @@ class FirstInputs(Observer):
         """First layers that numbers have entered with gradients."""
         self._evaluations = 0
 
-    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         of_tokens = isinstance(module, nn.Embedding)
         if not isinstance(module, _FIRST_LAYERS) or of_tokens in self._seen or not args:
             return
@@ -54,7 +54,7 @@ class FirstInputs(Observer):
             if torch.is_grad_enabled() and not of_tokens:
                 self._trained.add(module)
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         self._seen.clear()
 
     def _note(self, layer: nn.Module, entered: torch.Tensor, *, evaluated: bool) -> None:

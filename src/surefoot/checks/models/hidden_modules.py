@@ -10,6 +10,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.models import HiddenModule
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
@@ -26,10 +27,10 @@ class HiddenModules(Observer):
         self._strangers: dict[tuple[str, str], tuple[int, list[nn.Parameter]]] = {}
         """Modules that ran in a model that does not hold them: where and of which kind."""
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self._registered = set(model.modules()) if self.scene.close else set()
 
-    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         if not self._registered or module in self._registered or not torch.is_grad_enabled():
             return
         own = [each for each in module.parameters(recurse=False) if each.requires_grad]
@@ -69,7 +70,7 @@ def _contained(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from _inside(name, value, 3)
 
 
-def _inside(path: str, value: Any, depth: int) -> Iterator[tuple[str, nn.Module]]:
+def _inside(path: str, value: object, depth: int) -> Iterator[tuple[str, nn.Module]]:
     if isinstance(value, nn.Module):
         yield path, value
     elif isinstance(value, list | tuple | set | dict) and depth:

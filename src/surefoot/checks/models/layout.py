@@ -14,6 +14,7 @@ from torch import nn
 from surefoot.checks.engine.autograd_graph import linearly_made, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.models import Layout
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
@@ -83,7 +84,7 @@ class Layouts(Observer):
         self._numbers[model] = numbers_of(model)
         self._unsaved[model] = {name: _print(each) for name, each in unsaved(model) if readable(each)}
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         self._returned = {}
         self._running = model
         self._times.clear()
@@ -95,7 +96,7 @@ class Layouts(Observer):
             if model not in self._layouts:
                 self._layouts[model] = self._built(model)
 
-    def module_called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def module_called(self, module: nn.Module, args: Args, output: Any) -> None:
         if isinstance(module, _MULTIPLYING):
             self._times[module] += 1
             if self._times[module] > 1:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.models.layout import unsaved
 from surefoot.checks.samples.reseeding import DRAWS
@@ -22,7 +21,7 @@ class RandomTables(Observer):
         self._drawn: WeakNotes[bool] = WeakNotes()
         self._tables: dict[nn.Module, tuple[str, ...]] = {}
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if self.scene.updates or self.scene.phases.in_model():
             return

@@ -31,7 +31,7 @@ class TiedWeights(Observer):
         self.follow(nn.Module, "register_parameter", after=self._registered)
         return self
 
-    def _registered(self, _: None, module: nn.Module, name: str, parameter: Any, **__: Any) -> None:
+    def _registered(self, _: None, module: nn.Module, name: str, parameter: Any, **__: object) -> None:
         if not isinstance(parameter, nn.Parameter):
             return
         place = weakref.ref(module), name

@@ -9,6 +9,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.precision import Coarse
 from surefoot.events.autograd import aside
@@ -42,10 +43,10 @@ class CoarseNumbers(Observer):
         """Sums so far, and how many forwards and updates had been made when they were begun."""
         self._forwards = 0
 
-    def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: torch.nn.Module, args: Args) -> None:
         self._forwards += 1
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         name = getattr(function, "__name__", "")
         if self._blurred and (name in _PRODUCTS or name in _WAVES or name in _CASTS):
@@ -71,7 +72,7 @@ class CoarseNumbers(Observer):
         """A mask was filled with more than its dtype holds."""
         self._note("mask", dtype, value)
 
-    def _filled(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+    def _filled(self, args: Args, out: torch.Tensor) -> None:
         most = torch.finfo(out.dtype).max
         for value in args:
             if isinstance(value, int | float) and most < abs(value) < math.inf:
@@ -100,7 +101,7 @@ class CoarseNumbers(Observer):
         elif rounded and len(self._blurred) < _MOST and bool((given == given.round()).all()):
             self._blurred[out.untyped_storage().data_ptr()] = out
 
-    def _blur(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+    def _blur(self, name: str, args: Args, out: Any) -> None:
         """Whole numbers that were rounded become angles."""
         entered = (self._blurred.get(each.untyped_storage().data_ptr()) for each in tensors(args) if readable(each))
         rounded = next((each for each in entered if each is not None), None)
@@ -110,7 +111,7 @@ class CoarseNumbers(Observer):
         elif rounded is not None and readable(out) and not out.requires_grad and len(self._blurred) < _MOST:
             self._blurred[out.untyped_storage().data_ptr()] = out
 
-    def _counted(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: torch.Tensor) -> None:
+    def _counted(self, name: str, args: Args, kwargs: Kwargs, out: torch.Tensor) -> None:
         """Whole numbers in a row that half precision cannot tell apart."""
         with aside():
             if name != "cumsum":
@@ -121,7 +122,7 @@ class CoarseNumbers(Observer):
             if wrong:
                 self._note("positions", out.dtype, float(out.max()))
 
-    def _multiplied(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
+    def _multiplied(self, args: Args, out: torch.Tensor) -> None:
         """Positions become half precision where they meet it, or where autocast takes them into a product."""
         for each in tensors(args):
             if each.dtype not in _HALVES and readable(each) and each.numel() <= _LARGEST:
@@ -135,7 +136,7 @@ class CoarseNumbers(Observer):
             if largest < math.inf and largest * torch.finfo(angles.dtype).eps / 2 > _BLURRED:
                 self._note("positions", angles.dtype, largest)
 
-    def _sum(self, args: tuple[Any, ...], out: torch.Tensor, *, grows: bool) -> None:
+    def _sum(self, args: Args, out: torch.Tensor, *, grows: bool) -> None:
         """A running sum or average in half precision, outside the model: one number over batches, many over updates."""
         if out.grad_fn is not None or self.scene.phases.in_model() or self.scene.updating is not None:
             return

@@ -44,7 +44,7 @@ class GradientScaling(Observer):
         self.follow(torch.autocast, "__exit__", before=self._leaves_autocast)
         return self
 
-    def _scales(self, scaler: Any, *_: Any, **__: Any) -> None:
+    def _scales(self, scaler: Any, *_: object, **__: object) -> None:
         if not scaler.is_enabled():
             return
         self.used = True
@@ -53,16 +53,16 @@ class GradientScaling(Observer):
         if self._gradients.unscaled is None:
             self._gradients.unscaled = set()
 
-    def _unscaled(self, _: Any, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+    def _unscaled(self, _: object, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         if scaler.is_enabled() and self._gradients.unscaled is not None:
             self._gradients.unscaled |= set(held(optimizer))
 
-    def _steps(self, scaler: Any, *_: Any, **__: Any) -> None:
+    def _steps(self, scaler: Any, *_: object, **__: object) -> None:
         if scaler.is_enabled():
             self._attempts += 1
         self._updates_before = self.scene.updates
 
-    def _stepped(self, _: Any, scaler: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _stepped(self, _: object, scaler: Any, optimizer: Optimizer, *__: object, **___: object) -> None:
         if scaler.is_enabled() and self.scene.updates == self._updates_before:
             self._skipped += 1
             self._skipped_late += self._skipped < self._attempts
@@ -70,16 +70,16 @@ class GradientScaling(Observer):
                 self._skipped_first[optimizer] = self._skipped_first.get(optimizer, 0) + 1
             self.scene.bus.update_left_out(optimizer)
 
-    def _ends(self, *_: Any, **__: Any) -> None:
+    def _ends(self, *_: object, **__: object) -> None:
         self._gradients.unscaled = None
 
-    def _makes_region(self, _: Any, *args: Any, **kwargs: Any) -> None:
+    def _makes_region(self, _: object, *args: object, **kwargs: object) -> None:
         self._chosen.add((args[1] if len(args) > 1 else kwargs.get("dtype")) is not None)
 
     def _enters_autocast(self, region: Any) -> None:
         self._depth += 1
 
-    def _leaves_autocast(self, *_: Any, **__: Any) -> None:
+    def _leaves_autocast(self, *_: object, **__: object) -> None:
         """Casts are kept until the outermost region ends."""
         self._depth -= 1
         self._exits += self._depth <= 0

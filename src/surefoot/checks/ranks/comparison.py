@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, fingerprint, readable, several, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.facts.ranks import Ranks
 from surefoot.checks.loop.forwards import random_state
@@ -89,7 +90,7 @@ class RankComparison(Observer):
             self._follow_norms()
         return self
 
-    def _joined(self, *_: Any, **__: Any) -> None:
+    def _joined(self, *_: object, **__: object) -> None:
         self._joins = True
 
     def _follow_norms(self) -> None:
@@ -104,13 +105,13 @@ class RankComparison(Observer):
         nn.utils.clip_grad_norm_ = followed
         self._entered.callback(setattr, nn.utils, "clip_grad_norm_", plain)
 
-    def _in_forward(self, *_: Any, **__: Any) -> None:
+    def _in_forward(self, *_: object, **__: object) -> None:
         """Ranks that exchange activations share the work on one sample, unless it is statistics of a batch."""
         self._parted |= self.scene.phases.in_model() and not any(
             isinstance(each, nn.SyncBatchNorm) for model in self.scene.phases.models for each in model.modules()
         )
 
-    def _collective(self, given: Any, *_: Any, **__: Any) -> None:
+    def _collective(self, given: object, *_: object, **__: object) -> None:
         """Gradients that are exchanged by hand, of a model whose wrapper exchanges them, or that has none."""
         self._in_forward()
         if not isinstance(given, torch.Tensor):
@@ -125,7 +126,7 @@ class RankComparison(Observer):
     def _synced_last(self) -> bool:
         return bool(self._syncing) and self._syncing[-1]
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned: noise between two forwards, what is scaled by the number of ranks."""
         name = getattr(function, "__name__", "")
         if self._state and kwargs.get("generator") is None and name in _NOISE:
@@ -134,7 +135,7 @@ class RankComparison(Observer):
             averaged = self._wrapped and self._synced_last() and not self._by_hand
             self._counts.scaled(name, args, out, averaged=averaged)
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         if not several() or not torch.is_grad_enabled():
             return
         wrapper = isinstance(model, DistributedDataParallel)
@@ -156,7 +157,7 @@ class RankComparison(Observer):
             last = [p for p in model.parameters() if p.requires_grad and readable(p)][-1:]
             self._course += map(fingerprint, last)
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * TOLD_AT[0]:
             return
         self._states.append((self._state, self._drawn or random_state() != self._state))

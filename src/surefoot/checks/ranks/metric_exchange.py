@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
+from surefoot.checks.engine.types import Kwargs
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.loaders import Loaders
 
@@ -40,10 +39,10 @@ class MetricExchange(Observer):
                 self.follow(dist, name, before=self._tells)
         return self
 
-    def _tells(self, *_: Any, **__: Any) -> None:
+    def _tells(self, *_: object, **__: object) -> None:
         self.told |= self._batches is not None and self._batches == self._loaders.trained_batches()
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if torch.is_grad_enabled() or model.training:
             self._batches = None
         elif len(self.rows) < _MOST_ROWS and any(p in self.scene.reached for p in model.parameters()):

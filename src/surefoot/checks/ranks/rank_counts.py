@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Args
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.events.callers import caller
 
@@ -33,11 +34,11 @@ class RankCounts(Observer):
         self.follow(dist, "all_reduce", before=self._sums)
         return self
 
-    def _sums(self, given: torch.Tensor, op: Any = dist.ReduceOp.SUM, *_: Any, **__: Any) -> None:
+    def _sums(self, given: torch.Tensor, op: Any = dist.ReduceOp.SUM, *_: object, **__: object) -> None:
         if op == dist.ReduceOp.SUM and given.numel() == 1 and not given.requires_grad:
             self._totals[given] = None
 
-    def scaled(self, name: str, args: tuple[Any, ...], out: Any, *, averaged: bool) -> None:
+    def scaled(self, name: str, args: Args, out: object, *, averaged: bool) -> None:
         """A function of torch's has returned; `averaged` says whether a wrapper has exchanged the gradients."""
         if name in _SCALES and _is_rank_count(args[-1]):
             self._scale(name, args, averaged=averaged)
@@ -48,7 +49,7 @@ class RankCounts(Observer):
         elif args[0] in self._totals and isinstance(out, torch.Tensor) and out.numel() == 1 and not out.requires_grad:
             self._totals[out] = None
 
-    def _scale(self, name: str, args: tuple[Any, ...], *, averaged: bool) -> None:
+    def _scale(self, name: str, args: Args, *, averaged: bool) -> None:
         given = list(tensors(args[0]))
         if len(given) == 1 and given[0].requires_grad and given[0].numel() == 1:
             self.of_loss = self.of_loss or caller()

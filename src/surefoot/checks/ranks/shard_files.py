@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,7 +35,7 @@ class ShardFiles(Observer):
             self.follow(dist, "destroy_process_group", before=lambda *_, **__: self.files())
         return self
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         if not isinstance(file, str | os.PathLike) or not several():
             return
         path = f"{socket.gethostname()}:{os.path.abspath(file)}"

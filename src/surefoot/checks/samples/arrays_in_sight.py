@@ -66,7 +66,7 @@ def arrays_in_sight(*, lists: bool = False, longest: int = LONGEST) -> list[torc
     return [each for each in seen if readable(each) and 1 <= len(each) <= max(longest, _longest(each, lists=lists))]
 
 
-def names_in_sight(thing: Any) -> set[str]:
+def names_in_sight(thing: object) -> set[str]:
     """What the functions that are running call a thing, in variables, attributes and dicts."""
     found = set()
     for frame in islice(frames(), _FRAMES):
@@ -78,7 +78,7 @@ def names_in_sight(thing: Any) -> set[str]:
     return found
 
 
-def arrays_held_by(thing: Any) -> list[torch.Tensor]:
+def arrays_held_by(thing: object) -> list[torch.Tensor]:
     """The arrays in attributes and containers of one object."""
     arrays = _arrays([thing], _DEEP, lists=False)
     return [each for array in arrays if readable(each := _tensor(array)) and len(each)]
@@ -111,7 +111,7 @@ def _columns(samples: Sequence[Any]) -> Iterator[torch.Tensor]:
                 yield torch.stack(values) if len({each.shape for each in values}) == 1 else torch.cat(values)
 
 
-def _held_by(thing: Any) -> list[Any]:
+def _held_by(thing: object) -> list[Any]:
     if isinstance(thing, dict):
         return list(thing.values())[:64]
     if isinstance(thing, list | tuple | deque):

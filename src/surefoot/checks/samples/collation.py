@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader
 
 from surefoot.checks.engine.scene import tensors
+from surefoot.checks.engine.types import AnyLoader
 from surefoot.randomness import seed_all
 
 _JOINED = 16
 
 
-def collated_apart(reader: Any, loader: DataLoader[Any]) -> bool:
+def collated_apart(reader: Any, loader: AnyLoader) -> bool:
     """Does joining samples into a batch put some of their values beside others'?
 
     Each is joined alone, too. The largest of the values tells which sample went where; all others must have gone there.

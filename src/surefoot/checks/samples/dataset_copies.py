@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Subset
 
+from surefoot.checks.engine.types import AnyDataset
 from surefoot.checks.samples.labels import parts
 from surefoot.randomness import seed_all
 
@@ -22,12 +23,12 @@ _SEEDS = 4
 """With so many random numbers a sample is read from what was changed, and from what was not."""
 
 
-def print_of(sample: Any) -> int:
+def print_of(sample: object) -> int:
     """A hash of a sample's values."""
     return hash(tuple(xxhash.xxh3_64_intdigest(np.ascontiguousarray(each).tobytes()) for each in parts(sample)))
 
 
-def copied(dataset: Dataset[Any]) -> Dataset[Any]:
+def copied(dataset: AnyDataset) -> AnyDataset:
     """A copy to read from, so that the data set itself is not touched."""
     if sum(array.nbytes for _, array in _arrays(dataset)) > MOST_BYTES:
         raise ValueError("too large to copy")
@@ -77,7 +78,7 @@ def _arrays(dataset: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield from _arrays_in(name, value, deep=2)
 
 
-def _arrays_in(name: str, value: Any, *, deep: int) -> Iterator[tuple[str, np.ndarray]]:
+def _arrays_in(name: str, value: object, *, deep: int) -> Iterator[tuple[str, np.ndarray]]:
     if isinstance(value, list | tuple | dict) and deep:
         items = value.items() if isinstance(value, dict) else enumerate(value[:4096])
         for key, each in items:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.samples import Parted
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
@@ -58,7 +58,7 @@ class IndexPairs(Observer):
         self._apart: list[str] = []
         self._together = 0
 
-    def taken(self, args: tuple[Any, ...], out: Any) -> None:
+    def taken(self, args: Args, out: object) -> None:
         """Something was indexed."""
         whole, index = args[0], args[1] if len(args) > 1 else None
         if isinstance(index, tuple) and index and all(isinstance(each, slice) for each in index[1:]):
@@ -88,7 +88,7 @@ class IndexPairs(Observer):
             if counts_places(target):
                 self._used.paired.append(len(target))
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         if self.scene.close and torch.is_grad_enabled():
             self._used.inputs += [found for each in tensors(args) if (found := self._of(each)) is not None]
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import IterableDataset, RandomSampler, TensorDataset
 
+from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.collation import collated_apart
 from surefoot.checks.samples.dependence import dependence, waves
@@ -37,7 +38,7 @@ def parts(sample: Any) -> Iterator[np.ndarray]:
         yield each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
 
 
-def look_at_labels(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
+def look_at_labels(found: Samples, loader: AnyLoader, reader: Any) -> None:
     """All that is to be seen of the labels of a data set with places, read from a copy of it."""
     if isinstance(reader, IterableDataset):
         labels = _labels_of(itertools.islice(reader, _MOST_STREAMED))
@@ -64,7 +65,7 @@ def _constant_parts(reader: Any) -> tuple[float, ...]:
     )
 
 
-def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
+def _order(found: Samples, loader: AnyLoader, reader: Any) -> None:
     """How labels are shared out, and labels that come kind by kind in the order in which they are read."""
     labels = _labels(reader)
     if len(labels) < 32:
@@ -75,7 +76,7 @@ def _order(found: Samples, loader: DataLoader[Any], reader: Any) -> None:
         found.sorted_labels = _kinds_in_a_row(_labels(reader, places), loader, len(places))
 
 
-def _kinds_in_a_row(labels: list[float], loader: DataLoader[Any], count: int) -> int:
+def _kinds_in_a_row(labels: list[float], loader: AnyLoader, count: int) -> int:
     """How many kinds of labels there are, where each comes in one run or two; 0 where they or batches are mixed.
 
     The labels may be some of all: `count` are read in a pass.

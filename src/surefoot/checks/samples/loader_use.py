@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
-from torch.utils.data import DataLoader
+from surefoot.checks.engine.types import AnyLoader
 
 _TRAINS = re.compile("train|fit|memory|bank|feature|embed|cluster")
 _EVALUATES = re.compile("val|test|eval|dev|hold|held|acc|score|metric|measure|check|report")
@@ -18,7 +17,7 @@ _EVALUATES = re.compile("val|test|eval|dev|hold|held|acc|score|metric|measure|ch
 class Seen:
     """One DataLoader as it is used."""
 
-    loader: DataLoader[Any]
+    loader: AnyLoader
     passes: int = 0
     batches: int = 0
     updates: int = 0

@@ -25,6 +25,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
+from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.facts.samples import Loader
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.gradients import Gradients
@@ -80,14 +81,14 @@ class Loaders(Observer):
     def __enter__(self) -> Loaders:
         plain = DataLoader.__iter__
 
-        def followed(loader: DataLoader[Any]) -> Any:
+        def followed(loader: AnyLoader) -> Any:
             return _Followed(plain(loader), self, self._begins(loader))
 
         DataLoader.__iter__ = followed  # type: ignore[method-assign]
         self._entered.callback(setattr, DataLoader, "__iter__", plain)
         return self
 
-    def _begins(self, loader: DataLoader[Any]) -> Seen:
+    def _begins(self, loader: AnyLoader) -> Seen:
         self.settle()
         seen = self.seen.setdefault(id(loader), Seen(loader))
         if not seen.passes:
@@ -179,7 +180,7 @@ class Loaders(Observer):
             seen.most_since = max(seen.most_since, seen.since)
         self._given = False
 
-    def model_called(self, model: nn.Module, args: Any) -> None:
+    def model_called(self, model: nn.Module, args: object) -> None:
         seen = self.latest
         self.fed_by, self._waiting = (seen if self._waiting else None), False
         if seen is None:
@@ -210,7 +211,7 @@ class Loaders(Observer):
         """How often a training loader was begun."""
         return max((seen.passes for seen in self.seen.values() if seen.role == "training"), default=0)
 
-    def training(self) -> Iterator[DataLoader[Any]]:
+    def training(self) -> Iterator[AnyLoader]:
         """The loaders that updates were made from."""
         yield from (seen.loader for seen in self.seen.values() if seen.role == "training")
 
@@ -300,14 +301,14 @@ def _is_out_of_order(sampler: Any) -> bool:
     return places.dim() == 1 and bool((places.diff() < 0).any())
 
 
-def _length(loader: DataLoader[Any]) -> int | None:
+def _length(loader: AnyLoader) -> int | None:
     try:
         return len(loader)
     except TypeError:
         return None
 
 
-def _is_read_by_workers(loader: DataLoader[Any]) -> bool:
+def _is_read_by_workers(loader: AnyLoader) -> bool:
     return isinstance(loader.dataset, IterableDataset) and loader.num_workers > 1
 
 
@@ -325,7 +326,7 @@ def _is_told_twice(batches: list[list[int]], workers: int) -> bool:
     return shared >= _FEWEST_SHARED and shared > _SHARED * min(len(one), len(other)) and again < 0.25 * shared
 
 
-def _is_to_shuffle(loader: DataLoader[Any]) -> bool:
+def _is_to_shuffle(loader: AnyLoader) -> bool:
     """Is a sampler that is not torch's to give another order in every pass, by what it has or by how it is written?"""
     for sampler in (loader.sampler, loader.batch_sampler):
         if sampler is None or type(sampler).__module__.startswith(("torch.", "builtins")):

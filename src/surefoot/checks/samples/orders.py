@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.types import Kwargs
 from surefoot.checks.samples.pairs import Pairs
 
 _MOST_UPDATES = 100
@@ -30,7 +29,7 @@ class Orders(Observer):
         self._batches: dict[int, tuple[int, int]] = {}
         """By update: the hash of its first batch, and how many samples that has."""
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if not torch.is_grad_enabled() or self.scene.updates >= _MOST_UPDATES or self.scene.updates in self._batches:
             return
         given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() and not each.requires_grad]

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.samples import Parted
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
@@ -34,7 +35,7 @@ _SHUFFLES, _BEYOND_CHANCE = 20, 6
 _GUESSES = {"argmax", "max", "topk", "multinomial", "bernoulli", "sort"}
 
 
-Way = tuple[str, frozenset[tuple[Any, ...]]]
+Way = tuple[str, frozenset[Args]]
 """The line of a loss, and how models were called for it."""
 
 
@@ -75,7 +76,7 @@ class Pairs(Observer):
         super().__init__(scene)
         self._loaders = loaders
         self._inputs: list[torch.Tensor] = []
-        self._ways: set[tuple[Any, ...]] = set()
+        self._ways: set[Args] = set()
         """Which models were called since the last backward, and with which words: there may be several tasks."""
         self._targets: list[tuple[str, torch.Tensor]] = []
         self._followed: dict[Way, _Followed] = {}
@@ -89,7 +90,7 @@ class Pairs(Observer):
         self.places: list[tuple[int, bool]] = []
         """The lengths of arrays that hold the inputs, and whether these are rows that follow each other."""
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if getattr(function, "__name__", "") in _GUESSES and self._follows() and not self.scene.phases.in_model():
             self._guessed |= {len(each) for each in tensors(out) if each.dim()}
@@ -102,13 +103,13 @@ class Pairs(Observer):
     def _follows(self) -> bool:
         return self.scene.updates < MOST_UPDATES
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: Any, kwargs: Kwargs, output: Any) -> None:
         if torch.is_grad_enabled() and self._follows():
             given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim()]
             self._inputs += [own(each) for each in given if not each.requires_grad]
             self._ways.add((id(model), *(each for each in (*args, *kwargs.values()) if isinstance(each, str | bool))))
 
-    def backward_begins(self, losses: Any) -> None:
+    def backward_begins(self, losses: object) -> None:
         entered, self._inputs = self._inputs, []
         ways, self._ways = frozenset(self._ways), set()
         targets, self._targets = self._targets, []

@@ -6,11 +6,13 @@ import copy
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from surefoot.checks.engine.types import AnyLoader
 
-def places_of(loader: DataLoader[Any], dataset: Any) -> list[int] | None:
+
+def places_of(loader: AnyLoader, dataset: Any) -> list[int] | None:
     """The places in the order of one pass; samplers that keep a state are asked in a copy.
 
     None where samples are drawn with replacement. A plain shuffle is told as if it were none.

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.types import AnyDataset, AnyLoader
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import changed_by_reading, copied, print_of
 from surefoot.checks.samples.labels import MOST_SAMPLES, look_at_labels, parts
@@ -78,7 +79,7 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _workers(found: Samples, loader: DataLoader[Any]) -> None:
+def _workers(found: Samples, loader: AnyLoader) -> None:
     """Every worker is asked for the same sample three times, in two epochs."""
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset) or loader.num_workers < 2:
@@ -106,7 +107,7 @@ def _never_stays(reader: Any, count: int) -> bool:
     return len(set(reads)) == len(reads)
 
 
-def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
+def _asked(loader: AnyLoader) -> AnyLoader:
     return DataLoader(
         loader.dataset,
         batch_sampler=[[0]] * 6,
@@ -117,7 +118,7 @@ def _asked(loader: DataLoader[Any]) -> DataLoader[Any]:
     )
 
 
-def _stream(found: Samples, loader: DataLoader[Any]) -> None:
+def _stream(found: Samples, loader: AnyLoader) -> None:
     """The first samples of two workers must differ, and so must what they draw, from each other and by epoch."""
     if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
         return
@@ -133,7 +134,7 @@ def _stream(found: Samples, loader: DataLoader[Any]) -> None:
         found.alike_epochs = epochs[0] == epochs[1]
 
 
-def _is_whole(loader: DataLoader[Any], *, samples_stay: bool) -> bool:
+def _is_whole(loader: AnyLoader, *, samples_stay: bool) -> bool:
     """Do two workers yield the same samples, apart from noise that is drawn anew?"""
     if _is_told_twice(loader):
         return True
@@ -142,7 +143,7 @@ def _is_whole(loader: DataLoader[Any], *, samples_stay: bool) -> bool:
     return len(read) >= 4 and read[: len(read) // 2 * 2 : 2] == read[1::2]
 
 
-def _is_shifted(loader: DataLoader[Any]) -> bool:
+def _is_shifted(loader: AnyLoader) -> bool:
     """Do two workers yield the same labels, and differ only in where they begin?"""
     read = [print_of(list(parts(each))[-1]) for each in itertools.islice(_two_workers(loader, loader.dataset), 32)]
     one, other = read[::2], read[1::2]
@@ -150,7 +151,7 @@ def _is_shifted(loader: DataLoader[Any]) -> bool:
     return tells and (one[1:] == other[:-1] or other[1:] == one[:-1])
 
 
-def _is_told_twice(loader: DataLoader[Any]) -> bool:
+def _is_told_twice(loader: AnyLoader) -> bool:
     """Do two workers together yield every sample of a stream that ends twice, in whatever order?"""
     alone: list[Any] = []
     with attempt("reading a stream without workers"):
@@ -183,7 +184,7 @@ class _Seeded(IterableDataset[Any]):
         return iter(self.stream)
 
 
-def _two_workers(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:
+def _two_workers(loader: AnyLoader, dataset: AnyDataset) -> AnyLoader:
     return DataLoader(
         dataset,
         batch_size=None,
@@ -218,15 +219,15 @@ def generators_of(dataset: Any) -> list[Any]:
     return found
 
 
-def _reading(found: Samples, loader: DataLoader[Any]) -> None:
+def _reading(found: Samples, loader: AnyLoader) -> None:
     if not isinstance(loader.dataset, IterableDataset):
         found.changed_by_reading = changed_by_reading(loader.dataset)
 
 
-def _views(found: Samples, loader: DataLoader[Any]) -> None:
+def _views(found: Samples, loader: AnyLoader) -> None:
     if not isinstance(loader.dataset, IterableDataset):
         found.crossing = crossing_of(copied(loader.dataset))
 
 
-def _labelled(found: Samples, loader: DataLoader[Any]) -> None:
+def _labelled(found: Samples, loader: AnyLoader) -> None:
     look_at_labels(found, loader, copied(loader.dataset))

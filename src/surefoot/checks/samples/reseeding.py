@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 
@@ -53,17 +54,17 @@ class Reseeding(Observer):
         self.follow(np.random, "default_rng", after=lambda _, *given, **__: self._seeds_other("default_rng", given))
         return self
 
-    def _seeds(self, *_: Any) -> None:
+    def _seeds(self, *_: object) -> None:
         if self.scene.close and not self.scene.phases.is_deaf:
             self._seeded = random_state()
 
-    def _seeds_other(self, name: str, given: tuple[Any, ...]) -> None:
+    def _seeds_other(self, name: str, given: Args) -> None:
         if self.scene.close and torch.is_grad_enabled() and not self.scene.phases.is_deaf:
             self._others.setdefault(name, set()).add(str(given))
             if name in GENERATORS:
                 self._fresh[name] = pickle.dumps(GENERATORS[name][1]())
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         if not self.scene.close or not torch.is_grad_enabled():
             return
         self._lengths = {len(each) for each in tensors(args) if each.dim()}
@@ -71,7 +72,7 @@ class Reseeding(Observer):
             self._states.setdefault(self.scene.updates, (self._seeded, random_state()))
             self._seeded = None
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function of torch's has returned."""
         if getattr(function, "__name__", "") not in DRAWS:
             return

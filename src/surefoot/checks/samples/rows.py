@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, own, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.samples import Shown
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import FEWEST, LONGEST, MOST_ROWS, arrays_in_sight, larger_than, prints
@@ -54,7 +54,7 @@ class Rows(Observer):
         self._wholes: list[torch.Tensor] = []
         """Arrays of the loop that hold the one batch that is used over and over, and more."""
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if not self.scene.close or self.scene.phases.in_model() or not torch.is_grad_enabled():
             return
@@ -63,7 +63,7 @@ class Rows(Observer):
             if wide and not each.requires_grad and readable(each) and len(self._worked_on) < _MOST_WORKED_ON:
                 self._worked_on[each.data_ptr(), tuple(each.shape)] = weakref.ref(each)
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         graded = torch.is_grad_enabled()
         if (graded and not self.scene.close) or (not graded and len(self.shown) >= MOST_EVALUATIONS):
             return

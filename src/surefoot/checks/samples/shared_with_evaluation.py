@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, Subset
+from torch.utils.data import IterableDataset, Subset
 
 from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import copied, print_of, root
 from surefoot.checks.samples.labels import (
@@ -33,7 +34,7 @@ _READ_AGAIN = 8
 """So many samples are read three times each, to see whether they are random."""
 
 
-def beside(found: Samples, training: DataLoader[Any], evaluation: DataLoader[Any]) -> tuple[float, bool]:
+def beside(found: Samples, training: AnyLoader, evaluation: AnyLoader) -> tuple[float, bool]:
     """The share of evaluation samples that training reads, too, and whether they are all that it reads."""
     ours, theirs = training.dataset, evaluation.dataset
     with attempt(f"comparing {type(ours).__name__} with {type(theirs).__name__}"):

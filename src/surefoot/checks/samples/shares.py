@@ -6,9 +6,10 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, Subset
+from torch.utils.data import IterableDataset, Subset
 
 from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.samples.dataset_copies import copied, print_of
 from surefoot.checks.samples.places import places_of
 from surefoot.events.phases import Phases
@@ -29,7 +30,7 @@ class Share:
         return asdict(self)
 
 
-def share_of(loader: DataLoader[Any], phases: Phases) -> Share | None:
+def share_of(loader: AnyLoader, phases: Phases) -> Share | None:
     """What a loader reads in one pass; None where that cannot be told, or samples are drawn with replacement."""
     if isinstance(loader.dataset, IterableDataset):
         return None
@@ -40,7 +41,7 @@ def share_of(loader: DataLoader[Any], phases: Phases) -> Share | None:
     return None
 
 
-def _share(loader: DataLoader[Any]) -> Share | None:
+def _share(loader: AnyLoader) -> Share | None:
     dataset: Any = loader.dataset
     places = places_of(loader, dataset)
     if places is None or len(set(places)) < len(places):

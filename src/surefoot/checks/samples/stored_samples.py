@@ -49,7 +49,7 @@ def _kept(dataset: Any) -> Iterator[tuple[str, list[int]]]:
             yield name, [print_of(value[place]) for place in places]
 
 
-def _tells(value: Any) -> bool:
+def _tells(value: object) -> bool:
     """Is this enough to know a sample by: a row of numbers that are no few classes, or a text?"""
     if isinstance(value, str | Path):
         return len(str(value)) >= _LONG or bool(Path(value).suffix)

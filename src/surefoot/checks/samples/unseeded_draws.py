@@ -34,7 +34,7 @@ class UnseededDraws(Observer):
             self.follow(module, "seed", after=lambda *_, name=name, **__: self._seeded.add(name))
         return self
 
-    def _seeds_torch(self, *_: Any, **__: Any) -> None:
+    def _seeds_torch(self, *_: object, **__: object) -> None:
         self._torch_seeded |= not self.scene.phases.is_deaf
 
     def unseeded(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from surefoot.checks.engine.types import Function
 from surefoot.checks.facts.models import Crossing
 from surefoot.checks.loop.crossed_dimensions import VIEWS, size_text, takes_colours_for_rows
 from surefoot.events.callers import caller
@@ -23,7 +24,7 @@ class _Heard(TorchFunctionMode):
         super().__init__()
         self.crossing: Crossing | None = None
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if getattr(func, "__name__", "") in VIEWS and takes_colours_for_rows(tuple(args[0].shape), tuple(out.shape)):
             seen = f"{size_text(args[0].shape)} as {size_text(out.shape)}"

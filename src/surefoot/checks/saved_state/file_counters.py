@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +14,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.file_contents import Contents, Counts
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.saved_state import Resumption
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import caller
@@ -54,7 +54,7 @@ class FileCounters(Observer):
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         return self
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         if counts := contents.counts:
             written = self._loaded[-1].saved if self._loaded else self._saved
             written.append((self.scene.updates, counts))
@@ -64,13 +64,13 @@ class FileCounters(Observer):
         if counts := contents.counts:
             self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._loaders.handed_out))
 
-    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _restores(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
         """Training goes on, unless an optimizer has made updates since the file, and is only put back to the best."""
         goes_on = not self.scene.updates_of(optimizer) or self._saved_at == self.scene.updates
         if goes_on and self._loaded and self._loaded[-1].update == self.scene.updates:
             self._loaded[-1].restored = True
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         if self._loaded and self._loaded[-1].skipped is None and torch.is_grad_enabled():
             self._loaded[-1].skipped = self._loaders.handed_out - self._loaded[-1].batches - 1
 

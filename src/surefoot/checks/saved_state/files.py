@@ -28,6 +28,7 @@ from surefoot.checks.engine.file_contents import (
 )
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, is_same, readable, tensors
+from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.saved_state import File
 from surefoot.checks.samples.rows import Rows
 from surefoot.checks.saved_state.going_on import goes_on
@@ -100,7 +101,7 @@ class Files(Observer):
             self.follow(pickle, name, before=self._dumps)
         return self
 
-    def _loads_weights(self, module: nn.Module, state: Any, strict: bool = True, *_: Any, **kwargs: Any) -> None:
+    def _loads_weights(self, module: nn.Module, state: Any, strict: bool = True, *_: object, **kwargs: object) -> None:
         own = dict(module.named_parameters())
         kept = {name for name, each in own.items() if name in state and _is_same_memory(each, state[name])}
         read, self._read = self._read, Weights()
@@ -126,7 +127,7 @@ class Files(Observer):
     def model_found(self, model: nn.Module, prefix: str) -> None:
         self._buffers[model] = {name: fingerprint(each) for name, each in _saved_buffers(model)}
 
-    def model_called(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+    def model_called(self, model: nn.Module, args: Args) -> None:
         """A file holds tensors such as those of the model that is trained now, and none of them is in it."""
         if self._given is not None and self._given[1]() in set(model.modules()):
             self._given = None  # a module that runs was given it for this
@@ -143,7 +144,7 @@ class Files(Observer):
             wanted = sum(map(torch.numel, own))
             self._files.append(File("unused-load", read.where, wanted=wanted, found=read.elements))
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         saved, prints = contents.value, contents.prints
         self._dumps(saved)
         for model, first in self._buffers.items():
@@ -159,7 +160,7 @@ class Files(Observer):
         elif isinstance(saved, dict) and self._is_resumable(saved) and not _is_best(file):
             self._bare.append((caller(), self.scene.updates, _is_to_go_on(saved, file)))
 
-    def _dumps(self, saved: Any, *_: Any, **__: Any) -> None:
+    def _dumps(self, saved: object, *_: object, **__: object) -> None:
         """Something is pickled, and with it the modules in it."""
         if asked_by_user() and any(map(_holds_module, [saved, *items_of(saved)])):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
@@ -185,10 +186,10 @@ class Files(Observer):
         if groups or scheduler:
             self._loaded.append(_Loaded(caller(), groups, scheduler, self.scene.updates, contents.weights.prints))
 
-    def _is_given(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+    def _is_given(self, optimizer: Optimizer, *_: object, **__: object) -> None:
         self._before_given = _rates(optimizer)
 
-    def _restores_optimizer(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _restores_optimizer(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
         read = any(each.groups for each in self._loaded)
         if optimizer.state or not (read or self._keeps_state(optimizer)):
             self._given_state.append(optimizer)
@@ -202,7 +203,7 @@ class Files(Observer):
                 self._midway.add(optimizer)
             self._rates[optimizer] = _rates(optimizer), caller()
 
-    def _restores_scheduler(self, *_: Any, **__: Any) -> None:
+    def _restores_scheduler(self, *_: object, **__: object) -> None:
         self._restored.add(LRScheduler)
 
     def _keeps_state(self, optimizer: Optimizer) -> bool:
@@ -264,12 +265,12 @@ def _is_counter(name: str) -> bool:
     return not words.isdisjoint(_COUNTS) and words.isdisjoint(_SETTINGS)
 
 
-def _is_best(file: Any) -> bool:
+def _is_best(file: object) -> bool:
     """Does the name of a file say that it holds the best so far, or is it written with a new record?"""
     return "best" in str(file).lower() or any(sets_record(*line) for line in user_lines())
 
 
-def _is_to_go_on(saved: dict[Any, Any], file: Any) -> bool:
+def _is_to_go_on(saved: dict[Any, Any], file: object) -> bool:
     """Does a file hold a schedule, or is it called a checkpoint?"""
     return any(map(is_scheduler_state, saved.values())) or any(word in str(file).lower() for word in _CHECKPOINTS)
 
@@ -278,7 +279,7 @@ def _rates(optimizer: Optimizer) -> list[float]:
     return [float(group["lr"]) for group in optimizer.param_groups]
 
 
-def _holds_module(value: Any) -> bool:
+def _holds_module(value: object) -> bool:
     """Is this a module, or something of the user's with a module among its attributes?"""
     inside = vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, type | torch.Tensor) else ()
     return isinstance(value, nn.Module) or any(isinstance(each, nn.Module) for each in inside)

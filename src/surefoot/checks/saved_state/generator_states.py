@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 from surefoot.checks.engine.file_contents import Contents, items_of
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest
+from surefoot.checks.engine.types import AnyLoader, Kwargs
 from surefoot.checks.facts.saved_state import LostState
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 from surefoot.checks.source.saved_generators import Lines, unread_states
@@ -75,7 +76,7 @@ class GeneratorStates(Observer):
         if keys:
             self._read = _Read(caller(), user_lines(), keys, self.scene.updates)
 
-    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _restores(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
         """Training goes on, if the optimizer is a new one; one that has made updates is only put back to the best."""
         read = self._read
         if read is None or read.update != self.scene.updates or self.scene.updates_of(optimizer):
@@ -100,7 +101,7 @@ class GeneratorStates(Observer):
             if same or state.whose in GENERATORS:
                 self._lost.append(_Lost(state, generator, _state_of(state.whose, generator)))
 
-    def _look(self, *_: Any) -> None:
+    def _look(self, *_: object) -> None:
         """Has something been drawn since the last look? What was seeded anew in the meantime needs no state."""
         for lost in [each for each in self._lost if not each.drawn]:
             before, lost.last = lost.last, _state_of(lost.state.whose, lost.generator)
@@ -109,7 +110,7 @@ class GeneratorStates(Observer):
             else:
                 lost.drawn = before[1] != lost.last[1]
 
-    def _begins(self, _: Any, loader: DataLoader[Any]) -> None:
+    def _begins(self, _: object, loader: AnyLoader) -> None:
         """A pass begins. The seed that loaders draw for their workers is no use of a generator; an order is.
 
         Only a loader with workers draws that at once.
@@ -117,7 +118,7 @@ class GeneratorStates(Observer):
         if not (loader.num_workers and isinstance(loader.sampler, _DRAWING)):
             self._forget()
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if self._lost and not torch.is_grad_enabled():
             self._forget()
 
@@ -130,7 +131,7 @@ class GeneratorStates(Observer):
         yield from (each.state for each in self._lost if each.drawn)
 
 
-def _is_state(value: Any) -> bool:
+def _is_state(value: object) -> bool:
     """Is this the state of a generator: one of torch's on the CPU, of Python's or of numpy's?"""
     if isinstance(value, torch.Tensor):
         return (

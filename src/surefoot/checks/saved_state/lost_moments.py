@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torch.optim import Optimizer
 
@@ -66,10 +65,10 @@ class LostMoments(Observer):
         self.follow(Optimizer, "__init__", after=self._makes)
         return self
 
-    def _makes(self, _: None, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _makes(self, _: None, optimizer: Optimizer, *__: object, **___: object) -> None:
         self._made[optimizer] = caller(), self.scene.updates
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         if self.scene.updates:
             self._trained |= contents.prints
 

@@ -59,7 +59,7 @@ class ObjectCounters(Observer):
         self.follow(Optimizer, "load_state_dict", after=self._restores)
         return self
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         for each in self._latest:
             number, now = contents.counts.get(each.key), each.now
             if number is not None and type(now) is int:
@@ -70,7 +70,7 @@ class ObjectCounters(Observer):
         if self._next and (counts := contents.counts):
             self._loaded = caller(), counts, self.scene.updates
 
-    def _restores(self, _: Any, optimizer: Optimizer, *__: Any, **___: Any) -> None:
+    def _restores(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
         """Training goes on, if the optimizer is a new one."""
         if self._loaded and self._loaded[2] == self.scene.updates and not self.scene.updates_of(optimizer):
             self._going_on[optimizer] = self._loaded

@@ -14,6 +14,7 @@ from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.saved_state import File
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.source.best_so_far import records_kept
@@ -88,10 +89,10 @@ class SharedWeights(Observer):
         self.follow(nn.Module, "__setstate__", after=self._copied)
         return self
 
-    def _hands_out(self, *_: Any, **__: Any) -> None:
+    def _hands_out(self, *_: object, **__: object) -> None:
         self._depth += 1
 
-    def _handed_out(self, found: Any, module: nn.Module, *_: Any, **__: Any) -> None:
+    def _handed_out(self, found: object, module: nn.Module, *_: object, **__: object) -> None:
         self._depth -= 1
         if self._depth == 0 and isinstance(found, dict) and self._has_run(module):
             live = {*module.parameters(), *module.buffers()}
@@ -105,7 +106,7 @@ class SharedWeights(Observer):
     def _has_run(self, module: nn.Module) -> bool:
         return module in self.scene.phases.models or any(p in self.scene.reached for p in module.parameters())
 
-    def _copied(self, _: Any, module: nn.Module, *__: Any) -> None:
+    def _copied(self, _: object, module: nn.Module, *__: object) -> None:
         """A module that was copied by itself alone has the very parameters of the other."""
         shared = [p for p in module.parameters() if p in self.scene.reached]
         if shared and not self.scene.phases.is_deaf:
@@ -115,7 +116,7 @@ class SharedWeights(Observer):
             state.held = {id(module): weakref.ref(module)}
             self._states.append(state)
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function of torch's has returned."""
         if not args or self._depth or not self.scene.updates or self.scene.phases.in_model():
             return
@@ -141,11 +142,11 @@ class SharedWeights(Observer):
         if not self._views[where].used:
             self._views[where].add(view)
 
-    def _views_used(self, *_: Any, **__: Any) -> None:
+    def _views_used(self, *_: object, **__: object) -> None:
         for state in self._views.values():
             state.used = True
 
-    def _loads(self, module: nn.Module, given: Any, *_: Any, **__: Any) -> None:
+    def _loads(self, module: nn.Module, given: Any, *_: object, **__: object) -> None:
         """Weights that are given what shares their memory are not restored, unless it was taken just now."""
         self._depth += 1
         pairs = [(p, given[name]) for name, p in module.named_parameters() if name in given]
@@ -157,18 +158,18 @@ class SharedWeights(Observer):
         for state in known:
             state.used = True
 
-    def _loaded(self, *_: Any, **__: Any) -> None:
+    def _loaded(self, *_: object, **__: object) -> None:
         self._depth -= 1
 
     def _mixed(self, name: str, given: torch.Tensor) -> None:
         if any(_share_memory(given, p) for p in self.scene.reached):
             self.files.append(File("alias", caller(), detail=_MIXES[name]))
 
-    def _holding(self, found: Any) -> list[_State]:
+    def _holding(self, found: object) -> list[_State]:
         given = list(tensors(found))
         return [state for state in self._states if any(map(state.holds, given))]
 
-    def saving(self, contents: Contents, file: Any) -> None:
+    def saving(self, contents: Contents, file: object) -> None:
         before: list[set[int]] = []
         for state in self._holding(contents.value):
             here = {_address(each) for each in tensors(contents.value) if state.holds(each)}

@@ -8,6 +8,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.losses.argument_faults import argument
 from surefoot.checks.losses.empty_masks import PRODUCTS
@@ -34,7 +35,7 @@ class LenientMasks(Observer):
         self._lines: dict[str, int] = {}
         self._right: set[str] = set()
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         name = getattr(function, "__name__", "")
         if not self.scene.close or not isinstance(out, torch.Tensor):
@@ -48,12 +49,12 @@ class LenientMasks(Observer):
         elif name in SOFTMAXES and args:
             self._shared(args[0], argument(args, kwargs, 1, "dim"), out)
 
-    def _multiplied(self, factors: tuple[Any, ...], out: torch.Tensor) -> None:
+    def _multiplied(self, factors: Args, out: torch.Tensor) -> None:
         for mask in factors:
             if readable(mask) and not mask.requires_grad and mask.dim() and out.dim() >= mask.dim() and _is_mask(mask):
                 self._products[out] = caller(), mask
 
-    def _filled(self, mask: Any, value: Any, out: torch.Tensor) -> None:
+    def _filled(self, mask: Any, value: object, out: torch.Tensor) -> None:
         if (
             readable(mask)
             and mask.dtype == torch.bool
@@ -64,7 +65,7 @@ class LenientMasks(Observer):
             with aside():
                 self._products[out] = caller(), ~mask
 
-    def _shared(self, given: Any, dim: Any, out: torch.Tensor) -> None:
+    def _shared(self, given: object, dim: Any, out: torch.Tensor) -> None:
         product = self._products.get(given)
         if product is None or not isinstance(dim, int):
             return

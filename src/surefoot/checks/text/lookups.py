@@ -12,6 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.engine.rerun import Again
+from surefoot.checks.engine.types import Args, Function
 
 _MOST_MARKS = 256
 
@@ -68,7 +69,7 @@ class _Lookups(TorchFunctionMode):
         self.found: list[_Lookup] = []
         self.marks: list[torch.Tensor] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         place = _place_of_tokens(func, args)
         if place is None:
@@ -83,14 +84,14 @@ class _Lookups(TorchFunctionMode):
             args = (*args[:place], new.reshape(tokens.shape).to(tokens.dtype), *args[place + 1 :])
         return func(*args, **kwargs)
 
-    def _mark(self, out: Any) -> None:
+    def _mark(self, out: object) -> None:
         if type(out) is not torch.Tensor or out.is_floating_point() or out.is_complex():
             return
         if len(self.marks) < _MOST_MARKS and 1 < out.dim() <= 4 and out.numel() >= 8:
             self.marks.append(out.detach().clone())
 
 
-def _place_of_tokens(func: Any, args: tuple[Any, ...]) -> int | None:
+def _place_of_tokens(func: Function, args: Args) -> int | None:
     """Which argument of a function holds tokens to be looked up; None where it looks nothing up."""
     name = getattr(func, "__name__", "")
     place = 0 if func is F.embedding or name == "one_hot" else 1 if name in ("embedding", "__getitem__") else None

@@ -12,6 +12,7 @@ from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
+from surefoot.checks.engine.types import Kwargs
 from surefoot.checks.facts.text import NarrowTokens
 from surefoot.checks.samples.arrays_in_sight import arrays_held_by, arrays_in_sight
 from surefoot.checks.samples.loaders import Loaders
@@ -62,7 +63,7 @@ class TokenWidths(Observer):
         self._arrays: list[tuple[torch.dtype, int]] = []
         """The dtypes of narrow arrays that hold the tokens seen, and the largest of each."""
 
-    def model_returned(self, model: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if not self.scene.close or not torch.is_grad_enabled():
             return
         given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() > 1 and each.numel()]

@@ -270,7 +270,7 @@ class _Noise:
                     stack.callback(module.register_forward_hook(self._returned).remove)
             return again()
 
-    def _returned(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def _returned(self, module: nn.Module, args: object, output: object) -> Any:
         turn = (1, 2) if isinstance(module, nn.Conv1d) else (0, 0) if getattr(module, "batch_first", False) else (0, 1)
         states = output[0] if isinstance(output, tuple) else output
         if not isinstance(states, torch.Tensor) or states.dim() != 3:

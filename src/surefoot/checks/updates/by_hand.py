@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.autograd import writes
@@ -84,7 +85,7 @@ class UpdatesByHand(Observer):
     def unused(self) -> tuple[str, ...]:
         return tuple(line for line, updates in self._left.items() if len(updates) >= 2)
 
-    def called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """A function of torch's has returned."""
         if self.scene.updating is not None or not self.scene.close or self.scene.phases.in_model():
             return
@@ -95,10 +96,10 @@ class UpdatesByHand(Observer):
         elif self._known:
             self._use(getattr(function, "__name__", ""), args, kwargs, out)
 
-    def _note(self, found: Any) -> None:
+    def _note(self, found: object) -> None:
         self._known.put(tensors(found), None)
 
-    def _use(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def _use(self, name: str, args: Args, kwargs: Kwargs, out: object) -> None:
         first = list(tensors(args[:1]))
         if name in _TAKEN and any(each in self._known for each in tensors(args)):
             self._take()
@@ -123,14 +124,14 @@ class UpdatesByHand(Observer):
         """The gradients that no update has used are not lost when they are cleared."""
         self._gradients.taken.update(self._gradients.pending)
 
-    def _is_carried(self, name: str, args: tuple[Any, ...]) -> bool:
+    def _is_carried(self, name: str, args: Args) -> bool:
         """Is something of what an earlier update had used in what is computed: added to, or there already?"""
         carried = self._gradients.carried
         if carried and any(each in carried for each in tensors(args)):
             return True
         return name in _SUMS and any(self._gradients.is_used_gradient(each) for each in tensors(args))
 
-    def _read(self, given: Any) -> None:
+    def _read(self, given: object) -> None:
         for each in tensors(given) if self._limited else ():
             if self._is_limited(each):
                 del self._limited[id(each)]
@@ -157,7 +158,7 @@ class UpdatesByHand(Observer):
         some = [each for each in graded if readable(each[0]) and each[0].untyped_storage().size()][:_COMPARED]
         self._after = [(p, gradient, writes(gradient), fingerprint(p, 64)) for p, gradient in some]
 
-    def backward_begins(self, losses: Any) -> None:
+    def backward_begins(self, losses: object) -> None:
         if not self.scene.updates and self._after:
             self.carried += all(
                 writes(gradient) == written and p.grad is gradient and fingerprint(p, 64) != before

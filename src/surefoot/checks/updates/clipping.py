@@ -41,7 +41,7 @@ class Clipping(Observer):
         plain, limit_name = getattr(nn.utils, name), _LIMITS[name]
         clipped = self.scene.spared.callback(self._clipped)
 
-        def followed(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        def followed(parameters: Any, *args: object, **kwargs: object) -> Any:
             listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
             return plain(listed, *args, **kwargs)

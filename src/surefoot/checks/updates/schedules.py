@@ -67,7 +67,7 @@ class Schedules(Observer):
                         self.follow(kind, name, after=heard)
         return self
 
-    def _made(self, _: Any, scheduler: LRScheduler, *args: Any, **kwargs: Any) -> None:
+    def _made(self, _: object, scheduler: LRScheduler, *args: object, **kwargs: object) -> None:
         if in_scheduler():
             return
         lists = [each for each in (*args, *kwargs.values()) if isinstance(each, list | tuple) and each]
@@ -77,7 +77,7 @@ class Schedules(Observer):
         if isinstance(scheduler, lr_scheduler.SequentialLR) and len(lists) >= 2:
             seen.last, seen.begins = lists[0][-1], lists[1][-1]
 
-    def _steps(self, _: Any, scheduler: LRScheduler, *__: Any, **___: Any) -> None:
+    def _steps(self, _: object, scheduler: LRScheduler, *__: object, **___: object) -> None:
         if in_scheduler():
             return
         seen = self.seen.setdefault(id(scheduler), _Stepped(scheduler))
