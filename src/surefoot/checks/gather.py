@@ -36,6 +36,9 @@ from surefoot.checks.gradients.recomputation import Recomputations
 from surefoot.checks.loop.crossed_dimensions import CrossedDimensions
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.checks.loop.kept_graphs import KeptGraphs
+from surefoot.checks.loop.loose_leaves import LooseLeaves
+from surefoot.checks.loop.optimizers import Optimizers
 from surefoot.checks.losses.empty_masks import EmptyMasks
 from surefoot.checks.losses.functional import FunctionalLosses
 from surefoot.checks.losses.likelihoods import Likelihoods
@@ -112,7 +115,7 @@ def _loop(watcher: Watcher) -> LoopFacts:
         forwards=tuple(watcher[Forwards].forwards),
         backwards=tuple(gradients.backwards),
         updates=tuple(gradients.updates),
-        optimizers=tuple(gradients.optimizers()),
+        optimizers=tuple(watcher[Optimizers].optimizers()),
         weights_by_hand=gradients.moved_by_hand,
         ended=watcher.scene.ended,
     )
@@ -138,7 +141,7 @@ def _models(watcher: Watcher, *, probes: bool) -> ModelFacts:
     return ModelFacts(
         parameters=tuple(_parameters(watcher, probes=probes)),
         hidden_modules=tuple(watcher[HiddenModules].modules()),
-        leaves=tuple(watcher[Gradients].leaves()),
+        leaves=tuple(watcher[LooseLeaves].leaves()),
         layouts=tuple(watcher[Layouts].layouts()),
         crossings=(*watcher[CrossedDimensions].crossings.values(), *watcher[Losses].misdirected()),
     )
@@ -149,7 +152,7 @@ def _gradients(watcher: Watcher, *, probes: bool) -> GradientFacts:
         discards=tuple(watcher[Gradients].discards()),
         drawn_without_gradient=watcher[DetachedDraws].lines(),
         recomputations=tuple(watcher[Recomputations].differing.values()),
-        kept_graphs=watcher[Gradients].kept_graphs,
+        kept_graphs=watcher[KeptGraphs].most,
         written_through_data=tuple(watcher[DataWrites].lines),
         derivatives=tuple(derivatives_of(watcher[CustomFunctions].calls, watcher.scene.phases)) if probes else (),
         derivatives_in_losses=watcher[FunctionalLosses].derivatives,

@@ -62,7 +62,8 @@ class Failsafe:
 
 
 _SKIPPED: ContextVar[list[str] | None] = ContextVar("skipped", default=None)
-_THEIRS = ("engine/rerun.py", "torch/nn/modules/", "torch/utils/data/")
+_RUNS = "checks/engine/rerun.py"
+_THEIRS = ("torch/nn/modules/", "torch/utils/data/")
 """Below these files it is the user's model or data set that runs."""
 
 
@@ -94,11 +95,15 @@ def attempt(what: str) -> Iterator[None]:
 
 
 def _is_own(error: Exception) -> bool:
-    """Was it raised by surefoot's own lines, and not in what they called of the user's?"""
+    """Was it raised by a line of surefoot's own, or by torch without a model or data set of the user's in between?"""
     files = [frame.filename.replace(os.sep, "/") for frame in traceback.extract_tb(error.__traceback__)]
-    last = max((place for place, file in enumerate(files) if PACKAGE in Path(file).parents), default=-1)
-    below = files[last:]
-    return not any(mark in file for file in below for mark in _THEIRS) and all(map(_is_installed, below[1:]))
+    if PACKAGE in Path(files[-1]).parents:
+        return True
+    first = next((place for place, file in enumerate(files) if PACKAGE in Path(file).parents), 0)
+    called = [file for file in files[first:] if PACKAGE not in Path(file).parents or file.endswith(_RUNS)]
+    return not any(file.endswith(_RUNS) or any(mark in file for mark in _THEIRS) for file in called) and all(
+        map(_is_installed, called)
+    )
 
 
 def _is_installed(file: str) -> bool:

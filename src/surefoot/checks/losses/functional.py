@@ -22,6 +22,7 @@ from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
+from surefoot.checks.loop.loose_leaves import LooseLeaves
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.events.autograd import aside
 from surefoot.randomness import kept
@@ -45,9 +46,11 @@ class FunctionalLosses(Observer):
 
     after = (Forwards, Losses, Gradients)
 
-    def __init__(self, scene: Scene, calls: Forwards, losses: Losses, gradients: Gradients) -> None:
+    def __init__(
+        self, scene: Scene, calls: Forwards, losses: Losses, gradients: Gradients, leaves: LooseLeaves
+    ) -> None:
         super().__init__(scene)
-        self._calls, self._losses, self._gradients = calls, losses, gradients
+        self._calls, self._losses, self._gradients, self._loose = calls, losses, gradients, leaves
         self._asking = False
         self.derivatives = False
         """Some were asked for with a graph."""
@@ -84,7 +87,7 @@ class FunctionalLosses(Observer):
         self._calls.derive(walk(list(tensors(outputs))).numbers)
         if create_graph:
             self.derivatives = True
-            self._gradients.note_inputs(tensors(inputs))
+            self._loose.note_inputs(tensors(inputs))
         if create_graph or self.scene.updating is not None:
             return
         losses, wanted = list(tensors(outputs)), list(tensors(inputs))

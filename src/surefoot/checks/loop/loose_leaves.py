@@ -1,0 +1,73 @@
+"""Finds tensors that collect gradients and belong to no model and no optimizer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import nn
+
+from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.types import Args
+from surefoot.checks.facts.models import Leaf
+
+_PRINTED = 64
+"""So many values of a tensor are hashed, to see whether it moves."""
+
+
+class LooseLeaves(Observer):
+    """Every leaf of every graph, how often it was reached, and what it held when it was reached first."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._leaves: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._prints: dict[int, int] = {}
+        self._inputs: set[int] = set()
+        """Tensors with a gradient of their own that were given to a model, or that a part of a loss is derived by."""
+
+    def model_called(self, model: nn.Module, args: Args) -> None:
+        self.note_inputs(tensors(args))
+
+    def note_inputs(self, given: Iterable[torch.Tensor]) -> None:
+        self._inputs |= {id(each) for each in given if each.requires_grad and each.is_leaf}
+
+    def graph_seen(self, graph: Graph) -> None:
+        for leaf in graph.leaves:
+            _, count = self._leaves.get(id(leaf), (None, 0))
+            self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
+            if self.scene.close and not count and readable(leaf):
+                self._prints[id(leaf)] = fingerprint(leaf, _PRINTED)
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Tensors outside all models and optimizers that collect gradients again and again."""
+        for leaf in self.loose():
+            count = self._leaves[id(leaf)][1]
+            fixed = count >= 3 and self._prints.get(id(leaf)) == fingerprint(leaf, _PRINTED)
+            is_input = id(leaf) in self._inputs  # such as the points at which derivatives are taken
+            path = "" if is_input else self._path(leaf)
+            yield Leaf(tuple(leaf.shape), count, path, fixed and not is_input)
+
+    def loose(self) -> Iterator[torch.Tensor]:
+        """The tensors themselves."""
+        known = self.scene.optimized() | set(self.scene.names())
+        for ref, count in self._leaves.values():
+            leaf = ref()
+            if leaf is not None and leaf not in known and count >= 2 and leaf.grad is not None:
+                yield leaf
+
+    def has_moved(self, leaf: torch.Tensor) -> bool:
+        """Does it hold other values than when it was reached first?"""
+        before = self._prints.get(id(leaf))
+        return before is not None and fingerprint(leaf, _PRINTED) != before
+
+    def _path(self, leaf: torch.Tensor) -> str:
+        for model, prefix in self.scene.phases.models.items():
+            for owner, module in model.named_modules():
+                for name, value in vars(module).items():
+                    inside = value if isinstance(value, list | tuple) else [value]
+                    if any(each is leaf for each in inside):
+                        return f"{prefix}{owner}.{name}".lstrip(".")
+        return ""
