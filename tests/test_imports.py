@@ -115,6 +115,7 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
         ("checks/losses/loss_calls.py", "import surefoot.checks.models.layout", "the layers of checks"),
         ("checks/losses/rules/broadcast_loss.py", "import surefoot.checks.loop.gradients", "rules read facts"),
         ("checks/losses/rules/broadcast_loss.py", "import torch", "rules read facts"),
+        ("checks/source/cutoffs.py", "import torch", "the user's source is read without torch"),
     ],
 )
 def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, line: str, contract: str):
