@@ -6,7 +6,8 @@ A perceptron is trained on one thread and saves every fifth step to an S3 server
 catches up: the process that copies always has work. Every ten steps it is stopped (SIGSTOP) or continued in turn. The
 ratio is of the median step of ten with copying to that of the ten before it without, and its median over all pairs:
 what else runs on the machine meets both sides alike. `own` is the share of the run that the trainer's own threads
-spent in the code of the mirror. The server stands for another machine, but shares this one's cores: it runs on while the copying is stopped.
+spent in the code of the mirror. The server stands for another machine, but shares this one's cores: it runs on while
+the copying is stopped.
 """
 
 from __future__ import annotations
