@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from typing import Protocol
 from damaged.asking import TRACE, Answer
 
 BAD = ("accepted", "executed", "traceback", "hang")
+SHOWN = 50
+"""After so many tries a line says how far it is."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ def try_all(part: Part, tries: int, seed: int, *, every: bool, only: int | None 
     for number in range(tries) if only is None else (only,):
         mutation, verdicts = part.once(random.Random(f"{seed} {part.name} {number}"), every=every)
         toll.tries.append(Try(number, mutation, tuple(verdicts)))
+        if len(toll.tries) % SHOWN == 0:
+            print(f"{part.name}: {len(toll.tries)} of {tries}", file=sys.stderr, flush=True)
     return toll
 
 
