@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 
 def gathered(watcher: Watcher, *, probes: bool) -> Facts:
-    """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
+    """Collects the facts seen so far. With `probes`, also disturbs copies of models and data sets."""
     if probes:
         _find_optimizers(watcher)
     watcher.bus.settle()
@@ -232,7 +232,7 @@ def _idle_accelerator(watcher: Watcher) -> str:
 
 
 def _find_optimizers(watcher: Watcher) -> None:
-    """Optimizers that exist and hold something of what ran, whether or not they have made an update."""
+    """Finds optimizers that hold parameters of models that ran, even if they never made an update."""
     known = {*watcher.scene.reached, *watcher.scene.names()}
     for each in gc.get_objects():
         if (
@@ -244,7 +244,7 @@ def _find_optimizers(watcher: Watcher) -> None:
 
 
 def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: bool) -> tuple[ModelFacts, TextFacts]:
-    """With what models do when their inputs are disturbed."""
+    """Adds what models do when their inputs are disturbed."""
     captured = watcher[Forwards].captured.values()
     readings = [read(watcher.scene, each, watcher[Losses].targets) for each in captured if each.used]
     own = [each.call.model for each in readings]
@@ -261,7 +261,7 @@ def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: b
 
 
 def _are_drawn(watcher: Watcher, rows: int) -> bool:
-    """Are batches of so many rows made of samples that were drawn one by one, as those of a recipe are?"""
+    """Are the samples of batches of this size drawn one by one, as in a recipe?"""
     return (
         watcher.scene.tiny or watcher[Loaders].draws(rows) or any(not in_order for _, in_order in watcher[Pairs].places)
     )

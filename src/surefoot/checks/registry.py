@@ -12,11 +12,11 @@ from surefoot.errors import RecipeError
 from surefoot.records.finding import Finding, Findings
 
 Rule = Callable[..., Iterator[Finding]]
-"""A pure function. The annotations of its parameters name the facts that it reads."""
+"""A pure function. The annotations of its parameters name the facts it reads."""
 
 
 def _found() -> Iterator[tuple[str, Rule]]:
-    """Every rule that has a function `check`."""
+    """Yields every rule file that defines a function `check`."""
     for file in sorted(Path(__file__).parent.glob("*/rules/*.py"), key=lambda file: file.stem):
         module = f"{__package__}.{file.parts[-3]}.rules.{file.stem}"
         check = getattr(importlib.import_module(module), "check", None)
@@ -30,11 +30,11 @@ CHECKS: dict[str, Rule] = dict(_found())
 EXPLAINS: dict[str, tuple[str, ...]] = {
     name: getattr(sys.modules[check.__module__], "EXPLAINS", ()) for name, check in CHECKS.items()
 }
-"""One cause, one finding: where the first is found, the others are its symptoms and are left out."""
+"""One cause, one finding: if a check reports something, the checks that it explains are skipped as symptoms."""
 
 
 def allowed_checks(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of checks; raises where one is no check."""
+    """The given names of checks. Raises if one is unknown."""
     allowed = tuple(names)
     for name in allowed:
         if name not in CHECKS:
@@ -49,12 +49,12 @@ def facts_of(check: Rule) -> tuple[type, ...]:
 
 
 def judged(check: Rule, facts: Facts) -> Iterator[Finding]:
-    """What one rule says."""
+    """The findings of one rule."""
     return check(*(facts[kind] for kind in facts_of(check)))
 
 
 def run_checks(facts: Facts, *, recipe: str, allow: Iterable[str] = ()) -> Findings:
-    """All findings, errors first; those of allowed checks, and symptoms of others, are left out."""
+    """All findings, errors first. Skips findings of allowed checks and symptoms of other findings."""
     allowed = allowed_checks(allow)
     found = [each for check in CHECKS.values() for each in judged(check, facts)]
     explained = {name for each in found for name in EXPLAINS.get(each.check, ())}

@@ -13,11 +13,11 @@ from surefoot.events.phases import Phases
 from surefoot.records.finding import Finding
 
 FIRST = 3
-"""So many steps are looked at when a process begins; then every step that is a power of ten."""
+"""The number of steps watched at the start of a process. After that, only steps that are powers of ten are watched."""
 
 
 class RunThrottle:
-    """Looks at some steps of a model under one optimizer. No probe is run, and no number changes."""
+    """Watches some steps of a model and its optimizer. It runs no probes and changes no numbers."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:
         self._phases = Phases()
@@ -28,7 +28,7 @@ class RunThrottle:
 
     @contextmanager
     def at(self, step: int) -> Iterator[None]:
-        """Around one step; most are not looked at."""
+        """Wraps one step. Most steps are not watched."""
         self._taken += 1
         if not self._on or not is_looked_at(self._taken, step):
             yield
@@ -38,7 +38,7 @@ class RunThrottle:
         self._looked = True
 
     def new_findings(self) -> list[Finding]:
-        """What the last glance showed for the first time."""
+        """Findings of the last watched step that are new."""
         if not self._looked:
             return []
         self._looked = False
@@ -49,6 +49,6 @@ class RunThrottle:
 
 
 def is_looked_at(taken: int, step: int) -> bool:
-    """Of a process that has taken so many steps: whether this one is looked at."""
+    """Is this step watched, in a process that has taken `taken` steps?"""
     power_of_ten = step >= 10 and set(str(step)[1:]) == {"0"} and str(step)[0] == "1"
     return taken <= FIRST or power_of_ten

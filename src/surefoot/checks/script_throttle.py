@@ -12,11 +12,11 @@ from surefoot.checks.engine.types import Args
 from surefoot.checks.watcher import Watcher
 
 _LONGEST = 256
-"""Forwards of an evaluation that are looked at."""
+"""The most forwards of an evaluation that are watched."""
 
 
 class ScriptThrottle(Observer):
-    """Lets a watcher rest after so many updates, and wakes it for an evaluation if it has seen none."""
+    """Rests the watcher after `checked` updates. Wakes it for an evaluation if it has seen none."""
 
     def __init__(self, watcher: Watcher, checked: int) -> None:
         super().__init__(watcher.scene)

@@ -30,10 +30,10 @@ _observers = cache(observers_in)
 
 
 class Watcher:
-    """Hears `Phases`, and while it is entered also losses, loaders, schedulers, scalers and files.
+    """Listens to `Phases`. While entered, it also follows losses, loaders, schedulers, scalers and files.
 
-    Optimizers given beforehand count as holding their parameters at once. With `spares` an exception in it ends the
-    watching, and not the loop.
+    Optimizers passed to it are known from the start. With `spares`, an exception inside a check stops the watching but
+    not the loop.
     """
 
     def __init__(self, phases: Phases, *optimizers: Optimizer, spares: bool = False) -> None:
@@ -44,7 +44,7 @@ class Watcher:
         phases.listeners.append(self.scene.spared.listener(self.bus))
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
-        """The observer of a class."""
+        """The observer of this class."""
         found: Kind = self._observers[kind]  # type: ignore[assignment]
         return found
 
@@ -57,7 +57,7 @@ class Watcher:
         return self
 
     def _look(self) -> None:
-        # compiled code runs as it is written: nothing could be heard in it, and hooks would break a full graph
+        # Run compiled code eagerly: nothing inside compiled code can be observed, and hooks would break a full graph.
         self._looking.enter_context(torch.compiler.set_stance("force_eager"))
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         for each in self._observers.values():
@@ -69,24 +69,24 @@ class Watcher:
         self._entered.close()
 
     def rest(self) -> None:
-        """Looks no longer; from now on only updates and schedulers are counted, and files are read."""
+        """Stops watching. From now on it only counts updates and scheduler calls, and reads files."""
         self._looking.close()
         self.scene.phases.only_models()
         self.bus.resting = True
 
     def look_again(self) -> None:
-        """Looks as closely as at first."""
+        """Watches as closely as at the start."""
         self.bus.resting = False
         self._look()
         self.scene.phases.all_modules()
         self.scene.look_closely()
 
     def facts(self, *, probes: bool = True) -> Facts:
-        """What was seen so far; with `probes`, models and data sets are disturbed on copies, too."""
+        """Collects the facts seen so far. With `probes`, also disturbs copies of models and data sets."""
         return gathered(self, probes=probes)
 
     def findings(self, *, recipe: str, allow: Iterable[str] = (), probes: bool = True) -> Findings:
-        """What the rules say of the facts. Of what was seen until something failed they say nothing."""
+        """The findings of all rules. If a check has crashed, returns the failure and no findings."""
         allowed, spared = allowed_checks(allow), self.scene.spared
         if not spared.failure:
             try:

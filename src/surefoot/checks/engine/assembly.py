@@ -14,7 +14,7 @@ from surefoot.checks.engine.scene import Scene
 
 
 def observers_in(package: str) -> list[type[Observer]]:
-    """The observers that the files of a package define, its rules left out, in the order that they declare."""
+    """The observer classes defined in a package, without its rules, in the order that they declare."""
     found = set[type[Observer]]()
     for file in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         subject, _, rest = file.name.removeprefix(f"{package}.").partition(".")
@@ -29,7 +29,7 @@ def observers_in(package: str) -> list[type[Observer]]:
 
 
 def in_order(kinds: Iterable[type[Observer]]) -> list[type[Observer]]:
-    """By what `after` and `before` say; else by their modules' names, so that the order is always the same."""
+    """Sorted by `after` and `before`. Ties are broken by module name, so that the order is always the same."""
     kinds = sorted(kinds, key=lambda kind: (kind.__module__, kind.__name__))
     earlier = {kind: set(kind.after) for kind in kinds}
     for kind in kinds:
@@ -46,7 +46,7 @@ def in_order(kinds: Iterable[type[Observer]]) -> list[type[Observer]]:
 
 
 def made(kinds: Iterable[type[Observer]], scene: Scene) -> dict[type[Observer], Observer]:
-    """One observer of each class, given the others that its `__init__` asks for."""
+    """One observer of each class. Each gets the other observers that its `__init__` asks for."""
     all_made: dict[type[Observer], Observer] = {}
 
     def make(kind: type[Observer]) -> Observer:

@@ -15,7 +15,7 @@ VIEWS = (
     "Clone", "ToCopy", "Slice", "Select", "Alias", "Contiguous", "Index", "AsStrided", "Unbind", "Split",
 )  # fmt: skip
 SHARES = ("Sigmoid", "Softmax", "Hardsigmoid", "Reciprocal", "Clamp", "ClampMin", "ClampMax", "Hardtanh", "Exp")
-"""What makes numbers between 0 and 1 on purpose."""
+"""Operations that produce numbers between 0 and 1 on purpose."""
 _SUMS_OF_POWERS = ("Add", "Mul", "Div", "Sum", "Mean", "Pow", "Abs", "LinalgVectorNorm", "Norm", "Sqrt")
 _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Sgn", "Heaviside")
 _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
@@ -23,7 +23,7 @@ _SQUARES = ("Pow", "MseLoss", "Abs", "L1Loss", "SmoothL1Loss", "HuberLoss")
 
 @dataclass(slots=True)
 class Graph:
-    """The leaves a loss's graph ends in, the numbers of its nodes, and what shows in its upper part."""
+    """The leaves of a loss's graph, the sequence numbers of its nodes, and patterns found among its nodes."""
 
     losses: list[torch.Tensor]
     roots: list[Any]
@@ -39,13 +39,13 @@ class Graph:
     penalized: set[torch.Tensor] = field(default_factory=set)
     """Leaves that only a penalty on their own values reaches."""
     lowest: list[Any] = field(default_factory=list)
-    """Nodes that lead to a leaf at once: whatever is made from parameters keeps one of them."""
+    """Nodes directly above a leaf. Every tensor made from parameters keeps one of them alive."""
     asked: bool = False
-    """Its gradients are returned, and added to no others."""
+    """`torch.autograd.grad` was called: gradients are returned instead of added to `.grad`."""
 
 
 def walk(losses: list[torch.Tensor]) -> Graph:
-    """The graph behind some losses."""
+    """Walks the graph behind the given losses."""
     roots = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     found = Graph(losses, roots, {loss for loss in losses if loss.requires_grad and loss.grad_fn is None})
     waiting, seen, penalties = list(roots), set(roots), _penalties(roots)
@@ -72,14 +72,14 @@ def walk(losses: list[torch.Tensor]) -> Graph:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
-    if not any(node.name().startswith("CheckpointFunction") for node in seen):  # its graph is made anew in backward
+    if not any(node.name().startswith("CheckpointFunction") for node in seen):  # backward rebuilds its graph
         found.penalized = found.leaves - taught - set(losses)
     found.ascends = any(_ascends(root) for root in roots)
     return found
 
 
 def _penalties(roots: list[Any]) -> set[Any]:
-    """Nodes below which a loss is still a sum of powers of what comes in."""
+    """Nodes that the loss reaches through sums, products and powers only."""
     waiting, found = [root for root in roots if operation(root) in _SUMS_OF_POWERS], set()
     while waiting:
         node = waiting.pop()
@@ -89,7 +89,7 @@ def _penalties(roots: list[Any]) -> set[Any]:
 
 
 def _nodes(roots: list[Any]) -> Iterator[Any]:
-    """Every node of a graph, once."""
+    """Yields every node of a graph once."""
     waiting, seen = list(roots), set(roots)
     while waiting:
         node = waiting.pop()
@@ -100,7 +100,7 @@ def _nodes(roots: list[Any]) -> Iterator[Any]:
 
 
 def saves(graph: Graph, tensor: torch.Tensor) -> bool:
-    """Does a node of the graph keep a tensor, or something that lies in its memory, for the backward?"""
+    """Does a node of the graph save this tensor, or one that shares its memory, for the backward?"""
     memory = tensor.untyped_storage().data_ptr()
     for node in _nodes(graph.roots):
         for name in ("_saved_self", "_saved_mat1", "_saved_mat2", "_saved_input", "_saved_indices", "_saved_other"):
@@ -111,39 +111,39 @@ def saves(graph: Graph, tensor: torch.Tensor) -> bool:
 
 
 def hangs_on(tensor: torch.Tensor, leaves: set[torch.Tensor]) -> bool:
-    """Was a tensor made of one of some leaves, or is it one?"""
+    """Is the tensor one of the leaves, or was it computed from one?"""
     if tensor.grad_fn is None:
         return tensor in leaves
     return any(getattr(node, "variable", None) in leaves for node in _nodes([tensor.grad_fn]))
 
 
 def operation(node: Any) -> str:
-    """What made a node: `Softmax` for SoftmaxBackward0."""
+    """The operation behind a node: `Softmax` for SoftmaxBackward0."""
     return "" if node is None else node.name().rstrip("0123456789").removesuffix("Backward")
 
 
 def made_by(node: Any) -> Any:
-    """The node whose result reaches this one's first input with nothing but a change of shape or format between."""
+    """The node that produced this node's first input, seen through changes of shape or format."""
     above = node.next_functions[0][0] if node.next_functions else None
     return through_views(above)
 
 
 def through_views(node: Any) -> Any:
-    """The first node that is no view, from this one on upwards."""
+    """The first node that is not a view, starting from this one."""
     while node is not None and operation(node) in VIEWS and node.next_functions:
         node = node.next_functions[0][0]
     return node
 
 
 def undropped(node: Any) -> Any:
-    """The first node that is no view and no dropout, from this one on upwards."""
+    """The first node that is neither a view nor a dropout, starting from this one."""
     while operation(node := through_views(node)) in ("NativeDropout", "Dropout"):
         node = node.next_functions[0][0]
     return node
 
 
 def squeezed(node: Any) -> Any:
-    """The sigmoid or softmax whose result was only kept away from 0 and 1 since; else the node itself."""
+    """The sigmoid or softmax behind clamps and added constants. Returns the node itself if there is none."""
     above = node
     while operation(above) in ("Clamp", "ClampMin", "ClampMax", "Add"):
         inputs = [each for each, _ in above.next_functions if each is not None]
@@ -154,13 +154,13 @@ def squeezed(node: Any) -> Any:
 
 
 def made_of(node: Any) -> Any:
-    """A node itself; for 1 / x, which torch makes of two, the one that turns x over."""
+    """The node itself. For 1 / x, which torch records as two nodes, the reciprocal."""
     above = [each for each, _ in node.next_functions if each is not None] if operation(node) == "Mul" else []
     return above[0] if len(above) == 1 and operation(above[0]) == "Reciprocal" else node
 
 
 def linearly_made(node: Any) -> Any:
-    """The first node that is no view, no dropout and no product with a number or a parameter, from this one on."""
+    """The first node that is not a view, a dropout, or a product with a number or a parameter."""
     while (node := through_views(node)) is not None and operation(node) in ("Mul", "Div", "NativeDropout"):
         above = [each for each, _ in node.next_functions if each is not None and not hasattr(each, "variable")]
         if len(above) != 1:
@@ -170,7 +170,7 @@ def linearly_made(node: Any) -> Any:
 
 
 def ranks(given: torch.Tensor, *, classes: int) -> bool:
-    """Are these differences of scores, or scores of candidates that every sample has for itself, side by side?"""
+    """Is the input a difference of scores, or does it score candidates that differ from sample to sample?"""
     node = linearly_made(given.grad_fn)
     if not classes:
         return operation(node) == "Sub" and all(each is not None for each, _ in node.next_functions)
@@ -178,7 +178,7 @@ def ranks(given: torch.Tensor, *, classes: int) -> bool:
 
 
 def _has_shared_weights(node: Any) -> bool:
-    """Has a linear layer made scores with one set of weights for all classes, or with weights that stay?"""
+    """Does a linear layer use one set of weights for all classes, or no trained weights at all?"""
     if operation(node) not in ("Addmm", "Mm", "Linear", "Convolution"):
         return False
     above = [through_views(each) for each, _ in node.next_functions]
@@ -187,7 +187,7 @@ def _has_shared_weights(node: Any) -> bool:
 
 
 def scales_cosines(given: torch.Tensor) -> bool:
-    """Was this multiplied by a number above one, or divided by a temperature, and lay between -1 and 1 before?"""
+    """Did the input lie between -1 and 1 before it was scaled up or divided by a temperature?"""
     node = through_views(given.grad_fn)
     by = getattr(node, "_saved_other", None) if operation(node) in ("Mul", "Div") else None
     if by is None or by.numel() != 1 or not by:
@@ -197,7 +197,7 @@ def scales_cosines(given: torch.Tensor) -> bool:
 
 
 def unscaled(root: Any) -> Any:
-    """What a loss was before it was multiplied by a number, as a scaler does, or divided by one."""
+    """The loss before it was multiplied or divided by a number, as a gradient scaler does."""
     while operation(root) in ("Mul", "Div"):
         of, *by = (node for node, _ in root.next_functions)
         if any(each is not None for each in by) or of is None or hasattr(of, "variable"):
@@ -207,7 +207,7 @@ def unscaled(root: Any) -> Any:
 
 
 def _ascends(root: Any) -> bool:
-    """Is this the negative of a mean or sum of squares or absolute values, also divided by a count?"""
+    """Is this the negative of a mean or sum of squares or absolute values? It may be divided by a count."""
     root = unscaled(root)
     if operation(root) != "Neg":
         return False

@@ -17,7 +17,7 @@ from surefoot.events.listener import Listener
 
 
 class Bus(Listener):
-    """A listener of `Phases`. While it is `resting`, it tells events only to the observers that stay."""
+    """A listener of `Phases`. While it is `resting`, it sends events only to observers that stay."""
 
     def __init__(self, scene: Scene, observers: Iterable[Observer]) -> None:
         self._scene, self._observers, self.resting = scene, list(observers), False
@@ -27,16 +27,16 @@ class Bus(Listener):
         self._staying = {event: [getattr(each, event) for each in some if each.stays] for event, some in told.items()}
 
     def hearing(self, event: str) -> list[Callable[..., None]]:
-        """The methods that are called for an event now, in their order."""
+        """The methods that are currently called for an event, in order."""
         return (self._staying if self.resting else self._all)[event]
 
     def tell(self, event: str, *args: object) -> None:
-        """Calls the method of every observer that has one for this event."""
+        """Calls the method for this event of every observer that has one."""
         for method in self.hearing(event):
             method(*args)
 
     def settle(self) -> None:
-        """Facts are about to be given: all observers hear of it, whoever rests."""
+        """Tells all observers that facts are about to be collected, even while resting."""
         for each in self._observers:
             each.settle()
 
@@ -61,11 +61,11 @@ class Bus(Listener):
         self.tell("backward_begins", losses)
 
     def gradient_asked(self, losses: Any, *, asked: bool = False) -> None:
-        """The gradient of a loss is wanted, by a backward or, with `asked`, to be returned."""
+        """A gradient is about to be computed: by a backward, or by `torch.autograd.grad` if `asked`."""
         graph = walk([losses] if isinstance(losses, torch.Tensor) else list(losses))
         graph.asked = asked
         self.tell("graph_seen", graph)
-        graph.losses = []  # an observer may keep the graph, and must not keep the losses
+        graph.losses = []  # observers may keep the graph but must not keep the losses alive
         self._scene.backwards += 1
 
     def backward_ends(self) -> None:
@@ -83,6 +83,6 @@ class Bus(Listener):
         self._scene.count(optimizer)
 
     def update_left_out(self, optimizer: Optimizer) -> None:
-        """A scaler has skipped an update."""
+        """A gradient scaler skipped an update."""
         self.tell("update_left_out", optimizer)
         self._scene.leave_out(optimizer)

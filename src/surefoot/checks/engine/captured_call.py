@@ -18,37 +18,37 @@ _MOST = 256
 
 @dataclass
 class Captured:
-    """A call of a model with gradients on: what entered, what left, and what became of it."""
+    """A call of a model with gradients on: its inputs, its outputs, and how a backward used them."""
 
     model: nn.Module
     args: Args
     kwargs: Kwargs
     outputs: list[int]
-    """The graph number of each floating-point output, 0 where it has none."""
+    """The graph node number of each floating-point output; 0 if it has none."""
     autocast: tuple[str, torch.dtype] | None
     backward: int
-    """How many backwards had been made before."""
+    """The number of backwards before this call."""
     used: set[int] = field(default_factory=set)
-    """Which of those numbers a backward passed."""
+    """The numbers in `outputs` that a backward passed through."""
     graded: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Of outputs in rows of rows: which of these a backward gave a gradient."""
+    """For three-dimensional outputs: the rows that received a gradient."""
 
     columns: list[torch.Tensor] = field(default_factory=list)
-    """The tokens of this call and of those before it, where each is given one of every sample: a loop of steps."""
+    """If each call gets one token per sample, as in a decoding loop: the tokens of this call and those before it."""
 
     def goes_on(self, before: Captured | None) -> None:
-        """Takes over the columns of the call before it, if that was made for the same backward."""
+        """Continues the columns of the previous call if both belong to the same backward."""
         column = next((each for each in tensors((self.args, self.kwargs)) if _is_column(each)), None)
         if column is not None:
             earlier = before.columns if before is not None and before.backward == self.backward else []
             self.columns = [*earlier[-_MOST:], column.flatten()]
 
     def used_places(self) -> list[int]:
-        """The places of the outputs that a backward passed."""
+        """The indices of the outputs that a backward passed through."""
         return [place for place, number in enumerate(self.outputs) if number in self.used]
 
     def follow(self, outputs: list[torch.Tensor], spared: Failsafe) -> None:
-        """Takes note of the rows of its outputs that a loss is made from."""
+        """Records which rows of the outputs receive a gradient."""
         for place, each in enumerate(outputs):
             if each.requires_grad and each.dim() == 3 and readable(each):
                 each.register_hook(functools.partial(spared.callback(self._grade), place))

@@ -16,21 +16,21 @@ from typing import Any
 from surefoot.events.listener import Listener
 
 RAISE = "SUREFOOT_RAISE"
-"""The environment variable with which exceptions are raised all the same, for those who look for their cause."""
+"""If this environment variable is set, exceptions inside checks are raised. Use it to debug a check."""
 PACKAGE = Path(str(files("surefoot")))
 _INSTALLED = tuple(sysconfig.get_path(each) for each in ("stdlib", "platlib", "purelib"))
 
 
 class Failsafe:
-    """Callbacks and listeners that a loop is given. After the first exception in one of them none is called again."""
+    """Wraps callbacks and listeners. After the first exception in one of them, none is called again."""
 
     def __init__(self, *, on: bool) -> None:
         self._on = on
         self.failure = ""
-        """Why nothing is looked at any more, in words."""
+        """Why checking stopped, as text; empty while it works."""
 
     def callback(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """A callback that raises nothing. It gives None once one has failed."""
+        """A callback that never raises. It returns None after any callback has failed."""
 
         def tried(*args: object, **kwargs: object) -> Any:
             if self.failure:
@@ -43,7 +43,7 @@ class Failsafe:
         return tried if self._on else own
 
     def listener(self, own: Listener) -> Listener:
-        """A listener that raises nothing."""
+        """A listener that never raises."""
         if not self._on:
             return own
         told = Listener()
@@ -53,7 +53,7 @@ class Failsafe:
         return told
 
     def fail(self, error: Exception) -> None:
-        """Looks no more because of this error, and says so; raises it where errors are not spared."""
+        """Stops checking because of this error and warns. Raises the error if the failsafe is off."""
         if not self._on or os.environ.get(RAISE):
             raise error
         if not self.failure:
@@ -64,12 +64,12 @@ class Failsafe:
 _SKIPPED: ContextVar[list[str] | None] = ContextVar("skipped", default=None)
 _RUNS = "checks/engine/rerun.py"
 _THEIRS = ("torch/nn/modules/", "torch/utils/data/")
-"""Below these files it is the user's model or data set that runs."""
+"""Frames below these files run the user's model or data set."""
 
 
 @contextmanager
 def noting_attempts() -> Iterator[list[str]]:
-    """Collects what could not be tried while it is entered."""
+    """Collects the probes that failed inside this block."""
     skipped: list[str] = []
     token = _SKIPPED.set(skipped)
     try:
@@ -80,9 +80,9 @@ def noting_attempts() -> Iterator[list[str]]:
 
 @contextmanager
 def attempt(what: str) -> Iterator[None]:
-    """Tries something on a copy of a model or a data set. What cannot be tried is noted, and is no finding.
+    """Probes a copy of a model or a data set. A probe that fails is noted, and is not a finding.
 
-    A model may refuse what it was never meant for. An error of surefoot's own is raised with `SUREFOOT_RAISE`.
+    A model may reject unusual inputs. An error in surefoot's own code is raised if `SUREFOOT_RAISE` is set.
     """
     try:
         yield
@@ -95,7 +95,7 @@ def attempt(what: str) -> Iterator[None]:
 
 
 def _is_own(error: Exception) -> bool:
-    """Was it raised by a line of surefoot's own, or by torch without a model or data set of the user's in between?"""
+    """Did surefoot's own code raise this, or torch, with no model or data set of the user in between?"""
     files = [frame.filename.replace(os.sep, "/") for frame in traceback.extract_tb(error.__traceback__)]
     if PACKAGE in Path(files[-1]).parents:
         return True
@@ -107,12 +107,12 @@ def _is_own(error: Exception) -> bool:
 
 
 def _is_installed(file: str) -> bool:
-    """No file of the user's: one of an installed package, of Python itself, or none at all."""
+    """Is this a file of Python or an installed package, or no file at all, instead of the user's?"""
     return file.startswith(("<", *_INSTALLED))
 
 
 def _place(error: Exception) -> str:
-    """The innermost line of surefoot's own that an error went through."""
+    """The innermost line of surefoot that the error passed through."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if PACKAGE in Path(frame.filename).parents:
             return f"{Path(frame.filename).relative_to(PACKAGE).as_posix()}, line {frame.lineno}"

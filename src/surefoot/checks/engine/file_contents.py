@@ -20,24 +20,24 @@ Counts = dict[str, int]
 
 
 class Contents:
-    """What `torch.save` is given, or `torch.load` has returned. A property is computed when it is first asked for."""
+    """The object given to `torch.save` or returned by `torch.load`. Properties are computed on first use."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
     @cached_property
     def items(self) -> Args:
-        """What it holds, and what stands in its lists and tables."""
+        """Its values, and those in nested lists and dicts."""
         return tuple(items_of(self.value))
 
     @cached_property
     def counts(self) -> Counts:
-        """The counters in it."""
+        """Its counters, such as `epoch` or `step`."""
         return counts_in(self.value)
 
     @cached_property
     def weights(self) -> Weights:
-        """Its tensors, beside the moments of an optimizer."""
+        """Its tensors, without the moments of an optimizer."""
         return weights_in(self.value)
 
     @cached_property
@@ -48,7 +48,7 @@ class Contents:
 
 @dataclass
 class Weights:
-    """The tensors of a file."""
+    """A summary of the tensors in a file."""
 
     where: str = ""
     elements: int = 0
@@ -57,7 +57,7 @@ class Weights:
 
 
 def weights_in(loaded: object) -> Weights:
-    """What a file holds beside the moments of an optimizer."""
+    """The tensors in a file, without the moments of an optimizer."""
     items = [loaded, *loaded.values()] if isinstance(loaded, dict) else [loaded]
     moments = {id(each) for item in items if is_optimizer_state(item) for each in tensors(item)}
     held = [each for each in tensors(loaded) if readable(each) and id(each) not in moments]
@@ -66,7 +66,7 @@ def weights_in(loaded: object) -> Weights:
 
 
 def items_of(saved: object) -> Iterator[Any]:
-    """What a file holds, and what stands in its lists and tables."""
+    """Yields the values of a saved object, and those in nested lists and dicts."""
     items = saved.values() if isinstance(saved, dict) else saved if isinstance(saved, list | tuple) else ()
     for each in items:
         yield each
@@ -75,7 +75,7 @@ def items_of(saved: object) -> Iterator[Any]:
 
 
 def names_in(saved: object) -> set[str]:
-    """The last parts of the names under which a file holds something."""
+    """The last part of every key in a saved object."""
     tables = [each for each in (saved, *items_of(saved)) if isinstance(each, dict)]
     return {str(name).rpartition(".")[2] for table in tables for name in table}
 
@@ -98,7 +98,7 @@ def varies(tensor: torch.Tensor) -> bool:
 
 
 def counts_in(state: Any) -> Counts:
-    """The counters in a dict that holds tensors beside them."""
+    """The counters in a checkpoint: integers with a name like `epoch` or `step`, in a dict that holds other dicts."""
     if not isinstance(state, dict) or not any(isinstance(value, dict) for value in state.values()):
         return {}
     return {

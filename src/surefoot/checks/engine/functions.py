@@ -14,15 +14,15 @@ from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Function
 
 DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-"""What reading `.data` calls."""
+"""The function that runs when `.data` is read."""
 
 
 UNHEARD = ("surefoot.checks.", "surefoot.events.", "torch.optim.")
-"""Modules whose own calls are not reported: a dot at the end stands for everything inside a package."""
+"""Calls from these modules are not reported. A trailing dot matches everything inside a package."""
 
 
 class Functions(TorchFunctionMode):
-    """Tells of every call when it has returned."""
+    """Reports every call after it has returned."""
 
     def __init__(self, scene: Scene, hearing: list[Callable[..., None]]) -> None:
         super().__init__()
@@ -43,6 +43,6 @@ class Functions(TorchFunctionMode):
 
 
 def _is_unheard(frame: FrameType) -> bool:
-    """Is it surefoot that asks a tensor something, or the arithmetic of an update, and not the loop?"""
+    """Does the call come from surefoot itself or from an optimizer's update, instead of the loop?"""
     module = frame.f_globals.get("__name__", "")
     return module.startswith(UNHEARD) and module != "torch.optim.swa_utils"

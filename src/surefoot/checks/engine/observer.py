@@ -17,11 +17,11 @@ from surefoot.events.listener import Listener
 
 
 class Observer(Listener):
-    """One subject. The bus calls the methods that a class defines, and no others.
+    """Watches one subject. The bus calls only the methods that a subclass defines.
 
-    `__init__` may ask for other observers by their classes; they are made first. Where two observers need an order
-    for the same event, one of them names the other in `after` or in `before`. One that `stays` goes on while the
-    others rest: it is entered first, and left last.
+    `__init__` may ask for other observers by their classes; these are created first. If two observers depend on the
+    order in which they get an event, one names the other in `after` or `before`. An observer that `stays` keeps working
+    while the others rest: it is entered first and exited last.
     """
 
     after: ClassVar[tuple[type[Observer], ...]] = ()
@@ -39,31 +39,31 @@ class Observer(Listener):
         self._entered.close()
 
     def graph_seen(self, graph: Graph) -> None:
-        """A gradient of this graph is asked for: a backward begins, or `torch.autograd.grad` is called."""
+        """A gradient of this graph is about to be computed, by a backward or by `torch.autograd.grad`."""
 
     def update_left_out(self, optimizer: Optimizer) -> None:
-        """A scaler has skipped an update: what was gathered for it is over all the same."""
+        """A gradient scaler skipped an update. Whatever was collected for that update is over."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """A torch function has returned."""
 
     def clearing(self) -> None:
         """Gradients are about to be cleared."""
 
     def gradients_discarded(self) -> None:
-        """Gradients that no update has used were cleared: those of an attack or a measurement, for example."""
+        """Gradients were cleared before any update used them, for example those of an attack or a measurement."""
 
     def saving(self, contents: Contents, file: object) -> None:
-        """`torch.save` is about to write this to a file."""
+        """`torch.save` is about to write these contents to a file."""
 
     def file_loaded(self, contents: Contents) -> None:
-        """`torch.load` has read this."""
+        """`torch.load` has read these contents."""
 
     def settle(self) -> None:
-        """Facts are about to be given: what can be told only when all optimizers are known."""
+        """Facts are about to be collected. Do here what needs all optimizers to be known."""
 
     def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
-        """Hears of every call of a function of torch's: `before(*args)` and `after(result, *args)`."""
+        """Calls `before(*args)` and `after(result, *args)` around every call of a torch function."""
         plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
         before = before and self.scene.spared.callback(before)
         after = after and self.scene.spared.callback(after)
@@ -88,5 +88,5 @@ EVENTS = frozenset(
 
 
 def hears(kind: type[Observer], event: str) -> bool:
-    """Does this class, or one between it and `Observer`, define a method for an event?"""
+    """Does this class, or a base class below `Observer`, define a method for the event?"""
     return getattr(kind, event) is not getattr(Observer, event)

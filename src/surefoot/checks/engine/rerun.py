@@ -16,14 +16,14 @@ from surefoot.randomness import seed_all
 from surefoot.trees import map_tensors
 
 CHANGED = 1e-3
-"""Outputs that differ by more than this share of their standard deviation have changed."""
+"""Outputs count as changed if they differ by more than this share of their standard deviation."""
 MOST_BYTES = 1 << 31
 _NOTHING = 1e8
-"""Outputs below the negative of this are masked away."""
+"""Outputs below minus this value are masked: they are set to zero."""
 
 
 class Again:
-    """A copy of a model, and the call that it is given again and again."""
+    """A copy of a model, and a recorded call to repeat on it."""
 
     def __init__(self, scene: Scene, call: Captured) -> None:
         self.scene, self.call = scene, call
@@ -31,7 +31,10 @@ class Again:
         self.inputs = list(tensors((call.args, call.kwargs)))
 
     def __call__(self, changed: dict[int, torch.Tensor] | None = None, *, training: bool = False) -> list[torch.Tensor]:
-        """The floating-point outputs; inputs are replaced by their place, random numbers are always the same."""
+        """Runs the call and returns its floating-point outputs.
+
+        `changed` replaces inputs by their index. The random seed is the same in every run.
+        """
         new = changed or {}
         places = iter(range(len(self.inputs)))
         args, kwargs = map_tensors(lambda each: new.get(next(places), each).clone(), (self.call.args, self.call.kwargs))
@@ -42,13 +45,13 @@ class Again:
             self.model.train(training)
             seed_all(0)
             output = self.model(*args, **kwargs)
-            for buffer, before in zip(self.model.buffers(), kept, strict=False):  # running statistics
+            for buffer, before in zip(self.model.buffers(), kept, strict=False):  # restores running statistics
                 buffer.copy_(before)
         numbers = [each.detach().float() for each in tensors(output) if each.is_floating_point()]
         return [each.masked_fill(each < -_NOTHING, 0.0) for each in numbers]
 
     def course(self, path: str, value: torch.Tensor) -> list[torch.Tensor]:
-        """What a copy whose attribute has a value returns in two training forwards and an evaluation in a row."""
+        """The outputs of two training forwards and one evaluation, on a copy with one attribute replaced."""
         model = copy.deepcopy(self.model)
         holder, _, attribute = path.rpartition(".")
         setattr(model.get_submodule(holder), attribute, value.clone())
@@ -64,7 +67,7 @@ class Again:
     def _as_called(self) -> Iterator[None]:
         device, dtype = self.call.autocast or ("cpu", torch.bfloat16)
         fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)  # training never takes it, and it makes NaN of what is masked
+        torch.backends.mha.set_fastpath_enabled(False)  # training never uses it, and it turns masked rows into NaN
         try:
             with torch.no_grad(), torch.autocast(device, dtype, enabled=self.call.autocast is not None):
                 yield
@@ -73,7 +76,7 @@ class Again:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A copy that shares nothing with the model."""
+    """A copy that shares nothing with the model. Raises ValueError if the model cannot be copied."""
     model = inner(model)
     for module in model.modules():
         if not isinstance(vars(module).get("forward", None), types.MethodType | None):
@@ -84,7 +87,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def inner(model: nn.Module) -> nn.Module:
-    """The model itself, where DDP has wrapped it."""
+    """The model inside a DDP wrapper, or the model itself."""
     return getattr(model, "module", model) if type(model).__name__ == "DistributedDataParallel" else model
 
 
@@ -96,13 +99,13 @@ def change(before: torch.Tensor, after: torch.Tensor) -> float:
 
 
 def moved(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """By how much each number has changed, in standard deviations of all; rounding is no change."""
+    """How much each number changed, in standard deviations of all numbers. Rounding counts as no change."""
     difference = (before - after).abs()
     return difference.masked_fill(difference < 1e-6 * before.abs(), 0.0) / (before.std(correction=0) + 1e-9)
 
 
 def other(values: torch.Tensor, seed: int) -> torch.Tensor:
-    """Other values of the same kind: tokens drawn from those that occur, numbers moved and scaled."""
+    """Different values of the same kind: tokens drawn from those present, floats shifted and scaled."""
     if values.is_floating_point():
         return values.flip(0) * 1.7 + 0.9 if values.dim() else values * 1.7 + 0.9
     drawn = torch.Generator().manual_seed(seed)
@@ -111,7 +114,7 @@ def other(values: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def redrawn(values: torch.Tensor, pool: torch.Tensor, seed: int) -> torch.Tensor:
-    """Tokens drawn from a pool, each other than the one it replaces."""
+    """Tokens drawn from a pool, each different from the token it replaces."""
     pool = pool.unique()
     drawn = torch.Generator().manual_seed(seed)
     new = pool[torch.randint(0, pool.numel(), values.shape, generator=drawn)]

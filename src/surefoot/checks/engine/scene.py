@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from surefoot.checks.engine.bus import Bus
 
 LOOKED_AT = 12
-"""So many updates are looked at closely after an optimizer was made: tensors are read, and not only counted."""
+"""After an optimizer is created, observers read tensors during this many updates. Later they only count."""
 MOST_LOOKED_AT = 48
-"""More updates are not, however many optimizers are made."""
+"""The total number of updates during which tensors are read, however many optimizers are created."""
 LARGEST = 1 << 24
 """Tensors with more elements than this are not read."""
 
@@ -32,31 +32,31 @@ class Scene:
     """The loop so far: its phases, its optimizers, how many updates it has made."""
 
     bus: Bus
-    """Where an observer publishes what it alone has noticed."""
+    """Where observers publish events that only they notice."""
 
     def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, spares: bool = False) -> None:
         self.phases, self.spared = phases, Failsafe(on=spares)
         self.optimizers: list[Optimizer] = list(optimizers)
         self.stepped: dict[Optimizer, int] = {}
         self._left_out: dict[Optimizer, int] = {}
-        """How many updates of an optimizer a scaler has left out."""
+        """How many updates of each optimizer a gradient scaler skipped."""
         self.updates = self.backwards = 0
         self.updating: Optimizer | None = None
         self.reached: MutableSet[torch.Tensor] = WeakTensorSet()
         self.penalized: Set[torch.Tensor] = WeakTensorSet()
-        """Of those, parameters that nothing but a penalty on their own values reaches."""
+        """Those of `reached` that only a penalty on their own values reaches."""
         self.trained: set[torch.Tensor] = set()
         """Parameters that had requires_grad in an update of an optimizer that holds them."""
         self.ended = False
         self._close_until, self._looked_at = LOOKED_AT, 0
         self.training = 0
-        """How many updates had been made when the training that goes on began, with an optimizer of its own."""
+        """The number of updates made before the current training began, that is, before its optimizer was created."""
         self.tiny = False
-        """Steps were cut to a few samples, so that the number of samples says nothing."""
+        """Steps were cut to a few samples, so the number of samples means nothing."""
         self.source = ""
-        """The file of the script or recipe, to be read for what was done before the loop."""
+        """The file of the script or recipe. Checks read it to learn what happened before the loop."""
         self.cut_from = 1.0
-        """How many times as many samples a micro-batch would have had."""
+        """How many times larger a micro-batch was before it was cut."""
 
     @property
     def close(self) -> bool:
@@ -64,12 +64,12 @@ class Scene:
         return self.updates < self._close_until and self._looked_at < MOST_LOOKED_AT
 
     def look_again(self) -> None:
-        """A new optimizer is made: what follows may be another training, and is looked at as closely."""
+        """A new optimizer was created. What follows may be another training, so tensors are read again."""
         self.look_closely()
         self.training = self.updates
 
     def look_closely(self) -> None:
-        """From now on tensors are read, for so many updates."""
+        """Starts reading tensors again, for `LOOKED_AT` updates."""
         self._close_until = self.updates + LOOKED_AT
 
     def count(self, optimizer: Optimizer) -> None:
@@ -79,16 +79,16 @@ class Scene:
         self.stepped[optimizer] = self.stepped.get(optimizer, 0) + 1
 
     def leave_out(self, optimizer: Optimizer) -> None:
-        """A scaler has left out an update of an optimizer."""
+        """A gradient scaler skipped an update of this optimizer."""
         self._left_out[optimizer] = self._left_out.get(optimizer, 0) + 1
 
     @property
     def tries(self) -> int:
-        """The updates that were made or left out."""
+        """The number of updates, including those that a scaler skipped."""
         return self.updates + sum(self._left_out.values())
 
     def tries_of(self, optimizer: Optimizer) -> int:
-        """The updates that an optimizer has made, and those of it that a scaler has left out."""
+        """The number of updates of this optimizer, including those that a scaler skipped."""
         left_out = max((n for each, n in self._left_out.items() if is_same(each, optimizer)), default=0)
         return self.updates_of(optimizer) + left_out
 
@@ -96,15 +96,15 @@ class Scene:
         return {each for optimizer in self.optimizers for each in held(optimizer)}
 
     def updates_of(self, optimizer: Optimizer) -> int:
-        """The updates an optimizer has made, itself or through one that it wraps or that wraps it."""
+        """The number of updates of this optimizer, or of one that wraps it or is wrapped by it."""
         return max((n for each, n in self.stepped.items() if is_same(each, optimizer)), default=0)
 
     def number_of(self, optimizer: Optimizer) -> int:
-        """Its place among the optimizers, or that of one that it wraps or that wraps it; -1 if it has none."""
+        """The index of this optimizer, or of one that wraps it or is wrapped by it; -1 if unknown."""
         return next((place for place, each in enumerate(self.optimizers) if is_same(each, optimizer)), -1)
 
     def names(self) -> dict[torch.Tensor, str]:
-        """Every parameter of every model that ran, by its name."""
+        """The name of every parameter of every model that ran."""
         return {
             each: prefix + name
             for model, prefix in self.phases.models.items()
@@ -112,14 +112,14 @@ class Scene:
         }
 
     def name(self, model: nn.Module) -> str:
-        """The name of a model: its class, with a number where another model has the same."""
+        """The class name of a model. A number is added if an earlier model has the same class."""
         alike = [each for each in self.phases.models if type(each) is type(model)]
         place = alike.index(model) if model in alike else 0
         return type(model).__name__ + (f" {place + 1}" if place else "")
 
 
 def is_same(one: Optimizer, other: Optimizer) -> bool:
-    """Are they one optimizer, or does one wrap the other?"""
+    """Are these the same optimizer, or does one wrap the other?"""
     wraps = getattr(one, "optimizer", None) is other or getattr(other, "optimizer", None) is one
     return one is other or wraps or one.param_groups is other.param_groups
 
@@ -131,7 +131,7 @@ def held(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def readable(tensor: Any) -> bool:
-    """A plain tensor with values, not too large to look at."""
+    """Is this a plain tensor with values, and small enough to read?"""
     return (
         type(tensor) in (torch.Tensor, nn.Parameter)
         and tensor.layout == torch.strided
@@ -141,32 +141,32 @@ def readable(tensor: Any) -> bool:
 
 
 def digest(tensor: torch.Tensor) -> int:
-    """A hash of a tensor's values. They are copied: a storage that numpy has seen can no longer be resized by FSDP."""
+    """A hash of a tensor's values. It hashes a copy: FSDP cannot resize a storage that numpy has seen."""
     with aside():
         values = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)
         return xxhash.xxh3_64_intdigest(values.numpy().data)
 
 
 def fingerprint(tensor: torch.Tensor, most: int = 4096) -> int:
-    """A hash of some of a tensor's values, spread over all of it."""
+    """A hash of a sample of a tensor's values, spread over the whole tensor."""
     with aside():
         flat = tensor.detach().reshape(-1)
         return digest(flat[:: max(1, flat.numel() // most)])
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that no meter sees and that keeps nothing of the loop's alive."""
+    """A detached copy, made without being observed. It keeps nothing of the loop alive."""
     with aside():
         return tensor.detach().clone()
 
 
 def several() -> bool:
-    """Is there a process group with more than one rank in it, real or not?"""
+    """Is there a process group, real or fake, with more than one rank?"""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def tensors(tree: object) -> Iterator[torch.Tensor]:
-    """The tensors in nested containers and in what models return: mappings, sequences, data classes, distributions."""
+    """Yields the tensors in nested containers, data classes, distributions and other objects that models return."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, dict):

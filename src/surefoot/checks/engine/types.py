@@ -8,9 +8,9 @@ from torch.utils.data import DataLoader, Dataset
 Args = tuple[Any, ...]
 """The positional arguments of a call."""
 Kwargs = dict[str, Any]
-"""Its arguments by name."""
+"""The keyword arguments of a call."""
 Function = Callable[..., Any]
-"""A function or method of torch's."""
+"""A function or method of torch."""
 AnyLoader = DataLoader[Any]
 AnyDataset = Dataset[Any]
-"""Whatever their samples are."""
+"""A loader or data set with samples of any type."""

@@ -12,7 +12,7 @@ Note = TypeVar("Note")
 
 
 class WeakNotes(Generic[Note]):
-    """A note for each of some tensors. What takes the place of one that is gone has none."""
+    """Maps tensors to notes. A new tensor with the id of a deleted one has no note."""
 
     def __init__(self) -> None:
         self._notes: dict[int, tuple[weakref.ref[torch.Tensor], Note]] = {}
@@ -38,5 +38,5 @@ class WeakNotes(Generic[Note]):
             self[each] = note
 
     def notes(self) -> list[Note]:
-        """All of them, also of tensors that are gone."""
+        """All notes, including those of deleted tensors."""
         return [note for _, note in self._notes.values()]

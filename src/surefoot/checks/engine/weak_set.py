@@ -9,7 +9,7 @@ import torch
 
 
 class WeakTensorSet(MutableSet[torch.Tensor]):
-    """A set of tensors that forgets each when the program does, such as the points at which a penalty is derived."""
+    """A set of tensors that does not keep them alive, such as the points at which a gradient penalty is taken."""
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         self._held = {id(each): weakref.ref(each) for each in tensors}

@@ -27,13 +27,13 @@ class _Batch:
     update: int
     shapes: tuple[tuple[int, ...], ...]
     lines: tuple[tuple[str, int], ...]
-    """The lines that are running, from the inside."""
+    """The running lines, innermost first."""
     means: set[tuple[str, int]] = field(default_factory=set)
-    """Lines on which a loss took the mean of it."""
+    """Lines on which a loss took the mean of this batch."""
 
 
 class BatchAverages(Observer):
-    """The forwards of evaluations, with the lines that made them."""
+    """Records the forwards of evaluations, with the lines that ran them."""
 
     after = (Forwards,)
 
@@ -47,7 +47,7 @@ class BatchAverages(Observer):
             self._batches.append(_Batch(self.scene.updates, shapes, user_lines()))
 
     def mean_taken(self) -> None:
-        """A loss was averaged over the batch that was evaluated last."""
+        """A loss was averaged over the last evaluated batch."""
         if self._batches and len(self._batches) < MOST:
             self._batches[-1].means.update(user_lines())
 

@@ -32,14 +32,14 @@ class _Run:
     model: weakref.ref[nn.Module]
     seen: Evaluation
     place: int
-    """A hash of what entered, of the lines that evaluate it and of how often the weights were written to."""
+    """A hash of the inputs, the running lines, and the version counters of the weights."""
     batches: int
-    """Those that loaders had handed out by then."""
+    """The number of batches that loaders had returned by then."""
     inputs: WeakNotes[None] = field(default_factory=WeakNotes)
 
 
 class Evaluations(Observer):
-    """What models were asked without gradients."""
+    """Records what models are run on without gradients."""
 
     after = (Loaders,)
 
@@ -48,17 +48,17 @@ class Evaluations(Observer):
         self._loaders = loaders
         self._runs: list[_Run] = []
         self._returned: WeakNotes[Evaluation] = WeakNotes()
-        """What was returned by models in training mode."""
+        """Outputs of models in training mode."""
         self._state = 0
         self._updated_at = 0
-        """The batches that loaders had handed out when the last update was made."""
+        """The number of batches that loaders had returned at the last update."""
 
     @property
     def seen(self) -> list[Evaluation]:
         return [each.seen for each in self._runs]
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Marks an evaluation as used when a function gets its output."""
         for each in tensors((args, kwargs)) if self._returned else ():
             if (evaluation := self._returned.get(each)) is not None:
                 evaluation.used = True
@@ -70,7 +70,7 @@ class Evaluations(Observer):
             self._state = random_state()
 
     def _trains(self, args: Args) -> None:
-        """What was asked about the batch that a model is trained on now is a part of the step, as pseudo-labels are."""
+        """If an evaluation used the batch that is trained on now, it is part of the step, as for pseudo-labels."""
         fresh = self._loaders.handed_out > self._updated_at
         for run in reversed(self._runs):
             if run.seen.update != self.scene.updates:
@@ -102,7 +102,7 @@ class Evaluations(Observer):
         self._updated_at = self._loaders.handed_out
 
     def settle(self) -> None:
-        """What can only be said at the end."""
+        """Fills in what is only known at the end."""
         optimized = self.scene.optimized()
         trained = {_build(each) for each in self.scene.phases.models if not optimized.isdisjoint(each.parameters())}
         for run in self._runs:
@@ -122,7 +122,7 @@ def _place(model: nn.Module, given: object) -> int:
 
 
 def _is_tiled(values: torch.Tensor) -> bool:
-    """Does a batch hold each of its rows equally often, as samples do that go through dropout several times?"""
+    """Does each row occur equally often, and more than once? Then samples pass through dropout several times."""
     if len(values) < _FEWEST_ROWS or values[0].numel() < 2:
         return False
     times = set(Counter(row_prints(values)).values())

@@ -18,10 +18,10 @@ from surefoot.events.callers import user_lines
 
 _MOST = 64
 _RARE = 1 / 3
-"""Forwards after more than this share of the updates belong to the step, as those of a teacher do."""
+"""If forwards follow more than this share of the updates, they belong to the step, like those of a teacher."""
 
 _DISTINCT = 0.9
-"""So many of the samples of an evaluation differ from all others; states of a game come again and again."""
+"""The share of samples of an evaluation that must be distinct. States of a game repeat often."""
 
 
 @dataclass
@@ -31,15 +31,15 @@ class _Line:
     model: str
     update: int
     batches: list[torch.Tensor] = field(default_factory=list)
-    """What the first of them was given."""
+    """The inputs of the first evaluation."""
     updates: set[int] = field(default_factory=set)
-    """The numbers of updates after which the others came."""
+    """The update counts at which later evaluations ran."""
     reordered: bool = False
     left_out: int = 0
 
 
 class Passes(Observer):
-    """The samples of evaluations by hand."""
+    """Records the samples of evaluations without a loader."""
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)
@@ -64,7 +64,9 @@ class Passes(Observer):
         line.updates.add(self.scene.updates)
 
     def _again(self, line: _Line, first: torch.Tensor) -> None:
-        """A second evaluation begins: are its first samples those that the other began with, and was that all?"""
+        """At the second evaluation, compares its first samples with the first evaluation, and looks for rows never
+        read.
+        """
         rows, known = row_prints(first), [row_prints(each) for each in line.batches]
         before = {row for batch in known for row in batch}
         distinct = len(before) >= max(FEWEST, _DISTINCT * sum(map(len, known)))
@@ -80,7 +82,7 @@ class Passes(Observer):
 
 
 def _left_out(read: torch.Tensor, batch: int) -> int:
-    """How many rows an array in sight has behind those that were read from its beginning, if fewer than a batch."""
+    """The number of rows of an array after those that were read from its start, if fewer than a batch; else 0."""
     for array, places in Arrays().holding(read):
         if torch.equal(places, torch.arange(len(read))) and len(array) - len(read) < batch:
             return len(array) - len(read)

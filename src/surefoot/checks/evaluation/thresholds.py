@@ -26,11 +26,11 @@ _SQUASHING = {"sigmoid", "softmax", "log_softmax"}
 _LARGEST = {"argmax", "max"}
 _MOST = 8
 _MOST_CLASSES = 3
-"""More numbers of classes than this are lengths of texts."""
+"""More distinct class counts than this are lengths of texts."""
 
 
 class Thresholds(Observer):
-    """One half is a threshold of probabilities, and the largest score is sought among classes."""
+    """Checks that 0.5 is a threshold of probabilities, and that argmax runs over classes."""
 
     after = (Forwards,)
 
@@ -38,18 +38,18 @@ class Thresholds(Observer):
         super().__init__(scene)
         self.thresholds: dict[str, Threshold] = {}
         self._places: dict[int, int] = {}
-        """The place among a model's outputs, by the number of the node that made each."""
+        """The index among a model's outputs, by the number of the node that made each."""
         self._taken_for: dict[str, set[int]] = {"logits": set(), "probabilities": set()}
-        """Places of outputs that a binary cross-entropy took for one or the other."""
+        """Indices of outputs that a binary cross-entropy takes as one or the other."""
         self._classes: set[int] = set()
-        """Among how many classes losses tell apart."""
+        """The numbers of classes that losses distinguish."""
         self._evaluated: list[tuple[int, weakref.ref[torch.Tensor]]] = []
         self._squashed: list[tuple[str, weakref.ref[torch.Tensor]]] = []
         """What was made of the last output: `probabilities`, `squashed twice`, `competing` labels or `shares`."""
         self._left: set[tuple[str, int]] = set()
-        """Lines on which logits left torch, and were looked up."""
+        """Lines on which logits left torch and that were already examined."""
         self._asked, self._metric = 0, ""
-        """How often it was asked what a framework makes of all predictions, and the line that cuts them at one half."""
+        """How often a framework's metric function was looked for, and its line that compares predictions with 0.5."""
 
     def model_returned(self, model: nn.Module, args: Any, kwargs: Kwargs, output: Any) -> None:
         floating = [each for each in tensors(output) if each.is_floating_point()]
@@ -62,7 +62,7 @@ class Thresholds(Observer):
             self._measured([each for each in floating if each.dim() and each.numel() and readable(each)])
 
     def _measured(self, scores: list[torch.Tensor]) -> None:
-        """A framework may evaluate, and give all scores to a function of the user's, outside of torch."""
+        """A framework may evaluate, and pass all scores to the user's metric function outside torch."""
         if self._asked < _MOST and not self._metric:
             self._asked, self._metric = self._asked + 1, _cut_in_metrics()
         if self._metric and self._metric not in self.thresholds and scores:
@@ -72,7 +72,7 @@ class Thresholds(Observer):
                 self.thresholds[self._metric] = Threshold(self._metric, lowest, highest, "")
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Records how losses and evaluations use scores."""
         if torch.is_grad_enabled():
             if self.scene.close and args:
                 self._trained(function, args)
@@ -80,7 +80,7 @@ class Thresholds(Observer):
             self._used(getattr(function, "__name__", ""), args, kwargs, out)
 
     def _trained(self, function: Function, args: Args) -> None:
-        """What a loss takes its input for."""
+        """Records how a loss interprets its input."""
         if function is F.binary_cross_entropy_with_logits or function is F.binary_cross_entropy:
             node = through_views(args[0].grad_fn)
             kind = "probabilities" if function is F.binary_cross_entropy else "logits"
@@ -92,7 +92,7 @@ class Thresholds(Observer):
             self._classes.add(args[0].shape[-1])
 
     def _used(self, name: str, args: Args, kwargs: Kwargs, out: object) -> None:
-        """Something is made of numbers outside of models, without gradients."""
+        """Checks a function on scores outside models, without gradients."""
         given = args[0]
         if name in _COMPARISONS:
             self._compared(args)
@@ -146,7 +146,7 @@ class Thresholds(Observer):
             self._note("probabilities go through a sigmoid once more and are rounded", given)
 
     def _sought(self, name: str, given: torch.Tensor, dim: Any) -> None:
-        """The place of the largest score: among classes, or among something else?"""
+        """Checks whether an argmax runs over classes."""
         squashed = any(each() is not None and _shares(each(), given) for _, each in self._squashed)
         if not (squashed or self._is_output(given)) or not (dim is None or isinstance(dim, int)):
             return
@@ -160,7 +160,7 @@ class Thresholds(Observer):
                 self._note(f"the largest of the scores {sizes} is sought {among}, which are not the classes", given)
 
     def _is_first(self, given: torch.Tensor, dim: int) -> bool:
-        """Are classes in another dimension, and could it not be that this one lists candidates for each of them?"""
+        """Are the classes in another dimension, and is this not a list of candidates for each class?"""
         return given.dim() > 2 or dim % given.dim() == 0
 
     def _leaves(self, given: torch.Tensor) -> None:
@@ -179,7 +179,7 @@ class Thresholds(Observer):
         return any(_shares(ref(), tensor) for _, ref in self._evaluated)
 
     def _is(self, kind: str, tensor: torch.Tensor) -> bool:
-        """Is this an output, or a view of one, that training takes for this?"""
+        """Is this an output, or a view of one, that training interprets this way?"""
         return any(_shares(ref(), tensor) for n, ref in self._evaluated if n in self._taken_for[kind])
 
     def _was_made(self, kind: str, tensor: torch.Tensor) -> bool:
@@ -187,7 +187,7 @@ class Thresholds(Observer):
 
 
 def _cut_in_metrics() -> str:
-    """The line that compares all predictions with one half, in `compute_metrics` of a trainer that is running."""
+    """The line that compares all predictions with 0.5 in `compute_metrics` of a running trainer."""
     for frame in near_frames():
         trainer = variables(frame).get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
         code = getattr(getattr(trainer, "compute_metrics", None), "__code__", None)

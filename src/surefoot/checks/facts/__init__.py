@@ -1,7 +1,7 @@
 """Facts: what observers and probes hand to rules, by subject. Typed, plain data; no torch.
 
-A rule names the facts it reads by the annotations of its parameters. Observers fill the records of single events in
-as the loop goes on; what a rule is given does not change while it is judged.
+A rule names the facts it reads in the annotations of its parameters. Observers fill in records of single events while
+the loop runs. The facts do not change while a rule reads them.
 """
 
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ Subject = TypeVar("Subject")
 
 
 class Facts:
-    """One record for each subject. A subject of which nothing was seen has an empty one."""
+    """One record per subject. A subject with no observations has an empty record."""
 
     def __init__(self, *records: Any) -> None:
         self._records = {type(each): each for each in records}
@@ -21,5 +21,5 @@ class Facts:
         return found
 
     def having(self, *records: Any) -> "Facts":
-        """The same facts with other records for some subjects."""
+        """A copy of these facts, with the given records replaced."""
         return Facts(*(self._records | {type(each): each for each in records}).values())

@@ -5,42 +5,42 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Evaluation:
-    """A forward without gradients of a model."""
+    """A forward of a model without gradients."""
 
     model: str
     active: tuple[str, ...]
     """Dropout and BatchNorm layers that ran in training mode."""
     update: int
-    """How many updates had been made before."""
+    """The number of updates before it."""
     repeated: bool
-    """Inputs, weights and lines are those of the forward before: one batch is evaluated several times on purpose."""
+    """It has the inputs, weights and lines of the previous forward: one batch is evaluated repeatedly on purpose."""
     trained: bool = False
     copied: bool = False
-    """The model is built like one that is trained, and is not trained itself: an average of its weights, perhaps."""
+    """The model is not trained, but built like one that is. It may be an average of that model's weights."""
     samples: int = 0
     used: bool = True
-    """Something was made of what it returned; else it only moved running statistics."""
+    """Its outputs were used. If not, the forward only updated running statistics."""
     in_step: bool = False
-    """It was given the batch, or something of it, that a forward with gradients was given next."""
+    """Its batch, or part of it, was given to the next forward with gradients."""
 
 
 @dataclass(slots=True)
 class Threshold:
-    """Scores of an evaluated model that are taken for what they are not."""
+    """Scores of an evaluated model that are misread, for example logits treated as probabilities."""
 
     where: str
     lowest: float
     highest: float
     seen: str = ""
-    """What is done to them; empty where logits are compared with one half or rounded."""
+    """What is done to the scores; empty if logits are rounded or compared with one half."""
 
 
 @dataclass(slots=True)
 class Metric:
-    """A number that an evaluation makes of its batches."""
+    """A number that an evaluation computes from its batches."""
 
     kind: str
-    """last, of which only the last batch's is kept, or mean, to which all count alike"""
+    """Either "last" if only the last batch is kept, "mean" if all batches have equal weight"""
     name: str
     where: str
     batches: int
@@ -48,13 +48,13 @@ class Metric:
 
 @dataclass(slots=True)
 class Pass:
-    """Evaluations of one line, as their samples show."""
+    """The evaluations at one line, judged by their samples."""
 
     model: str
     reordered: bool
-    """The samples of the first came again in another order."""
+    """The samples of the first pass came again in another order."""
     left_out: int
-    """The last rows of an array that the others are evaluated from, fewer than a batch."""
+    """The number of last rows of an array, fewer than a batch, that were never evaluated."""
 
 
 @dataclass(frozen=True, slots=True)

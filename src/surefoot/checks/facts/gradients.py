@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Discard:
-    """Backwards of one line whose gradients were cleared before any update used them, and those that were used."""
+    """Backwards at one line: how many had gradients that were cleared before an update, and how many were used."""
 
     where: str
     discarded: int
@@ -14,7 +14,7 @@ class Discard:
 
 @dataclass(slots=True)
 class Recomputation:
-    """A module that gave something else when its forward was run again in backward."""
+    """A module whose forward returned something else when it was recomputed in backward."""
 
     module: str
     difference: float
@@ -22,11 +22,11 @@ class Recomputation:
 
 @dataclass(slots=True)
 class Derivative:
-    """A function with a backward of its own, and how that compares with differences of its forward."""
+    """A function with a custom backward, compared with finite differences of its forward."""
 
     function: str
     share: float
-    """Of the change that small steps of the inputs make, the share that backward tells; 1 if it is right."""
+    """The share of the change from small input steps that backward predicts; 1 if it is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class GradientFacts:
 
     discards: tuple[Discard, ...] = ()
     drawn_without_gradient: tuple[str, ...] = ()
-    """Lines that draw from a model's distribution without its gradient what the loss is then made from."""
+    """Lines that draw a sample from a model's distribution without gradient; the loss is computed from it."""
     recomputations: tuple[Recomputation, ...] = ()
     kept_graphs: int = 0
-    """Back-propagated graphs of steps long past that still exist."""
+    """Graphs of much earlier steps that still exist after their backward."""
     written_through_data: tuple[str, ...] = ()
-    """Lines that write to a tensor of a graph through its `.data`, before that graph is back-propagated."""
+    """Lines that write to a tensor of a graph through `.data` before its backward."""
     derivatives: tuple[Derivative, ...] = ()
     derivatives_in_losses: bool = False
-    """Gradients were asked for with a graph, to be a part of a loss."""
+    """Gradients were computed with a graph, as part of a loss."""

@@ -12,43 +12,43 @@ class Forward:
     training: bool
     mode_dependent: tuple[str, ...]
     resting: tuple[str, ...] = ()
-    """Of a model in evaluation mode: layers in that mode among parameters that are trained."""
+    """In a model in evaluation mode: the layers in that mode that have trained parameters among them."""
     trained: bool = False
     """An optimizer that holds parameters of this model updated them afterwards."""
     backpropagated: bool = False
     builds_graph: bool = False
     input_graded: bool = False
-    """An input asks for a gradient itself, as for a saliency map."""
+    """An input requires a gradient, as for a saliency map."""
     derived: bool = False
-    """`torch.autograd.grad` was asked for a gradient of what came of it."""
+    """`torch.autograd.grad` computed a gradient of its output."""
     graph_kept: bool = False
-    """Its graph was never back-propagated and still existed two updates or two evaluated batches later."""
+    """Its graph had no backward and still existed two updates or two evaluated batches later."""
     shapes: tuple[tuple[int, ...], ...] = ()
     batch: int = 0
-    """A hash of the inputs; 0 where they were not read."""
+    """A hash of the inputs; 0 if they were not read."""
     reseeded: bool = False
-    """It began with the random state that the forward of the step before began with, and drew from it."""
+    """It drew random numbers, starting from the same random state as the forward of the previous step."""
     float16: bool = False
     """Computed in float16, by autocast or by its parameters."""
     overwritten: tuple[str, ...] = ()
-    """Parameters whose values changed behind autograd's back before its backward."""
+    """Parameters whose values changed, unnoticed by autograd, before its backward."""
     wrote_input: bool = False
     fed_by: str = ""
-    """An input without a graph was returned by this model, "itself", or by "another"."""
+    """The model that returned an input without a graph: "itself" or "another"."""
     late_backward: bool = False
-    """Its own optimizer had already made an update when its backward came."""
+    """Its optimizer made an update before its backward."""
     update: int = 0
 
 
 @dataclass(slots=True)
 class Backward:
-    """A call of backward: where, and what hangs on the loss."""
+    """A call of backward: where it was, and what the loss depends on."""
 
     where: str
     differentiable: bool
-    """The loss has a graph behind it, or asks for a gradient itself."""
+    """The loss has a graph or requires a gradient itself."""
     reaches_optimized: bool
-    """At least one parameter that an optimizer holds is in that graph."""
+    """The graph contains at least one parameter that an optimizer holds."""
     followed_by_update: bool
     double_softmax: tuple[str, ...]
     """Modules whose softmax goes straight into a log-softmax."""
@@ -56,32 +56,32 @@ class Backward:
     """Modules whose sigmoid or softmax goes straight into a sigmoid."""
     nodes: int = 0
     old_nodes: int = 0
-    """Those made before the last two updates."""
+    """The nodes made before the last two updates."""
     repeated: bool = False
-    """The same loss had been back-propagated since the last update."""
+    """The same loss already had a backward since the last update."""
     shapes: tuple[Any, ...] = ()
-    """The shapes of all model inputs since the backward before."""
+    """The shapes of all model inputs since the previous backward."""
     update: int = 0
     ascends: bool = False
     """The loss is the negative of a mean of squares or of absolute values."""
     cleared: bool = False
-    """Its gradients were cleared before the next update, or a scaler has left out the update they were for."""
+    """Its gradients were cleared before the next update, or a scaler skipped that update."""
     in_update: bool = False
-    """Made by a closure, inside an update."""
+    """It ran in a closure, inside an update."""
     site: int = 0
-    """The very call, told apart from others on its line."""
+    """Identifies the call among others on its line."""
     value: float | None = None
-    """The loss; None where it was not read, or is not one number."""
+    """The loss; None if it was not read or is not a single number."""
     scale: float = 1.0
-    """By which a gradient scaler had multiplied it."""
+    """The factor by which a gradient scaler multiplied it."""
     joint: float | None = None
-    """Of a loss that is a sum of terms, by what it was multiplied, a scale included; None where it was not read."""
+    """If the loss is a sum of terms: its factor, including the scale; None if it was not read."""
     optimizers: frozenset[int] = frozenset()
-    """The numbers of the optimizers that hold something of what it reaches."""
+    """The numbers of the optimizers that hold parameters it reaches."""
     asked: bool = False
-    """No call of backward: its gradients were returned, and added to no others."""
+    """Not a call of backward: the gradients were returned instead of added to `.grad`."""
     idle: frozenset[int] = frozenset()
-    """Of those, the ones that make no update and hold something that none which makes one holds."""
+    """Those of `optimizers` that make no update, and hold a parameter that no updating optimizer holds."""
     reach: int = 0
     """A hash of the parameters that it reaches."""
 
@@ -95,61 +95,62 @@ class Update:
     where: str
     parameters: int
     carried: tuple[str, ...]
-    """Parameters whose gradients still held what an earlier step had used."""
+    """Parameters whose gradients still contain what an earlier update already used."""
     with_gradient: int = 0
     all_zero: bool | None = None
-    """Gradients exist and every element is zero; None where they were not read."""
+    """Gradients exist and every element is zero; None if they were not read."""
     nonfinite: tuple[str, ...] = ()
     rate: float = 1.0
-    """The largest learning rate of its groups."""
+    """The largest learning rate of the groups."""
     planned_rate: float | None = None
-    """The largest that a scheduler starts from, or that the optimizer was made with; None where it has none."""
+    """The largest learning rate that a scheduler starts from or the optimizer was created with; None if there is none.
+    """
     moved: bool | None = None
-    """Some parameter with a gradient changed; None where that was not looked at."""
+    """A parameter with a gradient changed; None if that was not checked."""
     lost_share: float = 0.0
-    """Of the half-precision elements with a gradient, the share that did not change."""
+    """The share of half-precision elements that did not change although they have a gradient."""
     still: frozenset[str] = frozenset()
-    """Half-precision parameters of which hardly an element changed."""
+    """Half-precision parameters that barely changed."""
     half: str = ""
     """The dtype of those elements."""
     in_autocast: bool = False
-    """One autocast region has been open since the update before."""
+    """One autocast region has been open since the previous update."""
     anomaly: bool = False
     profiled: bool = False
     clipped_share: float = 0.0
-    """Of the elements of its gradients, the share that was clipped after the last backward."""
+    """The share of gradient elements that were clipped after the last backward."""
     micro_batches: int = 0
-    """The backwards that it uses, and in how many lines they are."""
+    """The number of backwards that it uses. `lines` is the number of lines they are on."""
     lines: int = 0
     loaders: int = 0
-    """So many loaders have handed out batches since the update before."""
+    """The number of loaders that returned batches since the previous update."""
     rescaled: bool = False
-    """The loop itself multiplied or divided its gradients."""
+    """The loop multiplied or divided the gradients itself."""
     frozen: bool = False
     """None of its parameters had requires_grad."""
 
 
 @dataclass(slots=True)
 class Optimizing:
-    """An optimizer, and what it holds."""
+    """An optimizer and its parameters."""
 
     kind: str
     updates: int
     parameters: int
     frozen: int
-    """Parameters without requires_grad, in the update in which the fewest had none."""
+    """The number of parameters without requires_grad: the smallest in any update."""
     foreign: tuple[str, ...]
-    """Shapes of trainable parameters that no backward reached and no model that ran has."""
+    """Shapes of trainable parameters that no backward reached and that belong to no model that ran."""
     reached: int
     maximizes: bool = False
     of_models: bool = True
-    """It holds parameters of a model that ran; an attack on a model holds none."""
+    """It holds parameters of a model that ran. The optimizer of an attack on inputs holds none."""
     doubly_held: tuple[str, ...] = ()
-    """Parameters that another optimizer updates in turns with this one."""
+    """Parameters that another optimizer updates, too, in turns with this one."""
     moved: bool = False
-    """Something that no optimizer updates, and it holds, is not what it was when a loss first reached it."""
+    """It holds a parameter that no optimizer updates, and that changed since a loss first reached it."""
     betas: tuple[float, float] | None = None
-    """The first pair that a group has, where it has one, as the optimizers of the Adam family do."""
+    """The betas of the first group that has them, as in Adam."""
 
 
 @dataclass(frozen=True, slots=True)

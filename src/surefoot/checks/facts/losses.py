@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Loss:
-    """A call of one of torch's loss functions with gradients on."""
+    """A call of a torch loss function with gradients on."""
 
     function: str
     where: str
@@ -19,9 +19,9 @@ class Loss:
     """The input lies between 0 and 1 and sums to 1 over the classes."""
     log_probabilities: bool = True
     above: str = ""
-    """The operation that made the input, views left out."""
+    """The operation that made the input, not counting views."""
     logits_from: str = ""
-    """The same of what a log-softmax was given, where that made the input."""
+    """The operation that made the logits, if the input is their log-softmax."""
     targets: int = 0
     valid: int = 0
     """Targets that are not ignored."""
@@ -29,36 +29,36 @@ class Loss:
     """Distinct valid targets."""
     constant: float | None = None
     counts: tuple[int, ...] = ()
-    """How often each class occurs, where targets are one class per sample."""
+    """How often each class occurs, if there is one class per sample."""
     backward: int = -1
-    """The number of the backward that came next."""
+    """The number of the next backward."""
     weights: list[float] = field(default_factory=list)
-    """The gradient of what was back-propagated with respect to this loss."""
+    """The gradient of the back-propagated value with respect to this loss."""
     broadcast: tuple[int, ...] = ()
-    """The shape that input and target were spread to, if it is larger than both."""
+    """The shape after broadcasting input and target, if it is larger than both."""
     layout_fault: str = ""
     cut: bool = False
-    """None of the numbers of its input is below zero, and many are zero."""
+    """No number of the input is negative, and many are zero."""
     turned_target: bool = False
-    """The probabilities it is given as a target sum to 1 over another dimension than those of its input."""
+    """The target probabilities sum to 1 over a different dimension than those of the input."""
     cosines: bool = False
-    """Its input is a number times what lies between -1 and 1, as similarities do: it is wide on purpose."""
+    """The input is a scaled similarity between -1 and 1: its range is wide on purpose."""
     ranks: bool = False
-    """Its input puts what belongs to each sample before other things: the answer has its own place, and no class."""
+    """Each sample has its own candidates: the target is the position of the right one, not a class."""
     site: int = 0
     fixed_target: bool = False
-    """What its input is compared with has no gradient."""
+    """The target has no gradient."""
     of_outputs: bool = False
-    """Of a distance: what it is given left a model as it is, or as a view of that."""
+    """For a distance: its input is the output of a model, or a view of it."""
     target_print: int = 0
-    """A hash of the targets; 0 where they were not read."""
+    """A hash of the targets; 0 if they were not read."""
     class_numbers: int = 0
-    """Of a distance: how many classes its targets count, where they are one whole number per sample from 0 on."""
+    """For a distance: the number of classes, if targets are one whole number per sample, counted from 0."""
 
 
 @dataclass(slots=True)
 class Aim:
-    """Which way a backward pushed a prediction, beside a target it was compared with; `Signature` says what is what."""
+    """The direction in which a backward pushed a prediction relative to its target. `Signature` explains the fields."""
 
     model: str
     update: int
@@ -67,35 +67,35 @@ class Aim:
     sign: int
     values: str
     above: str
-    """The operation that made the prediction, views left out."""
+    """The operation that made the prediction, not counting views."""
     cut: bool = False
-    """None of its numbers is below zero, and many are zero."""
+    """No number of the prediction is negative, and many are zero."""
     targets: int = 0
     constant: float | None = None
     class_numbers: int = 0
     even: bool = True
     excess: float = 0.0
     apart: bool = False
-    """The prediction may be a distance: none of its numbers is below zero, and it is no share that a sigmoid made."""
+    """The prediction may be a distance: it has no negative numbers and is not the output of a sigmoid."""
     ranks: bool = False
-    """The prediction is scores of candidates that every sample has for itself, or a difference of scores."""
+    """The prediction scores candidates that differ from sample to sample, or is a difference of scores."""
 
 
 @dataclass(slots=True)
 class Likelihood:
-    """Which way a backward moved the logarithms of probabilities, or their products with rewards, of one line."""
+    """The direction in which a backward moved the log-probabilities at one line, or their products with rewards."""
 
     where: str
     backward: int
     sign: int
-    """1 where all of them are raised, -1 where all are lowered, 0 where both happens or some count more."""
+    """1 if all are raised, -1 if all are lowered, 0 if both happen or their weights differ."""
     of_data: bool
-    """Of what was given, and not of what was drawn."""
+    """They are probabilities of data, not of samples drawn from the model."""
 
 
 @dataclass(slots=True)
 class Term:
-    """A number that was made from parameters and added, without a gradient, to what was back-propagated."""
+    """A number computed from parameters that was added to the loss without a gradient."""
 
     where: str
     value: float
@@ -109,9 +109,9 @@ class LossFacts:
     aims: tuple[Aim, ...] = ()
     likelihoods: tuple[Likelihood, ...] = ()
     reductions: tuple[Loss, ...] = ()
-    """Means and sums to one number that losses are made of by hand."""
+    """Means and sums to a single number that are used as handwritten losses."""
     terms: tuple[Term, ...] = ()
     flat_lines: tuple[str, ...] = ()
-    """Lines of the loss that round, or take the sign of, what is back-propagated."""
+    """Lines that round the loss, or take its sign, before backward."""
     emptied_lines: tuple[str, ...] = ()
-    """Lines of the loss that multiply it by a mask of zeros, or pick none of it, whenever they run."""
+    """Lines that always multiply the loss by a mask of zeros, or select none of it."""

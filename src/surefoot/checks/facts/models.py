@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 LEAKS = 3e-5
-"""Outputs that must not change do so, if by more than this share of their standard deviation; rounding is less."""
+"""If outputs that must stay the same differ by more than this share of their standard deviation, they changed. Rounding
+stays below it.
+"""
 
 
 @dataclass(slots=True)
@@ -18,25 +20,25 @@ class Parameter:
     optimized: bool
     """An optimizer holds it."""
     executed: bool = False
-    """Its module ran in a forward of its model that was called with gradients on."""
+    """Its module ran in a forward with gradients on."""
     in_loss: bool | None = None
-    """Disturbing it changes what the loss was made from; None where that was not tried."""
+    """Disturbing it changes the inputs of the loss; None if that was not tried."""
     elements: int = 0
     follows: bool = False
-    """It was written to between two updates of an optimizer that holds it, and others of that optimizer were not."""
+    """It was written to between two updates of its optimizer, while other parameters of that optimizer were not."""
     penalized: bool = False
-    """Nothing but a penalty on its own values reaches it."""
+    """Only a penalty on its own values reaches it."""
     only_in: str = ""
-    """The line of a loss that was computed from it and never back-propagated, if no other loss reaches it."""
+    """The line of a loss that was computed from it but had no backward, if no other loss reaches it."""
     moved: bool = False
-    """It changed although no backward reached it or no optimizer holds it: somebody moved it by hand."""
+    """It changed although no backward reached it or no optimizer holds it: the script changed it by hand."""
     resting: bool = False
-    """Its module ran in evaluation mode inside of a model in training mode: it is not to learn."""
+    """Its module ran in evaluation mode inside a model in training mode: it is frozen on purpose."""
 
 
 @dataclass(slots=True)
 class HiddenModule:
-    """A module with parameters that sits in a plain container of a model, where torch does not see it."""
+    """A module with parameters in a plain container of a model, where torch does not see it."""
 
     path: str
     kind: str
@@ -47,14 +49,14 @@ class HiddenModule:
 
 @dataclass(slots=True)
 class Leaf:
-    """A tensor that collects gradients and belongs to no model and no optimizer."""
+    """A tensor that accumulates gradients and belongs to no model and no optimizer."""
 
     shape: tuple[int, ...]
     backwards: int
     path: str
-    """The attribute of a model that holds it; empty where none does, and where a model is given it as an input."""
+    """The attribute of a model that holds it; empty if there is none, or if it is an input of a model."""
     fixed: bool = False
-    """Its values are what they were in its first backward, and no model is given it as an input."""
+    """Its values have not changed since its first backward, and it is not an input of a model."""
 
 
 @dataclass(slots=True)
@@ -72,75 +74,75 @@ class Layout:
     fewest_per_channel: int | None = None
     few_in: str = ""
     lost_state: tuple[str, ...] = ()
-    """Tensors that changed in training and that no state_dict saves."""
+    """Tensors that changed in training and that no state_dict contains."""
     unregistered: tuple[str, ...] = ()
     """Tensors that are neither parameters nor buffers."""
     faint: int = 0
-    """Layers whose first weights make next to nothing of what they are given."""
+    """The number of layers whose initial weights shrink their input to almost nothing."""
     loud: int = 0
-    """Layers whose first weights make it several times as large."""
+    """The number of layers whose initial weights make their input several times larger."""
     far_off: tuple[str, ...] = ()
-    """Layers whose first weights make what they are given many times as large."""
+    """Layers whose initial weights make their input many times larger."""
     stuck: tuple[str, ...] = ()
-    """Matrices that began as one number and that training cannot tell apart: unmoved, or with rows that stay alike."""
+    """Matrices that began as a constant and are stuck: they never changed, or their rows stay equal."""
     leaves_zero: bool = False
-    """All matrices that began as one number began as zero, and training has told their rows apart."""
+    """All constant matrices began as zero, and training made their rows differ."""
     coarse_positions: tuple[str, ...] = ()
     in_a_row: tuple[str, ...] = ()
-    """Pairs of linear layers, the second of which is given what the first returns."""
+    """Pairs of linear layers with nothing between them."""
 
 
 @dataclass(slots=True)
 class Crossing:
-    """Dimensions that are taken for others."""
+    """A dimension that is mistaken for another."""
 
     kind: str
-    """view or product; samples or alone, of a softmax"""
+    """Either "view" or "product"; for a softmax, "samples" or "alone"."""
     where: str
     seen: str
 
 
 @dataclass(slots=True)
 class Probe:
-    """What a model did when its inputs were disturbed."""
+    """How a model reacted when its inputs were disturbed."""
 
     model: str
     where: str = ""
     counters: tuple[str, ...] = ()
-    """Plain numbers that its forwards change, and on which its outputs depend."""
+    """Plain numbers that forwards change and outputs depend on."""
     drawn_tables: tuple[str, ...] = ()
-    """Tensors that were drawn when the model was built, that its outputs depend on and no state_dict holds."""
+    """Tensors that were drawn at random when the model was built, affect its outputs, and are in no state_dict."""
     idle_state: tuple[str, ...] = ()
-    """Of the tensors that training changed and no state_dict holds, those that no output depends on."""
+    """Tensors that training changed, that no state_dict contains, and that no output depends on."""
     future: float = 0.0
-    """The largest change of a logit by later tokens, in standard deviations."""
+    """The largest change of a logit caused by later tokens, in standard deviations."""
     past: float = 0.0
     present: float = 0.0
-    """The same by the tokens that stand beside the logits alone."""
+    """The same, caused only by the token at the position of the logit."""
     padding: float = 0.0
     hides_text: bool = False
-    """A mask leaves out text in place of padding."""
+    """A mask hides text instead of padding."""
     other_samples: float = 0.0
     drawn: bool = False
-    """Its batches are known to be samples that were drawn one by one."""
+    """Its batches are known to consist of samples that were drawn one by one."""
     time_over_samples: str = ""
-    """A recurrent or attention layer that takes the samples of a batch for its time."""
+    """A recurrent or attention layer that treats the samples of a batch as time steps."""
     relational: bool = False
-    """Inputs relate samples to each other, as a graph's edges do."""
+    """Inputs relate samples to each other, like the edges of a graph."""
     documents: float = 0.0
     ignores_input: bool = False
     ignores_text: bool = False
-    """One of the texts that it looks up changes nothing."""
+    """One of its text inputs has no effect."""
     constant_input: bool = False
-    """Every input is one number over and over."""
+    """Every input is the same number everywhere."""
     random_in_evaluation: str = ""
-    """The dropout that stays on in evaluation mode."""
+    """The dropout that stays active in evaluation mode."""
     softmax_over_batch: str = ""
     """The module whose softmax runs over the samples of a batch."""
     softmax_over_queries: str = ""
-    """The module whose softmax runs over the rows of a square of scores, and not over its columns."""
+    """The module whose softmax runs over the rows of a square of scores instead of its columns."""
     repeats_evaluation: bool = False
-    """The loop itself evaluates the same input repeatedly, as Monte Carlo dropout does."""
+    """The loop evaluates the same input repeatedly, as in Monte Carlo dropout."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,23 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Scaling:
-    """A gradient scaler at work."""
+    """The work of a gradient scaler."""
 
     attempts: int
     skipped: int
     with_bfloat16: bool
     skipped_late: int = 0
-    """Of those, the ones after the first update that was made."""
+    """Those that were skipped after the first update succeeded."""
     skipped_first: int = 0
-    """The most of one optimizer's before its first update that was made."""
+    """The most that one optimizer skipped before its first successful update."""
 
 
 @dataclass(slots=True)
 class Coarse:
-    """Numbers kept in a dtype that cannot hold them."""
+    """Numbers stored in a dtype that cannot represent them."""
 
     kind: str
-    """positions, sum or mask"""
+    """One of "positions", "sum" or "mask"."""
     where: str
     dtype: str
     value: float

@@ -5,30 +5,30 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class SharedFile:
-    """A file that several ranks have written, or that holds the shards of one rank alone."""
+    """A file that several ranks wrote, or that holds the shards of a single rank."""
 
     path: str
     where: str
     writers: int
     ranks: int
     shards: bool
-    """What was saved is this rank's share of something larger."""
+    """The saved state is only this rank's part of a sharded state."""
 
 
 @dataclass(slots=True)
 class Ranks:
-    """What several ranks saw of the same steps."""
+    """What several ranks saw in the same steps."""
 
     count: int
     same_samples: float = 0.0
     """The share of samples that two ranks both saw."""
     same_answers: bool = False
-    """In every loss the ranks had the same targets, and not the same in all losses."""
+    """In every loss the ranks had equal targets, and targets differ between losses."""
     same_places: float = 0.0
-    """Of one pass over the data, the share of samples that another rank's pass reads, too."""
+    """The share of samples in one pass over the data that another rank reads, too."""
     diverged: tuple[str, ...] = ()
     bypassed: bool = False
-    """The model under the wrapper was called, and not the wrapper."""
+    """The loop called the model inside the wrapper instead of the wrapper."""
     same_randomness: bool = False
     local_norms: tuple[float, ...] = ()
     syncs_per_update: float = 0.0
@@ -41,19 +41,20 @@ class Ranks:
     """The loop exchanges gradients itself."""
     wrapped: bool = False
     scaled_by_count: str = ""
-    """The line in which a loss was multiplied or divided by the number of ranks."""
+    """The line that multiplied or divided a loss by the number of ranks."""
     divided_again: str = ""
-    """The line in which gradients that a wrapper had averaged were divided by the number of ranks."""
+    """The line that divided gradients by the number of ranks after a wrapper had averaged them."""
     counts_all: bool = False
     """A loss was divided by a sum over ranks."""
     mean_weight: float | None = None
-    """What the mean over all targets of all ranks counts with; None where ranks have as many targets, or it varies."""
+    """The weight that the mean over the targets of all ranks would use; None if ranks have equal counts, or it varies.
+    """
     untold_metrics: bool = False
-    """Each rank evaluated samples of its own, and none was told what others had found."""
+    """Each rank evaluated its own samples, and no rank got the results of others."""
     last_unsynced: float = 0.0
-    """The share of updates in which gradients were exchanged, and not in the last micro-batch."""
+    """The share of updates whose gradients were exchanged, but not in the last micro-batch."""
     ratios_to_mean: tuple[float, ...] = ()
-    """For some updates, how many times the mean over ranks their gradients were, before clipping."""
+    """For some updates: their gradients before clipping, divided by the mean over ranks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,30 +11,30 @@ class Loader:
 
     kind: str
     role: str
-    """training, evaluation or unknown"""
+    """One of "training", "evaluation" or "unknown"."""
     passes: int
     batches: int | None
     drops_last: bool
     workers: int
     keeps_workers: bool = False
     same_epoch: bool = False
-    """A sampler that shuffles by epoch was never told of a new one."""
+    """Its sampler shuffles by epoch, but `set_epoch` never got a new epoch."""
     same_first_batch: bool = False
     """Every pass began with the same samples, although it shuffles."""
     told_twice: bool = False
-    """Two workers handed out the same samples of a stream."""
+    """Two workers returned the same samples of a stream."""
     leftover: int = 0
-    """Backwards whose gradients no update had used when a pass ended."""
+    """Backwards whose gradients were still unused when a pass ended."""
     window: int = 1
     """Backwards per update."""
     updates_of_a_batch: int = 0
-    """The most updates in a row that used a batch of it, before any loader handed out another."""
+    """The most updates in a row on one of its batches, before any loader returned another batch."""
     worked_through: bool = False
-    """Updates followed most of its batches, and several in a pass."""
+    """Updates followed most of its batches, and several updates came in one pass."""
     out_of_order: bool = False
-    """Its sampler draws, or lists places that do not rise."""
+    """Its sampler shuffles, or lists indices that do not rise."""
     random_inputs: bool = False
-    """The same batch entered a model with other values in another pass."""
+    """The same batch had different values when it entered a model in another pass."""
 
 
 @dataclass(slots=True)
@@ -51,37 +51,38 @@ class Samples:
     changed_by_reading: str = ""
     """The attribute that reading a sample changed."""
     random_in_evaluation: bool = False
-    """Evaluation reads the same data set or one of its kind, and its samples are random."""
+    """Evaluation reads the same data set, or one of the same class, and its samples are random."""
     redrawn_labels: int = 0
-    """So many samples of a few came with another label when they were read again, with the same inputs."""
+    """Of the samples read twice, how many had the same inputs but another label."""
     turned_alone: bool = False
-    """Pictures are turned anew with every reading, and a map of the same size that comes with them is not."""
+    """Images are transformed at random on every read, but a map of the same size that belongs to them is not."""
     collated_apart: bool = False
-    """Joined into a batch, values of samples stand beside those of others."""
+    """The collate function puts values of one sample next to values of another."""
     label_shift: int = 0
-    """Labels depend on the inputs so many samples away, and not on their own."""
+    """Labels depend on the inputs this many samples away, and not on their own inputs."""
     told_by_inputs: bool = False
-    """Inputs tell their own labels, beyond doubt."""
+    """Inputs clearly predict their own labels."""
     labels_in_order: bool = False
-    """Labels depend on their place among the samples and inputs do not, or inputs do and labels do not, and neither
-    depends on the other."""
+    """Either labels or inputs depend on their position in the data set, and the other does not; and labels do not
+    depend on inputs.
+    """
     unlike_evaluation: bool = False
-    """Labels depend on the inputs in evaluation, and not in training."""
+    """Labels depend on the inputs in evaluation, but not in training."""
     shared_with_evaluation: float = 0.0
     """The share of evaluation samples that occur in training."""
     commonest_label: float | None = None
-    """The share of the label that most samples have; None where samples have no labels."""
+    """The share of the most common label; None if samples have no labels."""
     constant_parts: tuple[float, ...] = ()
-    """The numbers that are all that some part of the samples holds."""
+    """For parts of the samples that hold a single number everywhere: those numbers."""
     sorted_labels: int = 0
-    """The number of classes in a data set that is read in the order of its labels."""
+    """The number of classes, if the data set is read in the order of its labels."""
     crossing: Crossing | None = None
-    """A view that takes colours of pictures for rows while a sample is read."""
+    """A view that mixes up colour channels and rows of images when a sample is read."""
 
 
 @dataclass(slots=True)
 class Parted:
-    """Samples that were trained with targets of others, in step after step."""
+    """Samples that were trained with targets of other samples, step after step."""
 
     where: str
     seen: str
@@ -89,7 +90,7 @@ class Parted:
 
 @dataclass(slots=True)
 class Inputs:
-    """Statistics of what entered a model's first layer."""
+    """Statistics of the inputs of a model's first layer."""
 
     model: str
     layer: str
@@ -100,14 +101,14 @@ class Inputs:
     """All are whole numbers."""
     image: bool
     zero_interleaved: bool = False
-    """Every second token is zero, and only those."""
+    """Every second token is zero, and no other token is."""
     size: float = 0.0
-    """The root mean square of the feature that has the largest."""
+    """The largest root mean square of any feature."""
     deviation: float = 0.0
-    """The same of what is left when each feature's mean is taken off."""
+    """The same after subtracting the mean of each feature."""
     mean: float = 0.0
     evaluated: bool = False
-    """They entered without gradients, after others had entered the same layer with them."""
+    """They entered without gradients, after a batch with gradients had entered the same layer."""
 
 
 @dataclass(slots=True)
@@ -118,10 +119,10 @@ class Shown:
     update: int
     samples: int
     shared: int
-    """Those that had been trained on before."""
+    """The number of samples that were trained on before."""
     distinct: int
     names: bool
-    """They consist of whole numbers, of which short ones repeat by chance."""
+    """They consist of whole numbers. Short ones repeat by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +134,17 @@ class SampleFacts:
     inputs: tuple[Inputs, ...] = ()
     parted: tuple[Parted, ...] = ()
     ordered_apart: tuple[Parted, ...] = ()
-    """Arrays that were made together, of which the source orders one anew and not the other."""
+    """Arrays that were made together, but the source reorders only one of them."""
     reorders: bool = True
-    """The source puts something into another order; true where it cannot be read."""
+    """The source reorders something. True if the source cannot be read."""
     rising_targets: tuple[tuple[str, int], ...] = ()
-    """Lines of losses whose targets lie above those of the batch before, while no input does: for so many batches."""
+    """Lines of losses whose targets rise from batch to batch while inputs do not, and for how many batches."""
     shown: tuple[Shown, ...] = ()
     part_of: int = 0
-    """The rows of an array of which one batch is used over and over; 0 where none is."""
+    """The number of rows of an array from which a single batch is used over and over; 0 if there is none."""
     shuffled_once: int = 0
-    """The rows of an array that all passes go through in one order, which is not theirs; 0 where none does."""
+    """The number of rows of an array that was shuffled once: every pass uses the same order; 0 if there is none."""
     reseeded_updates: int = 0
-    """Updates that drew the same random numbers as the one before."""
+    """Updates that drew the same random numbers as the previous update."""
     unseeded_generators: tuple[str, ...] = ()
-    """Global generators that the loop draws from and never seeds, while it seeds torch's."""
+    """Global generators that the loop uses but never seeds, although it seeds torch."""

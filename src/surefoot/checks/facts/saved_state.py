@@ -15,47 +15,49 @@ class File:
     wanted: int = 0
     found: int = 0
     misnamed: int = 0
-    """Elements that the model did not get, of tensors for which the file has one of the same shape."""
+    """The number of elements in tensors that the model did not load although the file has one of the same shape."""
     detail: str = ""
 
 
 @dataclass(slots=True)
 class Resumption:
-    """A counter in a file that training went on from."""
+    """A counter in a file from which training resumed."""
 
     where: str
     counter: str
     loaded: int
     saved: int | None = None
-    """What the next file says, and what it would say if every update since had been counted once."""
+    """The counter in the next file. `expected` is its value if every update since had been counted once."""
     expected: int | None = None
     in_epoch: int = 0
-    """Updates of an unfinished pass over the data, by a counter of updates."""
+    """By a counter of updates: the updates of an unfinished pass over the data."""
     skipped: int = 0
-    """Batches that were passed over before the first forward."""
+    """Batches that were skipped before the first forward."""
 
 
 @dataclass(slots=True)
 class HeldCounter:
-    """A counter in a file, and the attribute of an object that goes on with another number than it was saved with."""
+    """A counter in a file, and an attribute of an object that resumes with a different number."""
 
     where: str
     counter: str
     loaded: int
     attribute: str
     held: int
-    """What the attribute is in the first update after the file, and what it would be without the stop."""
+    """The attribute in the first update after loading. `expected` is its value without the interruption."""
     expected: int
 
 
 @dataclass(slots=True)
 class LostState:
-    """The state of a random generator in a file that training went on from; nothing reads it, and it is drawn from."""
+    """A random generator's state in a file from which training resumed. Nothing restores it, and the loop uses the
+    generator.
+    """
 
     where: str
     key: str
     whose: str
-    """torch, random, numpy.random, or how the source calls the generator"""
+    """One of "torch", "random", "numpy.random", or the name of the generator in the source"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,6 @@ class SavedStateFacts:
     held_counters: tuple[HeldCounter, ...] = ()
     lost_states: tuple[LostState, ...] = ()
     lost_attributes: tuple[str, ...] = ()
-    """Attributes of a model that changed, that its loss depends on, and that no checkpoint holds."""
+    """Attributes of a model that changed, that affect its loss, and that no checkpoint holds."""
     unstable_samples: tuple[int, int] = (0, 0)
-    """So many samples changed when they were read again with the same random numbers, of so many."""
+    """How many samples changed when they were read again with the same random numbers, and how many were read."""

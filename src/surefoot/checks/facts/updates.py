@@ -11,11 +11,11 @@ class Clip:
     parameters: int
     with_gradient: int
     used_already: bool
-    """The gradients are those that the last update has used."""
+    """The last update already used these gradients."""
     scaled: bool
-    """They are still multiplied by a scaler's scale."""
+    """They are still multiplied by the scale of a gradient scaler."""
     optimized: bool
-    """At least one of the parameters is held by an optimizer."""
+    """An optimizer holds at least one of the parameters."""
     unlimited: bool
     """The limit is infinite: the call only measures."""
     trainable: bool = True
@@ -24,40 +24,40 @@ class Clip:
 
 @dataclass(slots=True)
 class Schedule:
-    """A scheduler of learning rates."""
+    """A learning rate scheduler."""
 
     kind: str
     where: str
     calls: int
     updates: int
-    """Of its own optimizer."""
+    """Updates of its own optimizer."""
     before_first_update: bool
     between_updates: int
-    """How many calls usually come at a time."""
+    """How many calls usually come in a row."""
     horizon: int | None
-    """After so many calls it is at its end."""
+    """The number of calls after which it ends."""
     turns: bool
-    """Behind its horizon the rate rises again."""
+    """After its horizon the learning rate rises again."""
     epoch: int | None
-    """Batches in one pass over the training loader."""
+    """The number of batches in one pass over the training loader."""
     passes: int
-    """Over the training loader, so far."""
+    """The passes over the training loader so far."""
     share_after_epoch: float | None
-    """What is left of the rate after one pass, at the calls seen per update."""
+    """The share of the learning rate that is left after one pass, at the observed calls per update."""
     others_updated: int
     """Updates by other optimizers."""
     replaced: bool = False
-    """Another optimizer updates what its own one holds."""
+    """Another optimizer updates the parameters of its optimizer."""
     rates: tuple[float, ...] = ()
-    """The largest learning rate of its optimizer's groups in every update."""
+    """The largest learning rate of its optimizer in every update."""
     ended: bool = False
     """The script has run to its end."""
     optimizer: int = -1
     """The number of its optimizer."""
     by_hand: bool = False
-    """There is no scheduler: the loop itself sets the rate."""
+    """There is no scheduler: the loop sets the learning rate itself."""
     idle_calls: int = 0
-    """Calls since whose last one another optimizer had made updates, and its own one none."""
+    """Calls before which only other optimizers had made updates since the previous call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class UpdateFacts:
     clips: tuple[Clip, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     unused_limits: tuple[str, ...] = ()
-    """Lines that limit gradients, or copies of them, into tensors that nothing uses."""
+    """Lines that clip gradients, or copies of them, into tensors that nothing uses."""
     carried_by_hand: int = 0
-    """Weights were moved without an optimizer so often, and the gradients that moved them then added to."""
+    """How often weights were changed without an optimizer while their gradients kept accumulating."""
     benchmarks_kernels: bool = False
-    """cuDNN chooses kernels by their speed, in a run that asks for deterministic ones."""
+    """cuDNN benchmarks its kernels although the run asks for deterministic ones."""
     idle_accelerator: str = ""
-    """A device that this machine has, while every parameter lies on the CPU."""
+    """A device of this machine that is unused: every parameter is on the CPU."""

@@ -16,11 +16,11 @@ from surefoot.randomness import kept
 
 _STEP = 1e-5
 _SMOOTH = 1e-3
-"""Differences with two step sizes that agree to this share have a derivative."""
+"""A derivative exists if differences with two step sizes agree to this share."""
 
 
 def derivatives_of(calls: dict[Any, Args], phases: Phases) -> Iterator[Derivative]:
-    """What each function's backward makes of a step in a random direction; those that cannot be run are left out."""
+    """Compares each function's backward with a step in a random direction. Skips functions that cannot be run."""
     for kind, args in calls.items():
         with phases.deaf(), kept(), torch.enable_grad():
             torch.manual_seed(0)
@@ -32,26 +32,26 @@ def derivatives_of(calls: dict[Any, Args], phases: Phases) -> Iterator[Derivativ
 
 
 def _share(kind: Any, args: Args) -> float | None:
-    """Of the change that a small step makes, the share that backward tells; None where there is nothing to compare."""
+    """The share of the change from a small step that backward predicts; None if there is nothing to compare."""
     wide = [_widened(each) for each in args]
     graded = [each for each in wide if isinstance(each, torch.Tensor) and each.requires_grad]
     ways = [torch.randn_like(each) for each in graded]
     before = [each for each in tensors(kind.apply(*wide)) if each.requires_grad]
     if not before or any(out.shape == each.shape and torch.equal(out, each) for out in before for each in graded):
-        return None  # a function that gives what it is given is there for its backward
+        return None  # an identity exists for its backward
     towards = [torch.randn_like(each) for each in before]
     slopes = torch.autograd.grad(before, graded, towards, allow_unused=True)
     told = sum(float((slope * way).sum()) for slope, way in zip(slopes, ways, strict=True) if slope is not None)
     seen = [_difference(kind, wide, graded, ways, towards, size) for size in (_STEP, 3 * _STEP)]
     if abs(seen[0]) < 1e-6 or abs(seen[1] / seen[0] - 1) > _SMOOTH:
-        return None  # flat or with jumps, as what is rounded is: its backward stands in for a derivative
+        return None  # flat or with jumps, like rounding: its backward replaces a derivative
     return told / seen[0]
 
 
 def _difference(
     kind: Any, args: list[Any], graded: list[Any], ways: list[Any], towards: list[Any], size: float
 ) -> float:
-    """How the outputs change along a direction, weighed as their gradients were."""
+    """How the outputs change along a direction, with the weights that were used for the gradients."""
     ends = []
     for sign in (1, -1):
         moved = {id(each): each.detach() + sign * size * way for each, way in zip(graded, ways, strict=True)}

@@ -15,7 +15,7 @@ Function = torch.autograd.Function
 
 
 class CustomFunctions(Observer):
-    """The first call of every function that is not torch's, with what asked for a gradient then."""
+    """Keeps the first call of every function that is not torch's, with the requires_grad of its arguments."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

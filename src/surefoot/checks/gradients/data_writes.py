@@ -20,7 +20,7 @@ _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
 
 
 class DataWrites(Observer):
-    """What is written behind autograd's back."""
+    """Records writes that autograd does not notice."""
 
     after = (Gradients,)
 
@@ -28,11 +28,11 @@ class DataWrites(Observer):
         super().__init__(scene)
         self.lines: dict[str, None] = {}
         self._known: WeakNotes[int] = WeakNotes()
-        """The `.data` of tensors with a graph, and the numbers of the nodes that made these."""
+        """The `.data` of tensors with a graph, with the number of the node that made each tensor."""
         self._written: dict[int, str] = {}
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """A function of torch's has returned."""
+        """Records reads of `.data`, and writes to what was read."""
         if not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
             return
         name = getattr(function, "__name__", "")

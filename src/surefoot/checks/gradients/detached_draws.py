@@ -20,14 +20,14 @@ from surefoot.events.callers import caller
 
 @dataclass
 class _Sample:
-    """One draw, and what became of it."""
+    """One draw, and whether it was used."""
 
     line: str
     used: bool = False
 
 
 class DetachedDraws(Observer):
-    """From `sample()` into the graph. A sample whose probability is asked for is used as policy gradients use it."""
+    """Follows `sample()` into the graph. Policy gradients ask for the probability of a sample: those are skipped."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -63,7 +63,7 @@ class DetachedDraws(Observer):
         self._scored |= {sample.line for sample in self._samples(value)} if self._marks else set()
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Follows a sample into the results of other functions."""
         if not self._marks:
             return
         for sample in self._samples((args, kwargs)):
@@ -76,7 +76,7 @@ class DetachedDraws(Observer):
 
 
 def _is_graded(source: Any) -> bool:
-    """Do the parameters of a distribution, or of one that it is made from, have a gradient?"""
+    """Do the parameters of a distribution, or of its base distribution, have a gradient?"""
     while source is not None:
         if any(each.requires_grad for each in tensors(source)):
             return True

@@ -16,10 +16,10 @@ _ALIKE = 1e-4
 
 
 class Recomputations(Observer):
-    """What recomputation does otherwise than the forward did.
+    """Finds differences between a recomputation and the forward.
 
-    It ends as soon as it has all that backward needs, which may be in the middle of a module: so what enters is
-    compared, too. Both are noted from the first recomputation on.
+    Recomputation stops as soon as backward has what it needs, which may be in the middle of a module. So inputs are
+    compared, too. Both are recorded from the first recomputation on.
     """
 
     after = (Forwards,)
@@ -29,7 +29,7 @@ class Recomputations(Observer):
         self.differing: dict[str, Recomputation] = {}
         self._happens = self._graded = False
         self._sizes: dict[tuple[nn.Module, str], list[float]] = {}
-        """Of every call in the forward; a module that is called several times is run again in another order."""
+        """The sizes of every call in the forward. Recomputation may change the order of repeated calls."""
 
     def model_called(self, model: nn.Module, args: Args) -> None:
         self._graded = torch.is_grad_enabled()

@@ -17,7 +17,7 @@ from surefoot.events.callers import caller, site
 
 
 class Backwards(Observer):
-    """One record for each; others fill in what they know of the last."""
+    """Creates one record per call. Other observers fill in the last record."""
 
     before = (Forwards,)
 
@@ -26,9 +26,9 @@ class Backwards(Observer):
         self._calls = calls
         self.seen: list[Backward] = []
         self.scale = 1.0
-        """By which the loss of the next backward is multiplied."""
+        """The factor by which the loss of the next backward is multiplied."""
         self._nodes_at: deque[int] = deque(maxlen=2)
-        """How many nodes had been made when the last updates ended."""
+        """How many nodes existed when each of the last two updates ended."""
 
     def graph_seen(self, graph: Graph) -> None:
         makers = self.scene.phases.maker
@@ -60,7 +60,7 @@ class Backwards(Observer):
         self._nodes_at.append(next_node())
 
     def _older(self, graph: Graph) -> int:
-        """The nodes of a graph that were made before the last two updates."""
+        """The number of nodes that were made before the last two updates."""
         since = self._nodes_at[-2] if len(self._nodes_at) == 2 else 0
         return sum(each < since for each in graph.numbers) if min(graph.numbers, default=0) < since else 0
 

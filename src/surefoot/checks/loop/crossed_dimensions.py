@@ -21,21 +21,21 @@ VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}
 _GATHERINGS = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"}
 _KEEPS_DIMENSIONS = {"Clone", "ToCopy", "NativeDropout", "Mul", "Div"}
-"""Between a softmax and its product: what leaves dimensions in their places."""
+"""Operations between a softmax and its product that keep dimensions in place."""
 
 _COLOURS, _SMALLEST_SIDE = (2, 3, 4), 8
-"""What tells a picture from other arrays of numbers."""
+"""The sizes that distinguish an image from other arrays."""
 
 
 class CrossedDimensions(Observer):
-    """Where dimensions change places by mistake."""
+    """Collects the places where dimensions are mixed up."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.crossings: dict[str, Crossing] = {}
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Checks a view or product after torch has returned it."""
         if not self.scene.close or not torch.is_grad_enabled() or not isinstance(out, torch.Tensor):
             return
         name = getattr(function, "__name__", "")
@@ -52,13 +52,13 @@ class CrossedDimensions(Observer):
             self._einsum(args[0], list(tensors(args[1:])))
 
     def _product(self, weights: Any) -> None:
-        """What a softmax has shared out is added up over the last dimension of a product's first factor."""
+        """A product sums over the last dimension of its first factor. Its softmax must run over that dimension."""
         dim = shared_out_over(weights)
         if dim is not None and min(weights.shape[-1], weights.shape[dim]) > 1:
             self._note("product", f"dimension {dim} of {size_text(weights.shape)}")
 
     def _einsum(self, equation: str, operands: list[torch.Tensor]) -> None:
-        """Of what a softmax has shared out, the very dimension is added up; others alone are not."""
+        """If an einsum sums over dimensions of a softmax, the softmax dimension must be among them."""
         inputs, _, output = equation.replace(" ", "").partition("->")
         for labels, weights in zip(inputs.split(","), operands, strict=False):
             node = _straight_above(weights)
@@ -70,7 +70,7 @@ class CrossedDimensions(Observer):
                 self._note("product", f"dimension {dim} of {size_text(weights.shape)}")
 
     def _gathered(self, given: list[torch.Tensor]) -> None:
-        """Messages that are added up group by group, and were weighed by one softmax over all groups."""
+        """Messages are summed group by group, but one softmax over all groups weighted them."""
         for message in given:
             node = _weights_of(message.grad_fn)
             if node is not None and softmax_dim(node) == 0:
@@ -82,7 +82,7 @@ class CrossedDimensions(Observer):
 
 
 def shared_out_over(weights: Any) -> int | None:
-    """The dimension of a batched product's softmax, if it is not the last; None where there is no such thing."""
+    """The dimension of the softmax before a batched product, if it is not the last; otherwise None."""
     if not isinstance(weights, torch.Tensor) or weights.dim() < 3:
         return None
     node = _straight_above(weights)
@@ -96,7 +96,7 @@ def shared_out_over(weights: Any) -> int | None:
 
 
 def _weights_of(node: Any) -> Any:
-    """The softmax that is a factor of a product, whatever was done to its shape; None where there is none."""
+    """The softmax among the factors of a product, seen through views; None if there is none."""
     waiting = [through_views(node)]
     while waiting:
         each = through_views(waiting.pop())
@@ -117,7 +117,7 @@ def _straight_above(tensor: torch.Tensor) -> Any:
 
 @lru_cache(maxsize=4096)
 def crosses(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Has a view the sizes of a transposed tensor, of which the dimensions can only be told apart by their places?"""
+    """Does a view have the sizes of a transposed tensor? Only then can dimensions be told apart by position alone."""
     old, new = (tuple(size for size in shape if size != 1) for shape in (before, after))
     if old == new or len(old) < 2 or len(new) < 2 or max(len(old), len(new)) > 6 or math.prod(old) != math.prod(new):
         return False
@@ -125,7 +125,7 @@ def crosses(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
 
 
 def takes_colours_for_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Is a picture with its colours last viewed as one with its colours first, or the other way round?"""
+    """Is an image viewed as channels-first although its channels are last, or the other way round?"""
     if len(before) not in (3, 4) or len(before) != len(after) or before[:-3] != after[:-3]:
         return False
     old, new = before[-3:], after[-3:]
@@ -136,13 +136,13 @@ def takes_colours_for_rows(before: tuple[int, ...], after: tuple[int, ...]) -> b
 
 
 def _only_out_of_order(parts: tuple[int, ...], wholes: tuple[int, ...]) -> bool:
-    """Can every whole be made of some parts, but not with all parts in their order?"""
+    """Can every whole be a product of parts, but only if the parts change their order?"""
     orders = list(_shared_out(parts, wholes))
     return bool(orders) and not any(list(order) == sorted(order) for order in orders)
 
 
 def _shared_out(parts: tuple[int, ...], wholes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """All ways to give each part to a whole, so that the parts of each multiply to it."""
+    """All ways to assign each part to a whole so that the parts of each whole multiply to it."""
     if not parts:
         if all(whole == 1 for whole in wholes):
             yield ()

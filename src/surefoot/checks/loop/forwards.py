@@ -24,11 +24,11 @@ _RETURNS_ITSELF = {
     "contiguous", "to", "float", "double", "half", "bfloat16", "long", "int", "type", "cpu", "cuda", "type_as",
     "requires_grad_", "retain_grad", "expand_as", "view_as", "squeeze", "flatten", "dropout", "__get__", "bool",
 }  # fmt: skip
-"""Functions that may return the tensor they were given, and leave it as it is."""
+"""Functions that may return their argument unchanged."""
 
 
 class Sentinel:
-    """Lives as long as the graph node that holds it."""
+    """An object that lives as long as the graph node that holds it."""
 
 
 @dataclass
@@ -42,12 +42,12 @@ class _Pending:
     prints: dict[torch.Tensor, tuple[int, int]] = field(default_factory=dict)
     sentinel: weakref.ref[Sentinel] | None = None
     asked: bool = False
-    """Its gradients were returned, and so far not added to those that an update uses."""
+    """`torch.autograd.grad` returned its gradients. No update has used them yet."""
     inputs: list[tuple[weakref.ref[torch.Tensor], int, int]] = field(default_factory=list)
-    """What entered: a hash of its values, and how often it had been written to."""
+    """Each input with a hash of its values and its version counter."""
 
     def input_overwritten(self, graph: Graph) -> bool:
-        """Does an input hold other values now than in the forward, unseen by autograd, which has kept it?"""
+        """Did the values of an input that autograd saved change, without autograd noticing?"""
         return any(
             (each := ref()) is not None and writes(each) == written and digest(each) != before and saves(graph, each)
             for ref, before, written in self.inputs
@@ -55,22 +55,22 @@ class _Pending:
 
 
 class Forwards(Observer):
-    """What models were called with, and in which mode."""
+    """Records the inputs and the mode of each model call."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.forwards: list[Forward] = []
         self.in_bfloat16: list[Forward] = []
-        """Of those, the ones that were computed in bfloat16."""
+        """Those that ran in bfloat16."""
         self.captured: dict[nn.Module, Captured] = {}
         self.executed: set[nn.Module] = set()
         self.resting: set[nn.Module] = set()
-        """Of those, the ones that ran in evaluation mode inside of a model in training mode."""
+        """Those that ran in evaluation mode inside a model in training mode."""
         self.feeding: set[nn.Module] = set()
         """Models whose output entered another model without its graph."""
         self.shapes: list[Any] = []
         self._made: dict[int, nn.Module] = {}
-        """The model that made an output with a graph, by the output's hash."""
+        """The model that made an output with a graph, by a hash of the output."""
         self._first_prints: dict[torch.Tensor, int] = {}
         self._graded = False
         self._pending: list[_Pending] = []
@@ -80,12 +80,12 @@ class Forwards(Observer):
         self._states: dict[tuple[int, int], tuple[int, int]] = {}
         self._running: set[nn.Module] = set()
         self._written: dict[nn.Module, list[torch.Tensor]] = {}
-        """What was written to in place while a module ran."""
+        """The tensors that were written in place while each module ran."""
         self._wrote_argument = False
         self._state = 0
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned; in place, if it returns what it was given or sets an item of it."""
+        """Records writes in place: the function returned its own argument or set an item of it."""
         name = getattr(function, "__name__", "")
         written = kwargs.get("out", args[0] if args else None)
         if name != "__setitem__" and (out is not written or name in _RETURNS_ITSELF):
@@ -111,23 +111,23 @@ class Forwards(Observer):
             self._unsettled.append(pending)
 
     def leave_out(self, forwards: int) -> None:
-        """Forgets the forwards after so many: single samples of what is one batch."""
+        """Forgets all forwards after the first `forwards`: they were single samples of one batch."""
         extra = {id(each) for each in self.forwards[forwards:]}
         self.forwards = self.forwards[:forwards]
         self._pending = [each for each in self._pending if id(each.forward) not in extra]
         self._unsettled = [each for each in self._unsettled if id(each.forward) not in extra]
 
     def derive(self, numbers: set[int]) -> None:
-        """A gradient is asked for whose graph has these nodes."""
+        """A gradient is computed through these graph nodes."""
         for pending in self._pending:
             pending.forward.derived |= not numbers.isdisjoint(pending.numbers)
 
     def gradients_discarded(self) -> None:
-        """Forwards whose gradients are cleared lead to no update, as those of an attack or a measurement."""
+        """Forwards whose gradients are cleared lead to no update, as in an attack or a measurement."""
         self._unsettled = [each for each in self._unsettled if not each.forward.backpropagated]
 
     def _note_kept(self, model: nn.Module) -> None:
-        """A graph of an evaluation that outlives the forward after it is kept by something."""
+        """If the graph of an evaluation outlives the next forward, something keeps it alive."""
         last = [each for each in self._pending[-2:] if not each.forward.training and each.model() is model]
         if len(last) == 2 and not model.training and last[0].sentinel is not None:
             last[0].forward.graph_kept |= last[0].sentinel() is not None
@@ -171,7 +171,7 @@ class Forwards(Observer):
     def _look(
         self, model: nn.Module, pending: _Pending, args: object, kwargs: object, outputs: list[torch.Tensor]
     ) -> None:
-        """The first forwards are read: their inputs, their random numbers, their parameters."""
+        """Reads the first forwards: their inputs, random state and parameters."""
         forward = pending.forward
         inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
         prints = tuple(digest(each) for each in inputs)
@@ -182,7 +182,7 @@ class Forwards(Observer):
         before = self._states.get((id(model), ordinal))
         forward.reseeded = drew and before == (self._state, forward.update - 1)
         self._states[id(model), ordinal] = self._state, forward.update
-        own = (p for p in model.parameters() if p.is_leaf and readable(p))  # others were put in their place
+        own = (p for p in model.parameters() if p.is_leaf and readable(p))  # other tensors only replace parameters
         pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in own}
         for parameter, (print_, _) in pending.prints.items():
             self._first_prints.setdefault(parameter, print_)
@@ -192,7 +192,7 @@ class Forwards(Observer):
             self._capture(model, args, kwargs, outputs)
 
     def _link(self, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
-        """Which model an input without a graph came from: the same one, or another."""
+        """The model that an input without a graph came from: "itself", "another", or empty."""
         given = (each for each in inputs if each.is_floating_point() and not each.requires_grad)
         makers = {maker for each in given if (maker := self._made.get(digest(each))) is not None}
         self.feeding |= makers - {model}
@@ -200,7 +200,7 @@ class Forwards(Observer):
         return "itself" if model in makers else "another" if makers else ""
 
     def moved(self, parameter: torch.Tensor) -> bool:
-        """Is a parameter no longer what it was in the first forward?"""
+        """Did this parameter change since its first forward?"""
         before = self._first_prints.get(parameter)
         return before is not None and fingerprint(parameter, 64) != before
 
@@ -258,7 +258,7 @@ class Forwards(Observer):
         self._made = {}
 
     def _mark_trained(self, optimizer: torch.optim.Optimizer) -> set[nn.Module]:
-        """The models of an optimizer; their forwards since its last update are trained."""
+        """Marks the forwards since the last update as trained. Returns the models of the optimizer."""
         parameters = set(held(optimizer))
         touched = {m for m in self.scene.phases.models if not parameters.isdisjoint(m.parameters())}
         added = any(each.forward.backpropagated and not each.asked for each in self._unsettled)
@@ -269,7 +269,7 @@ class Forwards(Observer):
         return touched
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        self._mark_trained(optimizer)  # what a closure has run
+        self._mark_trained(optimizer)  # for forwards inside a closure
         waiting = []
         for pending in self._pending:
             age = self.scene.updates - pending.forward.update

@@ -27,19 +27,19 @@ from surefoot.events.autograd import aside, is_profiling, number, writes
 from surefoot.events.callers import caller
 
 _SNAPSHOTS = 3
-"""So many updates of each optimizer are compared with what was before them."""
+"""The number of updates of each optimizer that are compared with the weights before them."""
 MOST_COMPARED = 1 << 24
-"""So many elements of an optimizer's parameters are copied before an update, to see whether they move."""
+"""The most elements of an optimizer's parameters that are copied before an update, to see whether they move."""
 
 
 @dataclass
 class _Mark:
-    """A gradient that an update has used: the object, and how often it had been written by then."""
+    """A gradient that an update used, and its version counter at that time."""
 
     gradient: weakref.ref[torch.Tensor]
     writes: int
     used: int
-    """How often it had been written by the time of the update, whatever backwards came since."""
+    """The version counter at the time of the update. Later backwards do not change it."""
     carried: bool = False
 
     def stands(self, gradient: torch.Tensor | None) -> bool:
@@ -47,7 +47,7 @@ class _Mark:
 
 
 class Gradients(Observer):
-    """From backward to update."""
+    """Follows gradients from backward to update."""
 
     after = (Forwards, Backwards)
 
@@ -56,28 +56,30 @@ class Gradients(Observer):
         self.backwards, self._optimizers = backwards.seen, optimizers
         self.updates: list[Update] = []
         self.made: list[Optimizer] = []
-        """Kept, so that an optimizer that never made an update is still there when facts are gathered."""
+        """Keeps optimizers alive, so that one without updates still exists when facts are collected."""
         self.pending: list[str] = []
-        """The lines of the backwards whose gradients no update has used."""
+        """The lines of the backwards whose gradients no update has used yet."""
         self.taken: set[str] = set()
-        """Lines of backwards whose gradients the loop itself has copied, added up or asked an input for."""
+        """Lines of backwards whose gradients the loop copied, summed itself, or took with respect to an input."""
         self.windows: list[int] = []
         self.unscaled: set[torch.Tensor] | None = None
-        """Where a scaler has scaled a loss: the parameters whose gradients were unscaled since."""
+        """If a scaler scaled the loss: the parameters whose gradients were unscaled since. Otherwise None."""
         self._marks: dict[torch.Tensor, _Mark] = {}
         self.carried: WeakNotes[None] = WeakNotes()
-        """Gradients that hold what an earlier update had used, and what was computed from them since the backward."""
+        """Gradients that contain what an earlier update already used, and values computed from them since the
+        backward.
+        """
         self._given: list[torch.Tensor] = []
-        """Parameters that had a gradient after the last backward."""
+        """Parameters that have a gradient after the last backward."""
         self._reached_by: list[tuple[WeakTensorSet, bool]] = []
-        """Of each backward: its leaves, and whether it had any."""
+        """For each backward: its leaves, and whether it had any."""
         self._roots: set[int] = set()
-        """The numbers of what was back-propagated since the last update and is still in the gradients."""
+        """The graph numbers of losses that had a backward since the last update and are still in the gradients."""
         self._discarded: Counter[str] = Counter()
         self._used: Counter[str] = Counter()
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.followers: set[torch.Tensor] = set()
-        """Parameters that were written to between two updates of an optimizer that holds them beside others."""
+        """Parameters that were written to between two updates, while others of their optimizer were not."""
         self._writes: dict[torch.Tensor, int] = {}
         self._taught = WeakTensorSet()
         """Leaves that more than a penalty has reached."""
@@ -130,7 +132,7 @@ class Gradients(Observer):
         self.scene.reached |= set(self._given)
 
     def _see_emptied(self) -> None:
-        """Gradients that the loop itself has set to None before an update are measured, and lead to none."""
+        """If the loop sets gradients to None before an update, they were only measured and lead to no update."""
         if self.pending and self._given and all(parameter.grad is None for parameter in self._given):
             self.scene.bus.tell("gradients_discarded")
         self._given = []
@@ -167,7 +169,7 @@ class Gradients(Observer):
         self._settled = len(self.backwards)
 
     def update_left_out(self, optimizer: Optimizer) -> None:
-        """Gradients that were brought to an update are used, whether or not it was made."""
+        """Gradients of a skipped update count as used."""
         for backward in self.backwards[self._settled :]:
             backward.cleared = True
         self._settle_backwards()
@@ -178,7 +180,7 @@ class Gradients(Observer):
         self._writes |= {p: writes(p) for p in held(optimizer)}
         graded = [p for p in held(optimizer) if p.grad is not None]
         update.with_gradient = len(graded)
-        self.scene.reached |= set(graded)  # some were given a gradient that a transform had computed
+        self.scene.reached |= set(graded)  # gradients from a transform may have been assigned to some
         if self.scene.close:
             self._read(update, graded, names)
         self._use(graded)
@@ -210,7 +212,7 @@ class Gradients(Observer):
                 update.still = frozenset(names.get(p, "?") for p in standing_still(counts, sizes))
 
     def _clears(self, owner: Any, *_: object, **__: object) -> None:
-        """Gradients are about to be cleared; those of an update in the making are a closure's own affair."""
+        """Gradients are about to be cleared. Inside an update, this belongs to a closure and is ignored."""
         if self.scene.updating is not None:
             return
         self._see_emptied()
@@ -220,7 +222,7 @@ class Gradients(Observer):
             for backward in self.backwards[self._settled :]:
                 backward.cleared = True
         if any(self._writes.get(p, writes(p)) != writes(p) for p in cleared if p.grad is not None):
-            self._used.update(self.pending)  # by hand, as a climb to the worst weights nearby does
+            self._used.update(self.pending)  # used by hand, for example to climb to the worst weights nearby
         elif self.pending and any(p.grad is not None and not self.is_used(p) for p in cleared):
             self._discarded.update(self.pending)
             self.scene.bus.tell("gradients_discarded")
@@ -229,17 +231,17 @@ class Gradients(Observer):
             self._roots = set()
 
     def is_used(self, parameter: torch.Tensor) -> bool:
-        """Is its gradient the one that the last update has used, and nothing more?"""
+        """Is its gradient exactly the one that the last update used?"""
         mark = self._marks.get(parameter)
         gradient = parameter.grad
         return mark is not None and mark.gradient() is gradient is not None and writes(gradient) == mark.used
 
     def is_used_gradient(self, tensor: torch.Tensor) -> bool:
-        """Is this what the last update of some parameter was made from, as it was then?"""
+        """Is this the unchanged gradient that an update used?"""
         return any(mark.stands(tensor) for mark in self._marks.values())
 
     def _compare_by_hand(self) -> None:
-        """Weights that move although no optimizer made an update are moved by hand."""
+        """If weights change before any optimizer update, the script changes them by hand."""
         if self.scene.updates or self.moved_by_hand:
             return
         for parameter in self.scene.names():
@@ -248,11 +250,11 @@ class Gradients(Observer):
                 self.moved_by_hand |= self._first_prints.setdefault(parameter, now) != now
 
     def settle(self) -> None:
-        """What can only be said when all optimizers are known."""
+        """Fills in what needs all optimizers to be known."""
         optimized = self.scene.optimized()
         holding = [set(held(each)) for each in self.scene.optimizers]
         updated = self._optimizers.updated()
-        sharded = any(hasattr(each, "placements") for each in optimized)  # their wholes, in a graph, are other tensors
+        sharded = any(hasattr(each, "placements") for each in optimized)  # a graph has their full tensors
         for (leaves, any_at_all), backward in zip(self._reached_by, self.backwards, strict=False):
             backward.reaches_optimized = not leaves.isdisjoint(optimized) or (sharded and any_at_all)
             backward.optimizers = frozenset(n for n, each in enumerate(holding) if not leaves.isdisjoint(each))
@@ -265,7 +267,7 @@ class Gradients(Observer):
 
 
 def _sampled(parameters: list[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Parameters to be compared with what they were: the small ones first, until there are enough elements."""
+    """Parameters to compare before and after an update: small ones first, up to `MOST_COMPARED` elements."""
     left = MOST_COMPARED
     for each in sorted(parameters, key=lambda each: each.numel()):
         left -= each.numel()

@@ -14,21 +14,21 @@ from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.forwards import Forwards, Sentinel
 
 _OLD = 3
-"""A graph should be gone so many updates after its backward."""
+"""A graph should be freed this many updates after its backward."""
 _COLLECTIONS = 8
-"""Garbage is collected so often at most, to see whether a graph is kept by more than itself."""
+"""The most garbage collections, which show whether something besides a cycle keeps a graph."""
 _KEPT = "surefoot kept"
 
 
 class KeptGraphs(Observer):
-    """A sentinel in each graph says whether it still exists."""
+    """Puts a sentinel into each graph, which shows whether the graph still exists."""
 
     after = (Forwards, Backwards)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.most = 0
-        """The most that existed at once."""
+        """The most old graphs that existed at once."""
         self._sentinels: list[tuple[int, weakref.ref[Sentinel]]] = []
         self._collections = _COLLECTIONS
 
@@ -45,16 +45,16 @@ class KeptGraphs(Observer):
         self.most = max(self.most, self._kept())
 
     def _kept(self) -> int:
-        """How many graphs outlive the updates after them, and are no garbage that waits to be collected."""
+        """The number of old graphs that still exist and are not waiting for garbage collection."""
         if self.most < 2 <= self._old() and self._collections:
             self._collections -= 1
             gc.collect()
         return self._old() if self._collections else 0
 
     def _old(self) -> int:
-        """How many graphs of this training are older than they should become; those that are gone are forgotten.
+        """The number of graphs of this training that should be freed by now. Forgets graphs that are gone.
 
-        Variables of a training before hold the graphs of its last step: these do not grow in number.
+        Variables of an earlier training may hold the graphs of its last step. These do not grow in number.
         """
         self._sentinels = [each for each in self._sentinels if each[1]() is not None]
         return sum(self.scene.training <= update <= self.scene.updates - _OLD for update, _ in self._sentinels)

@@ -15,18 +15,18 @@ from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.models import Leaf
 
 _PRINTED = 64
-"""So many values of a tensor are hashed, to see whether it moves."""
+"""The number of values that are hashed to see whether a tensor changes."""
 
 
 class LooseLeaves(Observer):
-    """Every leaf of every graph, how often it was reached, and what it held when it was reached first."""
+    """Records every leaf of every graph: how often a backward reached it, and its first values."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._leaves: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._prints: dict[int, int] = {}
         self._inputs: set[int] = set()
-        """Tensors with a gradient of their own that were given to a model, or that a part of a loss is derived by."""
+        """Tensors with requires_grad that were inputs of a model, or that part of a loss is differentiated by."""
 
     def model_called(self, model: nn.Module, args: Args) -> None:
         self.note_inputs(tensors(args))
@@ -42,11 +42,11 @@ class LooseLeaves(Observer):
                 self._prints[id(leaf)] = fingerprint(leaf, _PRINTED)
 
     def leaves(self) -> Iterator[Leaf]:
-        """Tensors outside all models and optimizers that collect gradients again and again."""
+        """Tensors outside all models and optimizers that accumulate gradients repeatedly."""
         for leaf in self.loose():
             count = self._leaves[id(leaf)][1]
             fixed = count >= 3 and self._prints.get(id(leaf)) == fingerprint(leaf, _PRINTED)
-            is_input = id(leaf) in self._inputs  # such as the points at which derivatives are taken
+            is_input = id(leaf) in self._inputs  # for example the points at which derivatives are taken
             path = "" if is_input else self._path(leaf)
             yield Leaf(tuple(leaf.shape), count, path, fixed and not is_input)
 
@@ -59,7 +59,7 @@ class LooseLeaves(Observer):
                 yield leaf
 
     def has_moved(self, leaf: torch.Tensor) -> bool:
-        """Does it hold other values than when it was reached first?"""
+        """Did its values change since a backward first reached it?"""
         before = self._prints.get(id(leaf))
         return before is not None and fingerprint(leaf, _PRINTED) != before
 

@@ -24,29 +24,29 @@ def is_batch_norm(module: nn.Module) -> bool:
 
 
 def switching(model: nn.Module) -> tuple[str, ...]:
-    """The layers of a model that care about its mode."""
+    """The layers of a model that depend on its mode."""
     return tuple(_told(*each) for each in model.named_modules() if mode_dependent(each[1]))
 
 
 def resting(model: nn.Module) -> tuple[str, ...]:
-    """Of these, the ones in evaluation mode that stand among parameters which are trained."""
+    """Those of them in evaluation mode whose neighbouring parameters are trained."""
     found = [each for each in model.named_modules() if mode_dependent(each[1]) and not each[1].training]
     return tuple(_told(name, layer) for name, layer in found if _is_trained(model, name, layer))
 
 
 def active(model: nn.Module) -> tuple[str, ...]:
-    """Of these, the ones in training mode, and not to collect statistics, which `update_bn` does without momentum."""
+    """Those of them in training mode. Skips layers without momentum: `update_bn` uses them to collect statistics."""
     found = [each for each in model.named_modules() if mode_dependent(each[1]) and each[1].training]
     return tuple(_told(*each) for each in found if getattr(each[1], "momentum", 0.1) is not None)
 
 
 def dropping(model: nn.Module) -> tuple[str, ...]:
-    """Modules that are no Dropout and keep a rate of one, as attention does."""
+    """Modules with a dropout rate of their own, such as attention."""
     return tuple(_told(*each) for each in model.named_modules() if any(_rates(each[1])))
 
 
 def _is_trained(model: nn.Module, name: str, layer: nn.Module) -> bool:
-    """Is a parameter of a layer trained; of one without parameters, a parameter of the module that holds it?"""
+    """Is a parameter of this layer trained? For a layer without parameters: one of the module around it?"""
     own = list(layer.parameters()) or list(model.get_submodule(name.rpartition(".")[0]).parameters())
     return any(each.requires_grad for each in own)
 

@@ -15,14 +15,14 @@ from surefoot.checks.loop.loose_leaves import LooseLeaves
 
 
 class Optimizers(Observer):
-    """All that exist and hold something of what ran."""
+    """Records all optimizers that hold parameters of models that ran."""
 
     def __init__(self, scene: Scene, leaves: LooseLeaves) -> None:
         super().__init__(scene)
         self._leaves = leaves
         self._order: list[int] = []
         self._trainable: dict[Optimizer, int] = {}
-        """How many parameters of an optimizer had requires_grad in the update in which the most had."""
+        """For each optimizer: the largest number of parameters with requires_grad in any update."""
 
     def update_begins(self, optimizer: Optimizer) -> None:
         self._order.append(id(optimizer))
@@ -52,7 +52,7 @@ class Optimizers(Observer):
             )
 
     def updated(self) -> set[torch.Tensor]:
-        """What is held by optimizers that make updates."""
+        """The parameters of all optimizers that make updates."""
         return {p for each in self.scene.optimizers if self.scene.updates_of(each) for p in held(each)}
 
     def _doubly_held(self, optimizer: Optimizer, names: dict[torch.Tensor, str]) -> Iterator[str]:

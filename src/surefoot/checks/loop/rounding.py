@@ -8,17 +8,17 @@ import torch
 
 HALVES = (torch.float16, torch.bfloat16)
 _FEWEST, _STILL, _SLIGHT = 16, 0.9, 0.01
-"""A tensor stands still if so large a share of so many elements or more does, and its gradient is no mere rounding."""
+"""A parameter is stuck if most of at least 16 elements do not change although its gradient is of ordinary size."""
 
 
 def lost_share(counts: Mapping[torch.Tensor, tuple[int, int]]) -> float:
-    """Of all elements with a gradient, the share that stayed as it was."""
+    """The share of elements with a gradient that did not change."""
     moving, stayed = (sum(each) for each in zip(*counts.values(), strict=True))
     return stayed / max(1, moving)
 
 
 def lost(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:
-    """How many elements of a parameter have a gradient, and how many of these stayed as they were."""
+    """How many elements of a parameter have a gradient, and how many of these did not change."""
     moves = torch.zeros_like(now, dtype=torch.bool) if now.grad is None else now.grad != 0
     return int(moves.sum()), int((moves & (now == before)).sum())
 
@@ -26,7 +26,7 @@ def lost(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:
 def standing_still(
     counts: Mapping[torch.Tensor, tuple[int, int]], sizes: Mapping[torch.Tensor, torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Parameters of which hardly an element changed, though their gradients are not far below those of the others."""
+    """Parameters that barely changed although their gradients are of ordinary size."""
     usual = float(torch.stack([sizes[each].float() for each in counts]).median())
     return [
         each

@@ -11,7 +11,7 @@ from surefoot.checks.engine.observer import Observer
 
 
 class TorchFiles(Observer):
-    """Tells all observers of a file before it is written, and after it was read."""
+    """Tells all observers about a file before it is written and after it is read."""
 
     stays = True
 

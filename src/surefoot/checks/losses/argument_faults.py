@@ -39,7 +39,7 @@ def ctc_fault(loss: Loss, values: torch.Tensor, args: Args, kwargs: Kwargs) -> s
 
 
 def _are_logarithms(values: torch.Tensor, lengths: torch.Tensor) -> bool:
-    """Are these log-probabilities wherever they are looked at? Behind a sample's length there may be anything."""
+    """Are these log-probabilities within each sample's length? Values after that length do not matter."""
     if values.dim() != 3 or values.shape[1] != lengths.numel():
         return False
     inside = torch.arange(len(values), device=values.device)[:, None] < lengths.to(values.device).flatten()

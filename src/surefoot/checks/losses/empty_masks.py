@@ -15,15 +15,15 @@ _PICKS = {"__getitem__", "masked_select"}
 
 
 class EmptyMasks(Observer):
-    """What is left of losses that are masked by hand."""
+    """Checks what is left of a loss after the loop masks it."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._left: dict[str, list[bool]] = {}
-        """By line: whether a mask left something, each time."""
+        """For each line: whether the mask left something, each time it ran."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Records a mask on a tensor with a gradient."""
         name = getattr(function, "__name__", "")
         if not (name in PRODUCTS or name in _PICKS) or not self.scene.close or self.scene.phases.in_model():
             return
@@ -36,5 +36,5 @@ class EmptyMasks(Observer):
             self._left.setdefault(caller(), []).append(bool(masks[0].any()))
 
     def lines(self) -> tuple[str, ...]:
-        """Lines that left nothing, at least twice and whenever they ran."""
+        """Lines whose mask left nothing every time, at least twice."""
         return tuple(line for line, left in self._left.items() if len(left) >= 2 and not any(left))

@@ -1,7 +1,7 @@
 """Watches losses whose gradients are taken by `torch.func` or `torch.autograd.grad`.
 
-Inside `torch.func`'s transforms tensors cannot be read. What they transform is a pure function, so it is called once
-more beforehand, with plain tensors and autograd, for observers to hear; of a `vmap` the first samples are.
+Tensors cannot be read inside the transforms of `torch.func`. They transform pure functions, so this observer first
+calls the function once more with plain tensors and autograd. For a `vmap` it does so for the first samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MARK = "surefoot_transformed"
 
 @dataclass(frozen=True)
 class _Transformed:
-    """A function whose value is differentiated, and which of its arguments by."""
+    """A function and the arguments it is differentiated by."""
 
     function: Callable[..., Any]
     argnums: tuple[int, ...]
@@ -42,7 +42,7 @@ class _Transformed:
 
 
 class FunctionalLosses(Observer):
-    """Gradients that no backward puts into `.grad`."""
+    """Follows gradients that no backward puts into `.grad`."""
 
     after = (Forwards, Losses, Gradients)
 
@@ -53,7 +53,7 @@ class FunctionalLosses(Observer):
         self._calls, self._losses, self._gradients, self._loose = calls, losses, gradients, leaves
         self._asking = False
         self.derivatives = False
-        """Some were asked for with a graph."""
+        """Some gradients were computed with a graph."""
         self._buffers: list[tuple[torch.Tensor, torch.Tensor]] | None = None
 
     def __enter__(self) -> FunctionalLosses:
@@ -68,7 +68,7 @@ class FunctionalLosses(Observer):
 
         @functools.wraps(plain)
         def followed(*args: Any, **kwargs: Any) -> Any:
-            if self._asking:  # torch calls it again once the mode that hears of functions has heard of it
+            if self._asking:  # torch calls it again through the function mode
                 return plain(*args, **kwargs)
             self._asking = True
             try:
@@ -81,7 +81,7 @@ class FunctionalLosses(Observer):
         self._entered.callback(setattr, torch.autograd, "grad", plain)
 
     def _asked(self, outputs: Any, inputs: Any, *_: object, create_graph: bool = False, **__: object) -> None:
-        """`torch.autograd.grad`; with a graph it is a part of a loss, as a penalty on a gradient is."""
+        """Handles `torch.autograd.grad`. With a graph, the gradient is part of a loss, as in a gradient penalty."""
         if self.scene.phases.is_deaf:
             return
         self._calls.derive(walk(list(tensors(outputs))).numbers)
@@ -137,7 +137,7 @@ class FunctionalLosses(Observer):
             self._entered.callback(setattr, owner, name, plain)
 
     def _look(self, transformed: _Transformed, samples: Any, kwargs: Kwargs) -> None:
-        """Calls the function for each of some samples, and tells of the mean of what it gives."""
+        """Calls the function for some samples and publishes the mean of its values."""
         if self.scene.phases.is_deaf or not self.scene.close or self._buffers is not None:
             return
         forwards, losses = len(self._calls.forwards), len(self._losses.losses)
@@ -149,7 +149,7 @@ class FunctionalLosses(Observer):
                     value = transformed.function(*args, **kwargs)
                     values.append(value[0] if transformed.has_aux else value)
         except (RuntimeError, TypeError, ValueError):
-            values = []  # it cannot be called outside of its transform
+            values = []  # it only works inside its transform
         self._calls.leave_out(forwards + 1)
         self._losses.losses[losses:] = _joined(self._losses.losses[losses:])
         if values and all(isinstance(each, torch.Tensor) and each.dim() == 0 for each in values):
@@ -162,7 +162,7 @@ class FunctionalLosses(Observer):
 
     @contextmanager
     def _untraced(self) -> Iterator[None]:
-        """Random numbers and buffers are afterwards what they were."""
+        """Restores random states and buffers afterwards."""
         self._buffers = []
         try:
             with kept(devices=()):
@@ -178,7 +178,7 @@ class FunctionalLosses(Observer):
         return made | self.scene.optimized() | set(self.scene.names())
 
     def _leaves(self, tree: object) -> Any:
-        """In place of values that are differentiated by, the parameters that hold them, or leaves of their own."""
+        """Replaces the values to differentiate by: with the parameters that hold them, or with new leaves."""
         own = {(each.data_ptr(), each.shape): each for each in self._parameters() if each.requires_grad}
 
         def leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -205,7 +205,7 @@ def _of_sample(tree: object, dim: Any, sample: int) -> Any:
 
 
 def _joined(losses: list[Loss]) -> list[Loss]:
-    """The losses of single samples as those of one batch, by the line they are of."""
+    """Merges the losses of single samples into one loss per line, as if they were a batch."""
     by_line: dict[tuple[str, int], list[Loss]] = {}
     for each in losses:
         by_line.setdefault((each.function, each.site), []).append(each)

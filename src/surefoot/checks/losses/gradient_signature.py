@@ -10,39 +10,40 @@ import torch
 _ALIKE = 0.98
 """Gradients whose cosine is above this point the same way."""
 _MOST_ROWS = 256
-"""So many rows of classes are looked at, evenly spread."""
+"""The most rows of classes that are read, evenly spread."""
 _MANY = 16
-"""So many numbers are not all on the side of their targets by chance."""
+"""This many numbers do not all lie on one side by chance."""
 _LARGE = 20.0
-"""Predictions so many times as large as their targets, and so large at all, are far off."""
+"""Predictions above this size, and this many times larger than their targets, are far off."""
 
 
 @dataclass
 class Signature:
     """What a loss does to a prediction.
 
-    kind: `classes`, the gradient of a cross-entropy of logits; `picked`, only the class of the target is pushed;
-    `weighed`, every class by its share of the target; `averaged`, the gradient of an expected probability; `binary`,
-    that of a binary cross-entropy of logits; `distance`, along the difference from the target; `sided`, every number
-    towards its target or every one away from it, by more or less; `towards`, with the target or against it.
+    Kinds: `classes`, the gradient of cross-entropy on logits; `picked`, only the target class gets a gradient;
+    `weighed`, each class by its share of the target; `averaged`, the gradient of an expected probability; `binary`,
+    the gradient of binary cross-entropy on logits; `distance`, along the difference from the target; `sided`, all
+    numbers move towards their targets or all away, by varying amounts; `towards`, the gradient correlates with the
+    target.
     """
 
     kind: str
     sign: int
-    """1 where the prediction is moved towards the target, -1 where it is moved away, 0 where both happen."""
+    """1 if the prediction moves towards the target, -1 if it moves away, 0 if both happen."""
     values: str
     """What the prediction holds: probabilities, log-probabilities, shares (between 0 and 1), or other numbers."""
     targets: int
     constant: float | None
     class_numbers: int = 0
     even: bool = True
-    """All samples, or all of one class, count alike: nothing like a return or an advantage multiplies them."""
+    """All samples of a class have equal weight: they are not multiplied by a return or an advantage."""
     excess: float = 0.0
-    """How many times as large as that of a guess the loss is, or as the targets the prediction."""
+    """The loss relative to that of a guess, or the prediction's size relative to that of the targets."""
 
 
 def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
-    """The loss between a prediction and a target, as its gradient shows it; None where they have none that is known."""
+    """Recognises the loss between a prediction and a target by its gradient. Returns None if it is unknown."""
     shares = _class_shares(given, target)
     if shares is not None:
         dim, chosen, of_target = shares
@@ -58,19 +59,19 @@ def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tens
 
 
 def _of_mean(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
-    """The same of a mean that stands beside its spread."""
+    """The same for a mean that is predicted together with its spread."""
     counted = gradient != 0
     side = _side(gradient[counted], given[counted], target[counted])
     return Signature("sided", side, "numbers", len(given), None) if side else None
 
 
 def is_cut(given: torch.Tensor) -> bool:
-    """Is no number below zero, and a good part zero?"""
+    """Are no numbers negative, and many zero?"""
     return bool((given >= 0).all()) and 0.05 < float((given == 0).float().mean()) < 0.95
 
 
 def _class_shares(given: torch.Tensor, target: torch.Tensor) -> tuple[int, torch.Tensor, torch.Tensor] | None:
-    """The dimension of the classes, some rows that have a target, and how it shares itself out among them there."""
+    """The dimension of the classes, the rows that are read, and how the target is distributed over classes there."""
     for dim in dict.fromkeys((1, given.dim() - 1)):
         if not 0 < dim < given.dim() or given.shape[dim] < 2:
             continue
@@ -89,7 +90,7 @@ def _class_shares(given: torch.Tensor, target: torch.Tensor) -> tuple[int, torch
 
 
 def _some(rows: torch.Tensor) -> torch.Tensor:
-    """The numbers of those that are true; evenly spread ones, where they are many."""
+    """The indices of true rows, thinned out evenly if there are many."""
     numbers = rows.nonzero().flatten()
     return numbers[:: -(-len(numbers) // _MOST_ROWS)]
 
@@ -159,9 +160,10 @@ def _of_numbers(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tenso
 
 
 def _side(gradient: torch.Tensor, given: torch.Tensor, target: torch.Tensor) -> int:
-    """1 where every number is moved towards its target, -1 where every one is moved away, 0 where none can be said.
+    """1 if every number moves towards its target, -1 if every one moves away, 0 if neither is certain.
 
-    There are many on both sides of their targets, and the negative of the target does not explain the same.
+    It is certain if many numbers lie on both sides of their targets, and the negated target does not explain the
+    gradient as well.
     """
     with_it, with_negative = gradient * (given - target) > 0, gradient * (given + target) > 0
     above = float((given > target).float().mean())
@@ -171,10 +173,10 @@ def _side(gradient: torch.Tensor, given: torch.Tensor, target: torch.Tensor) -> 
 
 
 def _is_of_logits(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> bool:
-    """Is this the gradient of a binary cross-entropy of logits, and not of shares?"""
+    """Is this the gradient of binary cross-entropy on logits, not on probabilities?"""
     off = given.sigmoid() - target
     if bool((target == target[0]).all()) and _spread(gradient) < 2 * _spread(gradient / off) + 1e-3:
-        return False  # the mean of an output, of which all count alike
+        return False  # the mean of an output, with equal weights
     if _is_share(given):
         of_shares = (given - target) / (given * (1 - given))
         spread, other = (
@@ -196,12 +198,12 @@ def _kind_of(rows: torch.Tensor) -> str:
 
 
 def _weights(gradient: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
-    """By how much each row of a gradient goes along."""
+    """How far each row of a gradient goes in the given direction."""
     return (gradient * along).sum(1) / (along * along).sum(1).clamp(min=1e-20)
 
 
 def _even(weights: torch.Tensor, target: torch.Tensor) -> tuple[int, bool]:
-    """Which way all rows go, and whether rows of one class count alike."""
+    """The common direction of all rows, and whether rows of one class have equal weight."""
     sign = 1 if bool((weights > 0).all()) else -1 if bool((weights < 0).all()) else 0
     classes = target.argmax(1)
     return sign, all(_is_even(weights[classes == each]) for each in classes.unique()[:64])
@@ -212,18 +214,18 @@ def _is_even(weights: torch.Tensor) -> bool:
 
 
 def _spread(weights: torch.Tensor) -> float:
-    """How far numbers are apart, as a share of their size."""
+    """The range of numbers, relative to their mean size."""
     return float((weights.max() - weights.min()) / weights.abs().mean().clamp(min=1e-20))
 
 
 def _is_by_sign(gradient: torch.Tensor, apart: torch.Tensor) -> bool:
-    """Is this the gradient of an absolute error, or the negative of one?"""
+    """Is this the gradient of an absolute error, or its negative?"""
     same = gradient.sign() == apart.sign()
     return _is_even(gradient.abs()) and bool(same.all() | ~same.any()) and bool((apart > 0).any() & (apart < 0).any())
 
 
 def _cosine(first: torch.Tensor, second: torch.Tensor) -> float:
-    """How alike rows point, whichever way; of most of them."""
+    """How well most rows are aligned, in either direction."""
     return float(torch.cosine_similarity(first, second, dim=1).abs().quantile(0.1))
 
 

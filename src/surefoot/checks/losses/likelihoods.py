@@ -25,7 +25,7 @@ _KEEPS = {
     "sum", "view", "reshape", "squeeze", "unsqueeze", "flatten", "stack", "cat", "exp", "sub", "__sub__", "clamp",
     "mean", "gather", "__getitem__", "float", "to", "transpose", "t", "div", "__truediv__",
 }  # fmt: skip
-"""What these make of a logarithm rises with it."""
+"""The results of these rise when the log-probability rises."""
 _TURNS = {"neg", "__neg__", "negative"}
 _PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
 _RAISED = re.compile(r"advantage|\badv\b|\badvs\b|reward|\breturns\b|_returns\b")
@@ -36,14 +36,14 @@ _EVEN = 2e-2
 
 
 class Likelihoods(Observer):
-    """The likelihood of data is to rise; that of what was drawn is to rise by its reward."""
+    """Checks that the likelihood of data rises, and that the likelihood of drawn samples rises with their reward."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.likelihoods: list[Likelihood] = []
         self._drawn: WeakNotes[None] = WeakNotes()
         self._logarithms: WeakNotes[int] = WeakNotes()
-        """Logarithms of probabilities, and what rises (1) or falls (-1) with them."""
+        """Log-probabilities and values computed from them: 1 if they rise together, -1 if not."""
 
     def __enter__(self) -> Likelihoods:
         for kind in vars(distributions).values():
@@ -65,7 +65,7 @@ class Likelihoods(Observer):
             self._follow(out, 1, even=True)
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """A function of torch's has returned."""
+        """Recognises log-probabilities and their products with rewards."""
         if not self._looks() or not isinstance(out, torch.Tensor) or not out.requires_grad or not args:
             return
         name = getattr(function, "__name__", "")
@@ -126,7 +126,7 @@ def _is_log_of_sigmoid(out: torch.Tensor) -> bool:
 
 
 def _weighs_reward(where: str) -> bool:
-    """Does a line of the user's name what it multiplies by something that is to rise, and not the negative of it?"""
+    """Does the user's line multiply by something like a reward or an advantage, and not by its negative?"""
     file, _, line = where.rpartition(":")
     text = linecache.getline(file, int(line)) if line.isdigit() else ""
     found = _RAISED.search(text)

@@ -56,7 +56,7 @@ _OTHERS = {
         "triplet_margin_with_distance_loss", "cosine_embedding_loss",
     )
 }  # fmt: skip
-"""Of these only the result is looked at."""
+"""For these, only the result is read."""
 LOSSES: dict[Any, str] = {**_OTHERS, **_CLASSES, **_BINARY, **_DISTANCES, F.kl_div: "kl_div", F.ctc_loss: "ctc_loss"}
 _ARITHMETIC = {
     "sub", "__sub__", "rsub", "__rsub__", "mul", "__mul__", "add", "__add__", "__radd__", "__rmul__", "div",
@@ -67,7 +67,7 @@ SOFTMAXES = {"softmax", "log_softmax"}
 
 
 class Losses(Observer):
-    """Loss functions as they are called, and losses that begin with an operator."""
+    """Records calls of loss functions, and handwritten losses that begin with an operator."""
 
     after = (Gradients,)
     before = (IndexPairs, Pairs, NoiseTargets, BatchAverages, CoarseNumbers)
@@ -86,16 +86,16 @@ class Losses(Observer):
         self._picks, self._pairs, self._noise = picks, pairs, noise
         self.losses: list[Loss] = []
         self.target_prints: set[int] = set()
-        """Hashes of the targets of losses that a loop computes itself, and not inside of a model."""
+        """Hashes of the targets of losses that are computed outside models."""
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
-        """By module: the dimension of a softmax and the shape it ran over."""
+        """For each module: the dimension of a softmax, and the shape it ran over."""
         self.softmax_over_queries = self.softmax_of_samples = self.picked_across = ""
         self._alone: dict[str, bool] = {}
-        """By line: whether its softmax only ever ran over one number."""
+        """For each line: whether its softmax always ran over a single number."""
         self.targets = Targets(scene)
         self.unused: list[tuple[Loss, WeakTensorSet]] = []
         self.outputs: set[int] = set()
-        """The graph numbers of what the last model returned, views left out."""
+        """The graph numbers of what the last model returned, not counting views."""
 
     def graph_seen(self, graph: Graph) -> None:
         for loss in reversed(self.losses):
@@ -104,7 +104,7 @@ class Losses(Observer):
             loss.backward = self.scene.backwards
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Passes a call on to whoever handles losses, indexing, arithmetic or softmax."""
         if function in LOSSES:
             if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad:
                 self._pairs.target(argument(args, kwargs, 1, "target"))
@@ -161,7 +161,7 @@ class Losses(Observer):
             self.target_prints.add(loss.target_print)
 
     def _is_output(self, given: torch.Tensor) -> bool:
-        """Did a model return this, or what this is a view of?"""
+        """Did a model return this tensor, or is it a view of what a model returned?"""
         node = through_views(given.grad_fn)
         return node is not None and number(node) in self.outputs
 
@@ -170,7 +170,7 @@ class Losses(Observer):
         self.outputs = {number(node) for node in nodes if node is not None}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
-        """How much of a loss is back-propagated; of one that is not reduced, where all counts alike or is added."""
+        """Records the weight of a loss in the backward. An unreduced loss needs equal or all positive weights."""
         with aside():
             counted = gradient[gradient != 0]
             alike = bool(counted.numel()) and bool((counted == counted[0]).all() | (counted > 0).all())
@@ -213,7 +213,7 @@ class Losses(Observer):
             values = given.detach().float()
             if loss.function == "kl_div":
                 summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
-                loss.log_probabilities = bool(values.max() <= 1e-3)  # they may be shares of yes, or masked
+                loss.log_probabilities = bool(values.max() <= 1e-3)  # they may be binary, or masked
                 loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
                 loss.layout_fault = kl_fault(given, target, bool(argument(args, kwargs, 5, "log_target")))
             elif loss.function == "ctc_loss":
@@ -257,7 +257,7 @@ class Losses(Observer):
                 self._difference(name, graded, other).class_numbers = numbers
 
     def _difference(self, name: str, graded: torch.Tensor, other: torch.Tensor) -> Loss:
-        """A loss that begins with an operator: what has a gradient, beside what has none."""
+        """A loss that begins with an operator between a tensor with a gradient and one without."""
         shapes = tuple(graded.shape), tuple(other.shape)
         self.losses.append(Loss(name.strip("_"), caller(), "none", *shapes, self.scene.updates))
         return self.losses[-1]
@@ -268,7 +268,7 @@ class Losses(Observer):
             return
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if dim is None:
-            dim = 0 if out.dim() in (1, 3) else 1  # what torch chooses, with a warning
+            dim = 0 if out.dim() in (1, 3) else 1  # torch's own choice, with a warning
         module = self.scene.phases.module() or "the model"
         if isinstance(dim, int) and out.dim() >= 2 and dim % out.dim() == 0 and self.scene.phases.in_model():
             self.softmax_over[module] = 0, tuple(out.shape)
@@ -290,7 +290,7 @@ class Losses(Observer):
                 self._coarseness.overflowed(given.dtype, float("-inf"))
 
     def misdirected(self) -> Iterator[Crossing]:
-        """A softmax of a prediction over the samples, and those that only ever ran over one number."""
+        """Softmaxes of predictions over samples, and softmaxes that always ran over a single number."""
         if self.softmax_of_samples:
             yield Crossing("samples", self.softmax_of_samples, "the first dimension of what a model returned")
         if self.picked_across:
@@ -301,17 +301,17 @@ class Losses(Observer):
 
 
 def _picks_across(args: Args, kwargs: Kwargs) -> bool:
-    """Is one member of each row picked out of a softmax that ran over another dimension?"""
+    """Is one element of each row picked from a softmax that ran over another dimension?"""
     given, (dim, index) = args[0], (argument(args, kwargs, 1, "dim"), argument(args, kwargs, 2, "index"))
     over = getattr(given.grad_fn, "_saved_dim", None)
     if operation(given.grad_fn) not in ("Softmax", "LogSoftmax") or not isinstance(dim, int) or over is None:
         return False
-    over -= 1 << 64 if over >= 1 << 63 else 0  # as torch gives a negative one
+    over -= 1 << 64 if over >= 1 << 63 else 0  # torch stores negative numbers unsigned
     return index.shape[dim] == 1 < given.shape[dim] and (over - dim) % given.dim() != 0
 
 
 def _divided_by_sum(args: Args) -> int | None:
-    """The dimension of a softmax by hand, exp(x) / exp(x).sum(dim); None for any other division."""
+    """The dimension of a handwritten softmax, exp(x) / exp(x).sum(dim); None for any other division."""
     first, second = (getattr(each, "grad_fn", None) for each in args[:2]) if len(args) > 1 else (None, None)
     node = through_views(second)
     if operation(first) != "Exp" or operation(node) != "Sum" or node.next_functions[0][0] is not first:
@@ -319,7 +319,7 @@ def _divided_by_sum(args: Args) -> int | None:
     dims = getattr(node, "_saved_dim", None)
     if not dims or len(dims) != 1:
         return None
-    return int(dims[0]) if dims[0] < 1 << 62 else int(dims[0]) - (1 << 64)  # torch keeps -1 as a number without sign
+    return int(dims[0]) if dims[0] < 1 << 62 else int(dims[0]) - (1 << 64)  # torch stores -1 as an unsigned number
 
 
 def _compared(name: str, args: Args, kwargs: Kwargs) -> tuple[Any, Any]:
@@ -341,7 +341,7 @@ def _sums_to_one(values: torch.Tensor, dim: int) -> bool:
 
 
 def _broadcast(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...]:
-    """The shape that two tensors are spread to, if it has more elements than either."""
+    """The shape after broadcasting two tensors, if it has more elements than either."""
     if first.shape == second.shape:
         return ()
     spread = torch.broadcast_shapes(first.shape, second.shape)
@@ -349,20 +349,20 @@ def _broadcast(first: torch.Tensor, second: torch.Tensor) -> tuple[int, ...]:
 
 
 def _constant(target: torch.Tensor) -> float | None:
-    """The one number that a target holds; None where it holds more."""
+    """The number that fills the whole target; None if there is more than one."""
     flat = target.flatten()
     return float(flat[0]) if flat.numel() and bool((flat == flat[0]).all()) else None
 
 
 def _constant_shares(target: torch.Tensor, dim: int) -> float | None:
-    """The one class that all of a target's probability lies on; None where there are more."""
+    """The class that has all of the target's probability; None if there is more than one."""
     chosen = target.argmax(dim).flatten()
     whole = bool((target.amax(dim) == 1).all()) and bool((chosen == chosen[0]).all())
     return float(chosen[0]) if whole else None
 
 
 def _class_numbers(target: torch.Tensor) -> int:
-    """How many classes there are, if a target holds one whole number from 0 on for each sample."""
+    """The number of classes, if targets are one whole number per sample, counted from 0; otherwise 0."""
     if target.numel() != target.shape[:1].numel() or target.numel() < 4 or target.numel() > 1 << 16:
         return 0
     whole = bool((target == target.round()).all() & (target >= 0).all() & (target < 1000).all())
@@ -370,6 +370,6 @@ def _class_numbers(target: torch.Tensor) -> int:
 
 
 def _turned(target: torch.Tensor, dim: int) -> bool:
-    """Do probabilities sum to 1 over another dimension, and not over this one?"""
+    """Do the probabilities sum to 1 over another dimension, but not over this one?"""
     others = [other for other in range(target.dim()) if other != dim]
     return not _sums_to_one(target, dim) and any(_sums_to_one(target, other) for other in others)

@@ -18,22 +18,22 @@ from surefoot.events.callers import caller
 
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}
 _FEWEST_ELEMENTS = 4
-"""Targets of fewer may be noisy on purpose, as those of a discriminator are."""
+"""Smaller targets may be noisy on purpose, as for a discriminator."""
 _FEWEST = 3
 
 
 class NoiseTargets(Observer):
-    """Normal noise, from the draw to its first use."""
+    """Follows normal noise from the draw to its first use."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._unused: WeakNotes[None] = WeakNotes()
         self._lone: list[str] = []
         self._noise_enters = False
-        """Models are given nothing but noise: there is nothing to learn, on purpose."""
+        """A model got plain noise as input: there is nothing to learn, on purpose."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Records new noise, and the first use of known noise."""
         if not self.scene.close or self.scene.phases.in_model():
             return
         if getattr(function, "__name__", "") in _NORMAL and isinstance(out, torch.Tensor):
@@ -42,7 +42,7 @@ class NoiseTargets(Observer):
             self._use(args)
 
     def _use(self, given: object) -> bool:
-        """What is given is used; was any of it noise?"""
+        """Marks noise among these tensors as used. Returns whether there was any."""
         noise = [each for each in tensors(given) if each in self._unused]
         for each in noise:
             self._unused.forget(each)
@@ -52,7 +52,7 @@ class NoiseTargets(Observer):
         self._noise_enters |= bool(self._unused) and self._use(args)
 
     def target(self, target: Any) -> None:
-        """A loss is given a target."""
+        """Records the target of a loss if it is unused noise."""
         if target in self._unused and target.dim() > 1 and target[0].numel() >= _FEWEST_ELEMENTS:
             self._lone.append(caller())
 
@@ -60,6 +60,6 @@ class NoiseTargets(Observer):
         self._unused = WeakNotes()
 
     def parted(self) -> Iterator[Parted]:
-        """The line whose target is noise that nothing else was made from, in step after step."""
+        """The line whose target is unused noise, step after step."""
         if len(self._lone) >= _FEWEST and not self._noise_enters:
             yield Parted(self._lone[0], "in every step the target was noise that no input was made from")

@@ -20,18 +20,18 @@ from surefoot.checks.losses.gradient_signature import Signature, is_cut, signatu
 from surefoot.events.autograd import aside, number
 
 _UPDATES = 8
-"""In so many updates."""
+"""The number of updates in which predictions are watched."""
 _MOST = 12
-"""So many tensors of one step, and so many targets, are looked at."""
+"""The most tensors of one step, and the most targets, that are watched."""
 _NORMALIZERS = {"softmax", "log_softmax", "logsumexp", "sigmoid", "logsigmoid", "softplus"}
-"""What they are given outside of a model is logits, whether or not a model returned it."""
+"""Their inputs outside a model are logits, whether or not a model returned them."""
 _KEEPS_VALUES = {
     "float", "double", "long", "int", "to", "type", "half", "bfloat16", "__getitem__", "index_select", "gather", "take",
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", "expand_as", "view_as", "contiguous", "clone",
     "detach", "transpose", "permute", "t", "cat", "stack", "one_hot", "scatter", "scatter_", "chunk", "split", "narrow",
     "requires_grad_", "unbind", "type_as", "__get__", "softmax", "sigmoid",
 }  # fmt: skip
-"""What these make of a target still says what the target says; `1 - y` does not."""
+"""A target keeps its meaning through these functions; `1 - y` changes it."""
 _SCALES = {"mul", "__mul__", "__rmul__", "div", "__truediv__"}
 
 
@@ -41,13 +41,13 @@ class _Step:
 
     hooked: set[int] = field(default_factory=set)
     targets: WeakNotes[torch.Tensor] = field(default_factory=WeakNotes)
-    """What may be a target, and what it held."""
+    """Possible targets, with a copy of their values."""
     changed: WeakNotes[None] = field(default_factory=WeakNotes)
     """Tensors without a gradient that were computed since a model returned."""
 
 
 class PushDirections(Observer):
-    """Losses by what they do to predictions, whoever wrote them."""
+    """Judges losses, also handwritten ones, by how they move predictions."""
 
     after = (Gradients,)
 
@@ -63,7 +63,7 @@ class PushDirections(Observer):
                 self._hook(each, self.scene.name(model))
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Collects possible targets and logits."""
         if not self._step.hooked or self.scene.phases.in_model() or not torch.is_grad_enabled():
             return
         step, name = self._step, getattr(function, "__name__", "")

@@ -19,7 +19,9 @@ from surefoot.events.callers import caller, site
 
 
 class Reductions(Observer):
-    """Every mean or sum to one number that has a gradient, and every loss that is a sum of terms."""
+    """Records every mean or sum to a single number that has a gradient, and the factor of losses that are sums of
+    terms.
+    """
 
     after = (Gradients,)
 
@@ -29,7 +31,7 @@ class Reductions(Observer):
         self.reductions: list[Loss] = []
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Records a mean or sum to a single number."""
         name = getattr(function, "__name__", "")
         if name not in ("mean", "sum") or not self.scene.close or not args or not isinstance(args[0], torch.Tensor):
             return

@@ -20,17 +20,17 @@ PICKING = {"gather", "take_along_dim", "__getitem__"}
 
 @dataclass(eq=False)
 class Target:
-    """What one loss asked for."""
+    """The targets of one call of a loss."""
 
     loss: Loss
     values: torch.Tensor
     valid: torch.Tensor
-    """Those that count: not ignored, and neither weighed nor multiplied by zero."""
+    """The targets that count: not ignored, and not multiplied by a weight or mask of zero."""
     ignored: int
 
 
 class Targets:
-    """The first targets of a loop, by loss functions and by hand."""
+    """The first targets of a loop, from loss functions and handwritten losses."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -38,7 +38,7 @@ class Targets:
         self.picked: list[Target] = []
 
     def asked(self, loss: Loss, values: torch.Tensor, kwargs: Kwargs, out: torch.Tensor) -> None:
-        """A loss function was given classes."""
+        """Records the class targets of a loss function."""
         if len(self.given) >= _MOST:
             return
         ignored, weight = kwargs.get("ignore_index", -100), kwargs.get("weight")
@@ -50,7 +50,7 @@ class Targets:
             _count(target, out, self.scene.spared)
 
     def taken(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """Scores may have been taken at the numbers of classes, as a loss that is written by hand does."""
+        """Records scores that were indexed by class, as in a handwritten loss."""
         if len(self.picked) >= _MOST or not readable(out) or not out.requires_grad:
             return
         index = _index(name, args, kwargs)
@@ -64,7 +64,7 @@ class Targets:
         _count(self.picked[-1], out, self.scene.spared)
 
     def of(self, backward: int) -> list[Target]:
-        """The targets of one backward; those of loss functions first."""
+        """The targets of one backward, those of loss functions first."""
         return [each for each in self.all() if each.loss.backward == backward]
 
     def all(self) -> list[Target]:
@@ -78,7 +78,7 @@ def _index(name: str, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _count(target: Target, out: torch.Tensor, spared: Failsafe) -> None:
-    """What a mask takes out of a loss has no gradient."""
+    """Targets whose loss a mask removes have no gradient: they do not count."""
 
     def counted(gradient: torch.Tensor) -> None:
         with aside():

@@ -20,19 +20,19 @@ from surefoot.events.callers import caller
 _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
 _READS = {"item", "__float__", "tolist", "numpy", "__array__"}
 _KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", "Stack", "Dot", *VIEWS}
-"""Through these operations a number that is added stays one."""
+"""A term stays a term through these operations."""
 _FLAT = {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_", "floor_", "ceil_", "sign_"}
-"""What these return has a graph, and no gradient but zero passes it."""
+"""Their results have a graph, but their gradient is always zero."""
 _FLAT_NOTE = "surefoot flat"
 _MAKES = {"tensor", "as_tensor"}
 _LARGEST = {"max", "amax", "maximum"}
-"""What is subtracted before an exponential and added behind the logarithm is no term."""
+"""A maximum that is subtracted before an exponential and added after the logarithm is not a loss term."""
 _NOTE = "surefoot term"
 _NOTE_OF_ROWS = "surefoot term of each sample"
 
 
 class LossTerms(Observer):
-    """What is added to a loss outside its graph."""
+    """Finds numbers that are added to a loss outside its graph."""
 
     after = (Gradients,)
 
@@ -40,14 +40,14 @@ class LossTerms(Observer):
         super().__init__(scene)
         self.terms: list[Term] = []
         self._cut: WeakNotes[None] = WeakNotes()
-        """Tensors without a gradient that were made from tensors with one."""
+        """Tensors without a gradient that were computed from tensors with one."""
         self.flat: Counter[str] = Counter()
-        """Lines of the loss that round what is back-propagated, and in how many backwards."""
+        """Lines of the loss that round before backward, and in how many backwards."""
         self._read = False
-        """A number was read from a tensor with a gradient, or from one that was cut off."""
+        """The loop read a number from a tensor with a gradient, or from one that was cut off."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """A function of torch's has returned."""
+        """Follows tensors that lose their gradient, and sums that include them."""
         if not self.scene.close:
             return
         name = getattr(function, "__name__", "")
@@ -73,11 +73,11 @@ class LossTerms(Observer):
         return any(each in self._cut or self._is_learned(each) for each in tensors(args))
 
     def _is_learned(self, tensor: torch.Tensor) -> bool:
-        """Does this hang on a parameter that is trained? What a teacher or a reference gives is a constant."""
+        """Does it depend on a trained parameter? Outputs of a teacher or a reference are constants."""
         return tensor.requires_grad and hangs_on(tensor, self.scene.trained)
 
     def _added(self, first: Any, second: Any, out: torch.Tensor) -> None:
-        """Of what is added to a number with a gradient, one without is noted in the graph."""
+        """If a term without a gradient is added to a number with one, notes the term in the graph."""
         graded, other = (first, second) if getattr(first, "requires_grad", False) else (second, first)
         if isinstance(other, torch.Tensor):
             lost = not other.requires_grad and readable(other) and other.numel() == 1 and other in self._cut
@@ -86,13 +86,13 @@ class LossTerms(Observer):
         if lost and isinstance(graded, torch.Tensor) and out.grad_fn is not None:
             with aside():
                 value, beside = float(other), float(out) - float(other)
-            if beside and abs(beside) != abs(value):  # else the number is there to take the other's place
+            if beside and abs(beside) != abs(value):  # otherwise it replaces the other number
                 _note(out, _NOTE, (caller(), value))
 
     def _added_by_sample(self, first: Any, second: Any, out: torch.Tensor) -> None:
-        """The same of one number for each sample, of which the mean or the sum will be the loss.
+        """The same for one number per sample, if the loss is their mean or sum.
 
-        Differences are left out: a ratio of probabilities has the older one in it, and is none the worse for it.
+        Differences are skipped: a ratio of probabilities rightly contains the older one without a gradient.
         """
         both = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
         if not both or first.shape != second.shape or first.requires_grad == second.requires_grad:
@@ -103,7 +103,7 @@ class LossTerms(Observer):
                 _note(out, _NOTE_OF_ROWS, (caller(), float(other.float().mean())))
 
     def _stacked(self, parts: Any, out: torch.Tensor) -> None:
-        """Of terms that stand side by side, to be added up, one without a gradient is noted."""
+        """If terms are stacked to be summed, notes those without a gradient."""
         for part in parts if isinstance(parts, list | tuple) else ():
             if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and part in self._cut:
                 with aside():
@@ -132,11 +132,11 @@ class LossTerms(Observer):
 
 
 def _weighs(node: Any) -> bool:
-    """Is this a product with more than one number, as advantages and shares are?"""
+    """Is this a product with more than one number, such as advantages?"""
     return operation(node) in ("Mul", "Div") and any(each.numel() > 1 for each in factors_of(node))
 
 
 def _note(tensor: torch.Tensor, name: str, value: Any) -> None:
-    """Writes down something beside the operator that made a tensor."""
+    """Stores a note at the graph node of a tensor."""
     node: Any = tensor.grad_fn
     node.metadata[name] = value

@@ -13,9 +13,10 @@ OVER_TIME = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.T
 
 
 def over_samples(again: Again, samples: int, *, drawn: bool) -> str:
-    """The first such layer whose input gets shorter where it has its time; empty where there is none.
+    """The first layer that treats the samples as time steps; empty if there is none.
 
-    A layer that is given one row of steps may be meant to, unless its steps are samples that were `drawn` one by one.
+    Its time dimension gets shorter when a sample is removed. A single row of steps may be intended, unless the steps
+    are samples that were `drawn` one by one.
     """
     names = [name for name, module in again.model.named_modules() if isinstance(module, OVER_TIME)]
     if not names:
@@ -35,18 +36,18 @@ def over_samples(again: Again, samples: int, *, drawn: bool) -> str:
 
 
 def in_one_row(again: Again, samples: int) -> bool:
-    """Is some attention given all samples as one row of steps, in the way in which it takes rows?"""
+    """Does an attention layer get all samples as one row of steps, in its own layout?"""
     names = [name for name, each in again.model.named_modules() if isinstance(each, OVER_TIME) and _is_in_one_row(each)]
     return any(shape[:2] == (1, samples) for shape in _entered(again, names, {}).values())
 
 
 def _is_in_one_row(module: nn.Module) -> bool:
-    """Would this layer be given its samples as (1, samples) on purpose? A recurrent one has no use for their order."""
+    """Can this layer get its samples as (1, samples) on purpose? A recurrent layer has no use for their order."""
     return not isinstance(module, nn.RNNBase) and _batch_first(module)
 
 
 def _entered(again: Again, names: list[str], changed: dict[int, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shapes of what each layer is given first."""
+    """The shape of the first input of each layer."""
     seen: dict[str, tuple[int, ...]] = {}
 
     def note(name: str, args: Any) -> None:

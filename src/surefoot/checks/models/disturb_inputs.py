@@ -33,10 +33,10 @@ def probe(
     lost: tuple[str, ...],
     batches: Batches,
 ) -> Probe:
-    """What a model does when its inputs are disturbed; nothing, where it cannot be run again.
+    """How a model reacts when its inputs are disturbed. Empty if it cannot be run again.
 
-    `first` are the plain numbers that it had at first, `tables` and `lost` the names of tensors that no state_dict
-    holds, drawn at random and changed by training; `batches` tells what these are made of.
+    `first` are the plain numbers that it had at first. `tables` and `lost` name tensors that no state_dict contains:
+    drawn at random, and changed by training. `batches` says what batches consist of.
     """
     found = Probe(scene.name(reading.call.model), repeats_evaluation=repeats)
     again = reading.again
@@ -57,7 +57,7 @@ def probe(
             if not base or not all(bool(torch.isfinite(each).all()) for each in base):
                 return found
             if not all(torch.equal(a, b) for a, b in zip(base, again(), strict=True)):
-                return found  # it draws random numbers of its own: differences would mean nothing
+                return found  # it draws random numbers: differences mean nothing
             _disturb(found, again, place, base, reading, losses, batches)
     return found
 
@@ -86,7 +86,7 @@ def _disturb(
     found.padding = leak_of_numbers(again, place)
     turned = disturb_text(found, again, reading, losses)
     if reading.beside is None and reading.sequence is not None:
-        found.past = found.present = 1.0  # one token at a time, and what came before in its state
+        found.past = found.present = 1.0  # one token at a time, with earlier ones in its state
     if turned:
         found.other_samples, _ = mixing(again, place, base, 1)
     if found.ignores_input or turned or inputs.shape[0] < 2:
@@ -113,7 +113,7 @@ def _disturb(
 
 
 def matters(scene: Scene, call: Captured, parameters: list[torch.Tensor]) -> dict[torch.Tensor, bool]:
-    """Which parameters change an output that the loss was made from, when they are disturbed."""
+    """Which parameters change an input of the loss when they are disturbed."""
     used = call.used_places()
     if not used:
         return {}
@@ -152,7 +152,7 @@ def _ignores(again: Again, place: int, base: list[torch.Tensor]) -> bool:
 
 
 def _constant(again: Again) -> bool:
-    """Is every input one number over and over, but for the labels of models that compute their loss?"""
+    """Does every input hold a single number? Skips labels of models that compute their own loss."""
     labels = [value for name, value in again.call.kwargs.items() if "label" in name or "target" in name]
     given = [each for each in again.inputs if not any(each is label for label in tensors(labels))]
     large = [each for each in given if each.dim() >= 2 and each.shape[0] > 1 and each.numel() >= 16]
@@ -160,14 +160,14 @@ def _constant(again: Again) -> bool:
 
 
 def _is_taught(loss: Loss, backward: int, rows: int) -> bool:
-    """Does a loss compare each of so many samples with a target of its own, as nobody made them alike?"""
+    """Does a loss compare each of the samples with its own target, and do these targets differ?"""
     return (
         loss.backward == backward and loss.fixed_target and loss.constant is None and loss.target_shape[:1] == (rows,)
     )
 
 
 def _rows_are_samples(again: Again, place: int) -> bool:
-    """Do other inputs, or the padding at the ends of rows, say that the first dimension holds the samples?"""
+    """Do other inputs, or padding at the ends of rows, show that the first dimension holds the samples?"""
     inputs = again.inputs[place]
     if any(each.dim() == 1 and len(each) == inputs.shape[0] != inputs.shape[1] for each in again.inputs):
         return True
@@ -176,7 +176,7 @@ def _rows_are_samples(again: Again, place: int) -> bool:
 
 
 def _time_second(inputs: torch.Tensor) -> bool:
-    """Do numbers change little from one step to the next along the second dimension, and not along the first?"""
+    """Do numbers change little from step to step along the second dimension, but not along the first?"""
     if inputs.dim() != 3 or not inputs.is_floating_point() or min(inputs.shape[:2]) < 4:
         return False
     first, second = (float(inputs.diff(dim=dim).square().mean()) for dim in (0, 1))

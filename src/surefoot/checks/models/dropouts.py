@@ -18,7 +18,7 @@ _PASSES_ON = ("float", "to", "type_as", "type", "div", "__truediv__", "__invert_
 
 
 class Dropouts(TorchFunctionMode):
-    """`on` names what drops elements. Noise on the inputs themselves is no dropout."""
+    """`on` names the active dropout. Noise on the inputs themselves is not a dropout."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Dropouts(TorchFunctionMode):
                 self.on = self.on or "a mask that is drawn at random"
 
     def _is_mask(self, name: str, args: Any, given: list[torch.Tensor]) -> bool:
-        """Were zeros and ones drawn at one rate for all?"""
+        """Is this a mask of zeros and ones, drawn with one rate?"""
         if name == "bernoulli":
             return bool(given) and given[0].unique().numel() == 1
         if name in _COMPARES:

@@ -19,13 +19,13 @@ _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
 
 
 _EVALUATIONS = 8
-"""So many forwards without gradients are read, whenever they come."""
+"""The number of forwards without gradients that are read, whenever they come."""
 _ROWS = 64
-"""So many rows tell whether zeros stand between tokens."""
+"""The number of rows that are searched for zeros between tokens."""
 
 
 class FirstInputs(Observer):
-    """What the first layers of models are given."""
+    """Records the inputs of first layers."""
 
     after = (Forwards,)
 
@@ -33,9 +33,9 @@ class FirstInputs(Observer):
         super().__init__(scene)
         self.inputs: list[Inputs] = []
         self._seen: set[bool] = set()
-        """Whether tokens have entered a first layer in this forward, and whether numbers have."""
+        """Whether tokens, and whether numbers, have entered a first layer in this forward."""
         self._trained: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        """First layers that numbers have entered with gradients."""
+        """First layers that got numbers with gradients on."""
         self._evaluations = 0
 
     def module_called(self, module: nn.Module, args: Args, output: object) -> None:
@@ -47,7 +47,7 @@ class FirstInputs(Observer):
         if not read or self.scene.phases.recomputing():
             return
         given = readable(args[0]) and not isinstance(args[0], nn.Parameter)
-        if given and args[0].grad_fn is None:  # else a layer, such as an embedding, has made it
+        if given and args[0].grad_fn is None:  # else a layer, such as an embedding, made it
             self._seen.add(of_tokens)
             self._note(module, args[0], evaluated=evaluated)
             self._evaluations += evaluated
@@ -81,7 +81,7 @@ class FirstInputs(Observer):
 
 
 def _largest_size(values: torch.Tensor, dim: int) -> float:
-    """The root mean square of the feature that has the largest."""
+    """The largest root mean square of any feature."""
     return float(values.double().square().mean(_others(values, dim)).max().sqrt())
 
 
@@ -90,7 +90,7 @@ def _others(values: torch.Tensor, dim: int) -> tuple[int, ...]:
 
 
 def _interleaved(tokens: torch.Tensor) -> bool:
-    """Is only every second, fourth or eighth token of each row other than zero, wherever a row begins and ends?"""
+    """Is only every second, fourth or eighth token of each row nonzero?"""
     if tokens.dim() != 2:
         return False
     return any(_one_in(each, rows) for rows in (tokens[:_ROWS], tokens.t()[:_ROWS]) for each in (2, 4, 8))
@@ -103,7 +103,7 @@ def _one_in(period: int, rows: torch.Tensor) -> bool:
 
 
 def _is_one_in(period: int, row: torch.Tensor) -> bool | None:
-    """None of a row that is too short to tell."""
+    """None if the row is too short to tell."""
     length = len(row) // period * period
     if length < max(8, 3 * period):
         return None
@@ -112,7 +112,7 @@ def _is_one_in(period: int, row: torch.Tensor) -> bool | None:
 
 
 def _without_padding(row: torch.Tensor) -> torch.Tensor:
-    """A row without the one token that it ends with again and again, if it does so more than a period long."""
+    """A row without the long run of one token at its end, if it has one."""
     others = (row != row[-1]).nonzero().flatten()
     end = int(others[-1]) + 1 if others.numel() else 0
     return row[:end] if len(row) - end > 8 else row

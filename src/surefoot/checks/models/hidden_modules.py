@@ -17,7 +17,7 @@ from surefoot.checks.loop.gradients import Gradients
 
 
 class HiddenModules(Observer):
-    """Modules in plain containers of a model, and those that run inside one without belonging to it."""
+    """Finds modules in plain containers of a model, and modules that run inside a model without belonging to it."""
 
     after = (Forwards, Gradients)
 
@@ -25,7 +25,7 @@ class HiddenModules(Observer):
         super().__init__(scene)
         self._registered: set[nn.Module] = set()
         self._strangers: dict[tuple[str, str], tuple[int, list[nn.Parameter]]] = {}
-        """Modules that ran in a model that does not hold them: where and of which kind."""
+        """Modules that ran in a model that does not register them, by place and class."""
 
     def model_called(self, model: nn.Module, args: Args) -> None:
         self._registered = set(model.modules()) if self.scene.close else set()
@@ -64,7 +64,7 @@ class HiddenModules(Observer):
 
 
 def _contained(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules in the plain lists, tuples, sets and dicts among a module's own attributes, however deep."""
+    """Modules in plain lists, tuples, sets and dicts among a module's attributes, up to three levels deep."""
     for name, value in vars(module).items():
         if not name.startswith("_") and not isinstance(value, nn.Module):
             yield from _inside(name, value, 3)

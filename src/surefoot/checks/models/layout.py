@@ -25,28 +25,28 @@ from surefoot.events.autograd import aside, number
 
 _MULTIPLYING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _ENOUGH = 4
-"""After so many updates, layers that began as zero next to others that did not have moved."""
+"""After this many updates, layers that began as zero next to others have moved."""
 _LARGEST_GAIN = 20.0
-"""By which a layer may multiply at first; every scheme of torch's stays below 5 at any width."""
+"""The largest initial gain of a layer. Every scheme of torch stays below 5 at any width."""
 _LARGEST_LOOKED_UP = 5.0
-"""The size that numbers of an embedding may have at first; torch's own have 1."""
+"""The largest initial size of numbers in an embedding. Torch's own have 1."""
 
 _LOUD_GAIN = 4.5
-"""By which most layers may multiply, one after the other: a standard deviation of 1 at a width of 24 is more."""
+"""The largest initial gain of most layers in a chain. A standard deviation of 1 at a width of 24 exceeds it."""
 
 _LARGEST_SHIFT = 5.0
-"""By which a layer may multiply what has one sign, where most of its weights have one, too: drawn from 0 to 1, say."""
+"""The largest gain for inputs of one sign, if most weights have one sign, too, for example drawn from 0 to 1."""
 
 _LEAST_GAIN = 5e-3
-"""Below this a layer returns next to nothing; a standard deviation of 0.02 gives 0.08 at a width of 16."""
+"""The smallest initial gain of a layer. A standard deviation of 0.02 gives 0.08 at a width of 16."""
 
 
 _LOOKS = 256
-"""Before so many forwards of a model the tensors are read that no state_dict holds."""
+"""The number of forwards before which unsaved tensors of a model are read."""
 
 
 class Layouts(Observer):
-    """The modules and tensors of every model that ran."""
+    """Records the modules and tensors of every model that ran."""
 
     after = (Forwards, Gradients)
 
@@ -58,25 +58,25 @@ class Layouts(Observer):
         self._looks: Counter[nn.Module] = Counter()
         self._changed: dict[nn.Module, set[str]] = {}
         self._begun_anew: dict[nn.Module, set[str]] = {}
-        """Of those tensors, the ones that had changed, and the ones that were then put back to what they were."""
+        """Unsaved tensors that had changed and were then reset. `_changed` holds all that had changed."""
         self._numbers: dict[nn.Module, Numbers] = {}
-        """Plain numbers among the attributes of modules, as they were before the first forward."""
+        """Plain numbers among the attributes of modules, before the first forward."""
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
         self._frozen_norms: dict[str, tuple[torch.Tensor | None, int]] = {}
-        """Those that run in training, and what their weights were."""
+        """Frozen BatchNorm layers that run in training mode, with a hash of their weight."""
         self._returned: dict[int, nn.Linear] = {}
-        """Of the model that runs: the linear layers, by the number of the node that made what they returned."""
+        """In the running model: the linear layers, by the graph number of their output."""
         self._in_a_row: dict[str, None] = {}
         self._running: nn.Module | None = None
         self._times: Counter[nn.Module] = Counter()
-        """Of the model that runs: how often each layer that multiplies did."""
+        """In the running model: how often each layer with a weight matrix ran."""
         self._twice: set[nn.Module] = set()
         self._began: dict[nn.Module, list[tuple[str, torch.Tensor, float]]] = {}
-        """Weight matrices that began as one number."""
+        """Weight matrices that began as a constant."""
         self._gains: dict[nn.Module, list[tuple[str, torch.Tensor]]] = {}
-        """Matrices with rows that began alike and that no layer sums over: tables and gains."""
+        """Matrices whose rows began equal and that no layer sums over: tables and gains."""
         self._found_in_update: set[nn.Module] = set()
-        """Models that first ran in a closure: when their weights are read, these are trained already."""
+        """Models that first ran in a closure. Their weights are already trained when they are read."""
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
         if self.scene.updating is not None:
@@ -91,7 +91,7 @@ class Layouts(Observer):
         self._see_begun_anew(model)
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        """Weights are read once, before the first update."""
+        """Reads weights once, before the first update."""
         for model in self.scene.phases.models:
             if model not in self._layouts:
                 self._layouts[model] = self._built(model)
@@ -122,12 +122,12 @@ class Layouts(Observer):
                 self._fewest[module] = count, name
 
     def _is_frozen(self, norm: nn.Module) -> bool:
-        """Are its parameters frozen, or those of the module that holds it?"""
+        """Are its parameters frozen, or those of the module around it?"""
         model = self._running
         if model is None:
             return False
         if not torch.is_grad_enabled() and not any(each.requires_grad for each in model.parameters()):
-            return False  # a network that is only evaluated
+            return False  # this network is only evaluated
         parameters = list(norm.parameters())
         if not parameters:
             holder = self.scene.phases.names.get(norm, "").removeprefix(self.scene.phases.models.get(model, ""))
@@ -136,7 +136,7 @@ class Layouts(Observer):
         return bool(parameters) and not any(each.requires_grad for each in parameters)
 
     def _follows(self, second: nn.Linear, entered: Any) -> None:
-        """Two linear layers in a row are one, unless what is between them is narrower than both ends."""
+        """Two linear layers in a row are one layer, unless the middle is narrower than both ends."""
         made = linearly_made(entered.grad_fn) if isinstance(entered, torch.Tensor) else None
         first = None if made is None or hasattr(made, "variable") else self._returned.get(number(made))
         if first is None:
@@ -159,7 +159,7 @@ class Layouts(Observer):
         looked_up = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
         layers = {p for m in model.modules() if isinstance(m, _MULTIPLYING) for p in m.parameters(recurse=False)}
         trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
-        matrices = [(n, p) for n, p in trained if p in layers or min(p.shape) > 1]  # else numbers side by side
+        matrices = [(n, p) for n, p in trained if p in layers or min(p.shape) > 1]  # else plain vectors
         with aside():
             layout.copied_ties = (*copied_ties(model), *undone_ties(model))
             computing = [p for _, p in matrices if p not in looked_up] or [p for _, p in matrices]
@@ -168,7 +168,7 @@ class Layouts(Observer):
             self._began[model] = [(n, p, float(p.flatten()[0])) for n, p in matrices if any(p is c for c in constant)]
             drawn = {(name.rpartition(".")[0], p.shape) for name, p in matrices if not _alike(p)}
             alike = [(name, p) for name, p in matrices if _alike(p)]
-            alike = [(n, p) for n, p in alike if (n.rpartition(".")[0], p.shape) not in drawn]  # else widths of weights
+            alike = [(n, p) for n, p in alike if (n.rpartition(".")[0], p.shape) not in drawn]  # else scales of weights
             summing = layers - looked_up
             layout.alike_rows = tuple(name for name, p in alike if p in summing)
             self._gains[model] = [(name, p) for name, p in alike if p not in summing]
@@ -181,7 +181,7 @@ class Layouts(Observer):
         return self._numbers.get(model, {})
 
     def _stuck(self, model: nn.Module) -> Iterator[str]:
-        """Matrices that began as one number and have since not moved, or only so that all rows stayed alike."""
+        """Matrices that began as a constant and never moved, or whose rows stayed equal."""
         if self.scene.updates < _ENOUGH:
             return
         with aside():
@@ -190,14 +190,14 @@ class Layouts(Observer):
                     yield name
 
     def _still_alike(self, model: nn.Module, known: tuple[str, ...]) -> Iterator[str]:
-        """Tables and gains whose rows training moves, and moves alike."""
+        """Tables and gains whose rows are still equal after training."""
         if self.scene.updates >= _ENOUGH:
             with aside():
                 gains = self._gains.get(model, ())
                 yield from (name for name, p in gains if name not in known and p in self.scene.reached and _alike(p))
 
     def lost_state(self, model: nn.Module) -> tuple[str, ...]:
-        """Tensors that training has changed and that no state_dict holds."""
+        """Tensors that training changed and that no state_dict contains."""
         before, now = self._unsaved.get(model, {}), dict(unsaved(model))
         alike = [name for name in before if name in now and readable(now[name]) and now[name].is_floating_point()]
         return tuple(
@@ -209,7 +209,7 @@ class Layouts(Observer):
         )
 
     def _see_begun_anew(self, model: nn.Module) -> None:
-        """A tensor that is what it was at first, after it had changed, is a state that every pass begins anew."""
+        """Finds tensors that changed and then returned to their first values: every pass resets them."""
         before = self._unsaved.get(model, {})
         if not before or self._looks[model] >= _LOOKS:
             return
@@ -236,7 +236,7 @@ class Layouts(Observer):
             yield layout
 
     def _stay_frozen(self) -> Iterator[str]:
-        """Frozen norms whose weights did not change; those of a teacher follow a student."""
+        """Frozen norms whose weights did not change. The weights of a teacher follow a student."""
         for name, (weight, before) in self._frozen_norms.items():
             if weight is None or fingerprint(weight) == before:
                 yield name
@@ -266,24 +266,26 @@ def _in_containers(model: nn.Module) -> Iterator[str]:
 
 
 def unsaved(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that no state_dict holds: plain attributes, and buffers that are not persistent."""
+    """Tensors that no state_dict contains: plain attributes and non-persistent buffers."""
     yield from _unregistered(model)
     saved = model.state_dict(keep_vars=True)
     yield from ((name, each) for name, each in model.named_buffers() if name not in saved)
 
 
 def _repeated(model: nn.Module) -> Iterator[str]:
-    """Containers that hold one layer with parameters several times, itself or inside of others."""
+    """Containers that hold one layer with parameters several times, directly or inside other modules."""
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential) or (isinstance(module, nn.ModuleDict) and len(module) > 2):
-            children = list(module._modules.values())  # `children()` leaves repeated ones out
+            children = list(module._modules.values())  # `children()` skips repeated ones
             held = [set(_multiplying(each)) for each in children if each is not None]
             if sum(map(len, held)) > len(set().union(*held)):
                 yield name or type(module).__name__
 
 
 def _multiplying(module: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
-    """The parameters of a module and what kind owns them; those of embeddings and activations may be shared."""
+    """The parameters of a module, with the class of their owner. Skips embeddings and activations: they may be
+    shared.
+    """
     for each in module.modules():
         if not isinstance(each, nn.Embedding | nn.PReLU):
             yield from ((type(each).__name__, name, p) for name, p in each.named_parameters(recurse=False))
@@ -297,7 +299,7 @@ def _aliases(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _far_off(model: nn.Module) -> Iterator[str]:
-    """Layers whose weights make what they are given many times as large, or that look up numbers so large."""
+    """Layers whose initial weights make their input many times larger, or embeddings with such large numbers."""
     for name, module in model.named_modules():
         weight: Any = getattr(module, "weight", None)
         if not isinstance(module, _MULTIPLYING) or not readable(weight) or not weight.requires_grad:
@@ -317,6 +319,6 @@ def _size(weight: torch.Tensor) -> float:
 
 
 def _alike(matrix: torch.Tensor) -> bool:
-    """A matrix whose rows are all the same, and not zero."""
+    """Are all rows of a matrix equal, and not zero?"""
     rows = matrix.flatten(1)
     return rows.shape[0] >= 4 and rows.shape[1] >= 2 and bool((rows == rows[:1]).all()) and bool((rows != 0).any())

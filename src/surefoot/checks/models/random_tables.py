@@ -14,7 +14,7 @@ from surefoot.events.callers import frames, is_user, variables
 
 
 class RandomTables(Observer):
-    """From a draw in the constructor of a module to the tensors that this module has."""
+    """Follows random numbers drawn in the constructor of a module to the tensors that the module keeps."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -22,7 +22,7 @@ class RandomTables(Observer):
         self._tables: dict[nn.Module, tuple[str, ...]] = {}
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Records draws in a constructor, and values computed from them."""
         if self.scene.updates or self.scene.phases.in_model():
             return
         if getattr(function, "__name__", "") in DRAWS:
@@ -37,11 +37,11 @@ class RandomTables(Observer):
             self._tables[model] = tuple(name for name, each in unsaved(model) if each in self._drawn)
 
     def of(self, model: nn.Module) -> tuple[str, ...]:
-        """The names of a model's tables."""
+        """The names of a model's random tables."""
         return self._tables.get(model, ())
 
 
 def _in_constructor() -> bool:
-    """Is a module of the user's being built?"""
+    """Is a user's module being built?"""
     building = (frame for frame in frames() if is_user(frame) and frame.f_code.co_name == "__init__")
     return any(isinstance(each, nn.Module) for frame in building for each in variables(frame).values())

@@ -16,7 +16,7 @@ from surefoot.checks.loop.modes import is_batch_norm
 from surefoot.checks.models.batch_dimension import OVER_TIME, in_one_row
 
 _LITTLE = 1e-2
-"""A sample that has moved by this share of itself is sent, chosen and ordered as before."""
+"""If a sample changes by this share, routing, selection and sorting stay as they were."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Batches:
     """What is known of the batches of a loop."""
 
     drawn: Callable[[int], bool]
-    """Whether those of so many rows are samples that were drawn one by one."""
+    """Are the samples of batches of this size drawn one by one?"""
     aimed: frozenset[str] = frozenset()
-    """The models whose outputs were compared with targets that differ, whoever wrote the loss."""
+    """Models whose outputs are compared with varying targets, also by handwritten losses."""
 
 
 def mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tuple[float, float]:
-    """How much the outputs of other samples, and of the sample itself, change with one sample."""
+    """How much one sample changes the outputs of other samples, and its own."""
     inputs = again.inputs[place]
     one = inputs.select(dim, 0)
     of_one = [other(one, 3)] if inputs.is_floating_point() else [redrawn(one, inputs, 3), inputs.select(dim, -1)]
@@ -40,7 +40,7 @@ def mixing(again: Again, place: int, base: list[torch.Tensor], dim: int) -> tupl
 def _after(
     again: Again, place: int, base: list[torch.Tensor], dim: int, of_one: list[torch.Tensor]
 ) -> tuple[float, float]:
-    """The same, for the first of some other values of one sample that the model takes."""
+    """The same, for the first replacement of a sample that the model accepts."""
     inputs = again.inputs[place]
     ways = [torch.cat([each.unsqueeze(dim), inputs.narrow(dim, 1, inputs.shape[dim] - 1)], dim) for each in of_one]
     others = own = 0.0
@@ -53,7 +53,7 @@ def _after(
 
 
 def _by_sample(before: torch.Tensor, after: torch.Tensor, inputs: torch.Tensor, dim: int) -> torch.Tensor | None:
-    """By how much an output has changed, samples first; None where it has no row for each."""
+    """How much an output changed, samples first; None if it does not have one row per sample."""
     if inputs.dim() == before.dim() == 2 and before.shape == after.shape and before.shape[0] == inputs.numel():
         before, after = before.view(*inputs.shape, -1), after.view(*inputs.shape, -1)
     if before.shape != after.shape or before.dim() <= dim or before.shape[dim] != inputs.shape[dim]:
@@ -62,7 +62,7 @@ def _by_sample(before: torch.Tensor, after: torch.Tensor, inputs: torch.Tensor, 
 
 
 def _of_others(by: torch.Tensor) -> torch.Tensor:
-    """The rows of other samples; where each sample is compared with each, but for their column of the first."""
+    """The rows of other samples. In a samples-by-samples output, also without the column of the first sample."""
     square = by.dim() >= 2 and by.shape[1] == by.shape[0] > 2
     return by[1:, 1:] if square else by[1:]
 
@@ -70,7 +70,7 @@ def _of_others(by: torch.Tensor) -> torch.Tensor:
 def first_that_runs(
     again: Again, place: int, ways: list[torch.Tensor], changed: dict[int, torch.Tensor]
 ) -> list[torch.Tensor] | None:
-    """The outputs for the first of some other inputs that a model takes: a column may hold only a few numbers."""
+    """The outputs for the first replacement that a model accepts. A column may allow only a few numbers."""
     for new in ways:
         if not torch.equal(new, again.inputs[place]):
             with suppress(IndexError):
@@ -81,10 +81,10 @@ def first_that_runs(
 def may_be_meant(
     again: Again, place: int, base: list[torch.Tensor], mixed: float, *, drawn: bool, taught: bool
 ) -> bool:
-    """Is it no fault that samples change each other, as far as can be told?
+    """Can it be intended that samples affect each other?
 
-    Statistics of a batch, sets and comparisons treat all samples alike, and are a fault only of samples that were drawn
-    by chance and have targets of their own. Where their order matters, rows may be the steps of one sequence.
+    Batch statistics, sets and comparisons treat all samples alike. They are wrong only for samples that were drawn
+    at random and have their own targets. If the order of rows matters, they may be the steps of one sequence.
     """
     inputs = again.inputs[place]
     rows = len(inputs)
@@ -105,7 +105,7 @@ def _of_rows(again: Again, rows: int) -> dict[int, torch.Tensor]:
 
 
 def rows_stay(again: Again, base: list[torch.Tensor], rows: int) -> bool:
-    """Has an output one row less when the inputs have? Else they have as many by chance, as time and samples may."""
+    """Does an output lose a row when the inputs do? If not, the sizes are equal by chance."""
     with attempt("leaving out one sample"):
         less = again({n: each[:-1] for n, each in _of_rows(again, rows).items()})
         pairs = zip(base, less, strict=True)
@@ -118,7 +118,7 @@ def _is_square_less(before: torch.Tensor, after: torch.Tensor) -> bool:
 
 
 def _is_context(again: Again, place: int, base: list[torch.Tensor]) -> bool:
-    """Is there another input of the same kind to whose rows the outputs belong, as those of queries do?"""
+    """Is there another input of the same shape that the outputs belong to, like queries?"""
     inputs = again.inputs[place]
     beside = [n for n, each in enumerate(again.inputs) if n != place and each.shape == inputs.shape]
     found = (mixing(again, n, base, 0) for n in beside if again.inputs[n].is_floating_point())
@@ -126,7 +126,7 @@ def _is_context(again: Again, place: int, base: list[torch.Tensor]) -> bool:
 
 
 def _is_by_choice(again: Again, place: int, base: list[torch.Tensor]) -> bool:
-    """Do others stay just as they are while a sample moves a little? Then it only takes a place that another had."""
+    """Do other outputs stay exactly the same when a sample changes a little? Then samples only compete for places."""
     inputs = again.inputs[place]
     if not inputs.is_floating_point():
         return False
@@ -135,7 +135,7 @@ def _is_by_choice(again: Again, place: int, base: list[torch.Tensor]) -> bool:
 
 
 def _is_alike_in_any_order(again: Again, base: list[torch.Tensor], rows: int, mixed: float) -> bool:
-    """Do samples in another order give the same outputs in that order?"""
+    """Do reordered samples give the same outputs in the new order?"""
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(7))
     with attempt("putting samples into another order"):
         after = again({n: each[order] for n, each in _of_rows(again, rows).items()})
@@ -151,7 +151,7 @@ def _is_alike_in_any_order(again: Again, base: list[torch.Tensor], rows: int, mi
 
 
 def relates(again: Again, place: int) -> bool:
-    """Do inputs, or tensors that the model holds, relate samples to each other, as a graph's edges do?"""
+    """Do inputs, or tensors of the model, relate samples to each other, like the edges of a graph?"""
     inputs = again.inputs[place]
     beside = [each for n, each in enumerate(again.inputs) if n != place]
     edges = any(_is_square(each, len(inputs)) or _points_at_rows(each, inputs) for each in beside)
@@ -169,7 +169,7 @@ def _are_pairs(each: torch.Tensor) -> bool:
 
 
 def _points_at_rows(each: torch.Tensor, inputs: torch.Tensor) -> bool:
-    """Are these numbers of rows: pairs of them, or not one for each row?"""
+    """Are these row numbers: pairs of them, or a number other than one per row?"""
     if _are_pairs(each):
         return True
     if each.is_floating_point() or each.dtype == torch.bool or not each.dim() or each.numel() < 2:

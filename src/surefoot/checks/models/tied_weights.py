@@ -14,13 +14,13 @@ from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.weak_notes import WeakNotes
 
 _FEW_VALUES = 2
-"""Matrices of no more values, such as ones and zeros, are alike without one having been copied."""
+"""Matrices with so few distinct values, such as ones and zeros, are equal without being copies."""
 
 Place = tuple[weakref.ref[nn.Module], str]
 
 
 class TiedWeights(Observer):
-    """Parameters that a second module was given, and that it or the first one has lost since."""
+    """Finds parameters that two modules shared and that one of them has since replaced."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -42,7 +42,7 @@ class TiedWeights(Observer):
             self._tied.append((first, place))
 
     def undone(self, model: nn.Module) -> Iterator[str]:
-        """Places of a model that held one matrix and now hold two."""
+        """Places of a model that shared one matrix and now hold two."""
         names = {module: name for name, module in model.named_modules()}
         for pair in self._tied:
             held = [(owner(), name) for owner, name in pair]
@@ -56,7 +56,7 @@ class TiedWeights(Observer):
 
 
 def undone_ties(model: nn.Module) -> Iterator[str]:
-    """The input and output embeddings of a model whose configuration says that they are one."""
+    """Input and output embeddings that the model's configuration ties, but that are two tensors."""
     for name, module in model.named_modules():
         asked = getattr(getattr(module, "config", None), "tie_word_embeddings", False)
         if asked is True and hasattr(module, "get_output_embeddings") and hasattr(module, "get_input_embeddings"):
@@ -67,7 +67,7 @@ def undone_ties(model: nn.Module) -> Iterator[str]:
 
 
 def copied_ties(model: nn.Module) -> Iterator[str]:
-    """Output weights that begin with the values of an embedding, in whole or in most rows, and do not share them."""
+    """Output weights that begin as a copy of an embedding, in all or most rows, without sharing it."""
     embeddings = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
     own = {p: n for m_name, m in model.named_modules() for n, p in _raw(m_name, m) if n not in embeddings.values()}
     linear = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Linear)}
@@ -84,13 +84,13 @@ def _leaf(name: str) -> str:
 
 
 def _raw(owner: str, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Matrices that a module of one's own holds itself."""
+    """Matrices that a user's module holds directly."""
     if not type(module).__module__.startswith("torch."):
         yield from ((f"{owner}.{n}".lstrip("."), p) for n, p in module.named_parameters(recurse=False) if p.dim() == 2)
 
 
 def _copies(weight: torch.Tensor, looked_up: torch.Tensor) -> bool:
-    """Does a matrix hold the rows of another, as they are or as columns, in a memory of its own?"""
+    """Does a matrix hold a copy of another's rows, as rows or columns, in its own memory?"""
     for each in (weight, weight.t()):
         rows = min(len(each), len(looked_up))
         if each.shape[1] != looked_up.shape[1] or rows < 4 or each.data_ptr() == looked_up.data_ptr():

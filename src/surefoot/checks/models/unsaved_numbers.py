@@ -12,11 +12,11 @@ from surefoot.checks.engine.rerun import CHANGED, Again, change, other
 
 _MOST = 8
 Numbers = dict[tuple[str, str], float]
-"""By module and attribute."""
+"""Plain numbers by module and attribute."""
 
 
 def numbers_of(model: nn.Module) -> Numbers:
-    """The plain numbers among the attributes of a model's modules, but for modules that save an extra state."""
+    """The plain numbers among the attributes of a model's modules. Skips modules that save an extra state."""
     return {
         (name, attribute): value
         for name, module in model.named_modules()
@@ -26,7 +26,7 @@ def numbers_of(model: nn.Module) -> Numbers:
 
 
 def lost_numbers(again: Again, first: Numbers) -> Iterator[str]:
-    """Numbers that a forward changes by itself, and on whose first values its outputs would depend."""
+    """Numbers that a forward changes and that its outputs depend on."""
     before = numbers_of(again.model)
     output = again(training=True)
     counting = [each for each, value in numbers_of(again.model).items() if each in first and before.get(each) != value]
@@ -37,7 +37,7 @@ def lost_numbers(again: Again, first: Numbers) -> Iterator[str]:
 
 
 def lost_tables(again: Again, names: tuple[str, ...]) -> Iterator[str]:
-    """Of the tensors with these names, those on whose values the outputs depend."""
+    """Those of the named tensors that outputs depend on."""
     output = again()
     for path in names:
         holder, _, attribute = path.rpartition(".")
@@ -47,7 +47,7 @@ def lost_tables(again: Again, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def idle_tensors(again: Again, names: tuple[str, ...]) -> Iterator[str]:
-    """Of the tensors with these names, those that no output depends on, as they are never read, or set before it."""
+    """Those of the named tensors that no output depends on: they are never read, or overwritten before."""
     for path in names[:_MOST]:
         holder, _, attribute = path.rpartition(".")
         value = getattr(again.model.get_submodule(holder), attribute)
@@ -59,7 +59,7 @@ def idle_tensors(again: Again, names: tuple[str, ...]) -> Iterator[str]:
 def _depends(
     again: Again, output: list[torch.Tensor], path: str, new: Any, old: Any, *, training: bool = False
 ) -> bool:
-    """Are outputs others where an attribute has a new value? It has the old one afterwards."""
+    """Do outputs change with a new value of an attribute? Restores the old value."""
     holder, _, attribute = path.rpartition(".")
     module = again.model.get_submodule(holder)
     setattr(module, attribute, new)

@@ -28,26 +28,26 @@ _HALVES = (torch.float16, torch.bfloat16)
 _LARGEST = 1 << 20
 _MOST = 16
 _BLURRED = 0.1
-"""Angles that are rounded by more than this, in radians, are no longer told apart."""
+"""Angles that are rounded by more than this, in radians, can no longer be told apart."""
 
 
 class CoarseNumbers(Observer):
-    """Functions whose results are in half precision."""
+    """Watches functions that return half precision."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.coarse: dict[tuple[str, str], Coarse] = {}
         self._blurred: dict[int, torch.Tensor] = {}
-        """Whole numbers that half precision has rounded, and what they were multiplied with, by their storage."""
+        """Whole numbers that half precision rounded, and their products, by storage."""
         self._sums: WeakNotes[tuple[int, int]] = WeakNotes()
-        """Sums so far, and how many forwards and updates had been made when they were begun."""
+        """Running sums, with the number of forwards and updates at their start."""
         self._forwards = 0
 
     def model_called(self, model: torch.nn.Module, args: Args) -> None:
         self._forwards += 1
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Checks a result in half precision."""
         name = getattr(function, "__name__", "")
         if self._blurred and (name in _PRODUCTS or name in _WAVES or name in _CASTS):
             self._blur(name, args, out)
@@ -69,7 +69,7 @@ class CoarseNumbers(Observer):
             self._wave(args[0])
 
     def overflowed(self, dtype: torch.dtype, value: float) -> None:
-        """A mask was filled with more than its dtype holds."""
+        """A mask was filled with a value that its dtype cannot hold."""
         self._note("mask", dtype, value)
 
     def _filled(self, args: Args, out: torch.Tensor) -> None:
@@ -94,7 +94,7 @@ class CoarseNumbers(Observer):
                 self._round(given, out)
 
     def _round(self, given: torch.Tensor, out: torch.Tensor) -> None:
-        """Whole numbers that half precision rounds: positions, if they count, and what may become an angle."""
+        """Checks whole numbers that half precision rounds: positions if they count up, otherwise possible angles."""
         rounded = bool((given != out.to(torch.float64)).any())
         if rounded and _counts(given):
             self._note("positions", out.dtype, float(given.max()))
@@ -102,7 +102,7 @@ class CoarseNumbers(Observer):
             self._blurred[out.untyped_storage().data_ptr()] = out
 
     def _blur(self, name: str, args: Args, out: Any) -> None:
-        """Whole numbers that were rounded become angles."""
+        """Follows rounded whole numbers until they become angles."""
         entered = (self._blurred.get(each.untyped_storage().data_ptr()) for each in tensors(args) if readable(each))
         rounded = next((each for each in entered if each is not None), None)
         if rounded is not None and name in _WAVES:
@@ -112,7 +112,7 @@ class CoarseNumbers(Observer):
             self._blurred[out.untyped_storage().data_ptr()] = out
 
     def _counted(self, name: str, args: Args, kwargs: Kwargs, out: torch.Tensor) -> None:
-        """Whole numbers in a row that half precision cannot tell apart."""
+        """Checks for consecutive whole numbers that half precision cannot tell apart."""
         with aside():
             if name != "cumsum":
                 wrong = out.unique().numel() < out.numel()
@@ -123,7 +123,7 @@ class CoarseNumbers(Observer):
                 self._note("positions", out.dtype, float(out.max()))
 
     def _multiplied(self, args: Args, out: torch.Tensor) -> None:
-        """Positions become half precision where they meet it, or where autocast takes them into a product."""
+        """Checks for positions that a product, or autocast, converts to half precision."""
         for each in tensors(args):
             if each.dtype not in _HALVES and readable(each) and each.numel() <= _LARGEST:
                 with aside():
@@ -137,7 +137,7 @@ class CoarseNumbers(Observer):
                 self._note("positions", angles.dtype, largest)
 
     def _sum(self, args: Args, out: torch.Tensor, *, grows: bool) -> None:
-        """A running sum or average in half precision, outside the model: one number over batches, many over updates."""
+        """A running sum in half precision outside the model: a single number over batches, or many over updates."""
         if out.grad_fn is not None or self.scene.phases.in_model() or self.scene.updating is not None:
             return
         begun = min((known for each in args if (known := self._sums.get(each)) is not None), default=None)
@@ -151,7 +151,7 @@ class CoarseNumbers(Observer):
                 self._note("sum", out.dtype, float(out.abs().max()) if out.numel() else 0.0)
 
     def _is_trained(self, tensor: torch.Tensor) -> bool:
-        """Is it a gradient, or a parameter that is updated by hand?"""
+        """Is it a gradient, or a parameter that the loop updates itself?"""
         return any(tensor is p or tensor is p.grad for p in self.scene.reached)
 
     def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
@@ -160,7 +160,7 @@ class CoarseNumbers(Observer):
 
 
 def _counts(numbers: torch.Tensor) -> bool:
-    """Do numbers go up by one, along their first or last dimension?"""
+    """Do numbers rise by one along their first or last dimension?"""
     numbers = numbers.squeeze()
     if numbers.dim() == 0 or numbers.is_complex():
         return False

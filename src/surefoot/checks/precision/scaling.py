@@ -15,7 +15,7 @@ from surefoot.checks.loop.gradients import Gradients
 
 
 class GradientScaling(Observer):
-    """Losses scaled against underflow, and regions computed in half precision."""
+    """Watches loss scaling against underflow, and autocast regions."""
 
     after = (Gradients,)
 
@@ -25,11 +25,11 @@ class GradientScaling(Observer):
         self._attempts = self._exits = self._skipped = self._skipped_late = 0
         self._updates_before = 0
         self._skipped_first: dict[Optimizer, int] = {}
-        """By optimizer: how many of its updates were left out before the first that was made."""
+        """For each optimizer: the updates that were skipped before its first successful update."""
         self._exits_at: dict[int, int] = {}
         self._depth = 0
         self._chosen: set[bool] = set()
-        """Whether regions are told their dtype; torch takes one that needs a scaler, but not on a CPU."""
+        """Whether autocast regions got an explicit dtype. The default needs a scaler, except on a CPU."""
         self.used = False
 
     def __enter__(self) -> GradientScaling:
@@ -80,7 +80,7 @@ class GradientScaling(Observer):
         self._depth += 1
 
     def _leaves_autocast(self, *_: object, **__: object) -> None:
-        """Casts are kept until the outermost region ends."""
+        """Casts are cached until the outermost region ends."""
         self._depth -= 1
         self._exits += self._depth <= 0
 

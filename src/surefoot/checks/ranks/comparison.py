@@ -27,23 +27,23 @@ from surefoot.events.callers import caller
 from surefoot.events.rank_notes import tell, told
 
 TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
-"""Every rank writes its notes down when an optimizer has made so many updates; the last notes hold the others."""
+"""Every rank writes its notes at these update counts. The last notes include the earlier ones."""
 WAIT = 5.0
-"""So many seconds a rank waits for the notes of others; no collective is used, so that nothing can hang."""
+"""The seconds that a rank waits for notes of others. No collective is used, so nothing can hang."""
 _END = 0
 _FORWARDS = 64
 _MANY_TARGETS = 32
 _MANY_EVALUATED = 4
 _UNEVEN = 1.04
-"""A target of one rank weighs so many times as much as one of another: what ranks read is ragged."""
+"""Ranks are uneven if a target of one weighs this many times more than one of another."""
 _GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
 _ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
 _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_"}
-"""Functions that draw values; those that draw places, as a shuffle does, may well draw the same on all ranks."""
+"""Functions that draw values. Draws of indices, as in a shuffle, may well be the same on all ranks."""
 
 
 class RankComparison(Observer):
-    """One rank's notes, exchanged with the others."""
+    """The notes of one rank, exchanged with the others."""
 
     after = (Losses, Loaders, GradientAverages, MetricExchange, RankCounts)
 
@@ -73,7 +73,7 @@ class RankComparison(Observer):
         self._first: dict[str, int] = {}
         self._weights: dict[int, dict[str, int]] = {}
         self._course: list[int] = []
-        """The last parameter at the beginning of every forward."""
+        """A hash of the last parameter at the start of every forward."""
         self._notes: dict[str, Any] | None = None
         self._told_at: list[int] = []
         self._others: list[dict[str, Any]] = []
@@ -106,13 +106,13 @@ class RankComparison(Observer):
         self._entered.callback(setattr, nn.utils, "clip_grad_norm_", plain)
 
     def _in_forward(self, *_: object, **__: object) -> None:
-        """Ranks that exchange activations share the work on one sample, unless it is statistics of a batch."""
+        """Ranks that exchange activations share the work on one sample, unless they exchange batch statistics."""
         self._parted |= self.scene.phases.in_model() and not any(
             isinstance(each, nn.SyncBatchNorm) for model in self.scene.phases.models for each in model.modules()
         )
 
     def _collective(self, given: object, *_: object, **__: object) -> None:
-        """Gradients that are exchanged by hand, of a model whose wrapper exchanges them, or that has none."""
+        """Records gradients that the loop exchanges itself, also if a wrapper already exchanges them."""
         self._in_forward()
         if not isinstance(given, torch.Tensor):
             return
@@ -127,7 +127,7 @@ class RankComparison(Observer):
         return bool(self._syncing) and self._syncing[-1]
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned: noise between two forwards, what is scaled by the number of ranks."""
+        """Records noise between forwards, and scaling by the number of ranks."""
         name = getattr(function, "__name__", "")
         if self._state and kwargs.get("generator") is None and name in _NOISE:
             self._drawn = True
@@ -140,7 +140,7 @@ class RankComparison(Observer):
             return
         wrapper = isinstance(model, DistributedDataParallel)
         if wrapper and not self._wrapped:
-            self._wrapped, self._states = True, []  # what ran before was to look at the model
+            self._wrapped, self._states = True, []  # earlier forwards only inspected the model
         if model not in self._inside:
             self._inside[model] = not wrapper and _is_inside_wrapper(model)
         if not self._first:
@@ -204,7 +204,7 @@ class RankComparison(Observer):
         }
 
     def read(self) -> None:
-        """Reads the last that all other ranks have written: at the end, or before."""
+        """Reads the last notes of all other ranks, at the end or before."""
         if self._notes is None or self._others or not several():
             return
         self._notes |= {"course": self._course, "evaluated": sorted(self._metrics.rows), "told": self._metrics.told}
@@ -214,7 +214,7 @@ class RankComparison(Observer):
             self._others = self._others or told(at=made, wait_seconds=WAIT if made == _END else 0.1)
 
     def ranks(self) -> Ranks | None:
-        """What differs between ranks, and what of it does not."""
+        """What differs between ranks, and what does not although it should."""
         self.read()
         windows = [each for each in self._windows if each]
         if not windows:
@@ -241,7 +241,7 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
         found.same_places = max((_shared(mine, each) for each in others), default=0.0)
         if not all(_meet_again(mine["course"], each["course"]) for each in others):
             found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
-        first = mine["states"][0] if mine["states"] else (0, False)  # later ones part, where shapes differ
+        first = mine["states"][0] if mine["states"] else (0, False)  # later ones diverge if shapes differ
         found.same_randomness = first[1] and all(tuple(each["states"][0]) == first for each in others if each["states"])
     norms = [each["norms"][0] for each in everybody if each["norms"]]
     local = any(_meet_again(mine["course"], each["course"]) for each in others)
@@ -256,7 +256,7 @@ def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -
 
 
 def _stop_together(everybody: list[dict[str, Any]], fewest: int) -> bool:
-    """Have all ranks come to the end with as many updates, and gone past where the shortest pass ends?"""
+    """Did all ranks end with the same number of updates, past the end of the shortest pass?"""
     ended = all("updates" in each and each["read"] >= fewest for each in everybody)
     return ended and len({each["updates"] for each in everybody}) == 1
 
@@ -266,14 +266,14 @@ def _overlap(mine: set[int], theirs: list[int]) -> float:
 
 
 def _shared(mine: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """The largest part of a pass that another rank's pass over the same data set reads, too."""
+    """The largest share of a pass that another rank reads, too, from the same data set."""
     pairs = zip(mine["shares"], theirs["shares"], strict=False)
     same = [(one, other) for one, other in pairs if one and other and one["dataset"] == other["dataset"]]
     return max((_overlap(set(one["places"]), other["places"]) for one, other in same), default=0.0)
 
 
 def _informative(mine: dict[str, Any]) -> bool:
-    """Do the targets differ from loss to loss, and are they so many that two ranks hardly have the same by chance?"""
+    """Do targets differ between losses, and are there enough that ranks do not agree by chance?"""
     answers = mine["answers"]
     return (
         0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and sum(n for n, _ in mine["targets"]) >= _MANY_TARGETS
@@ -281,13 +281,13 @@ def _informative(mine: dict[str, Any]) -> bool:
 
 
 def _meet_again(mine: list[int], theirs: list[int]) -> bool:
-    """Do replicas differ in some forward and not in a later one, as those do that are averaged now and then?"""
+    """Do replicas differ in a forward and agree in a later one, because they are averaged now and then?"""
     same = [one == other for one, other in zip(mine, theirs, strict=False)]
     return False in same and True in same[same.index(False) :]
 
 
 def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Do replicas of a parameter differ after an update? One that differed at first and is left alone is none."""
+    """Do replicas of a parameter differ after an update? Skips one that differed at first and is not exchanged."""
     alone = name in mine["alone"] and mine["first"][name] != theirs["first"].get(name)
     after = [
         (prints.get(name), theirs["weights"].get(str(made), {}).get(name)) for made, prints in mine["weights"].items()
@@ -296,7 +296,7 @@ def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
 
 
 def _targets(losses: list[Loss]) -> list[tuple[int, float]]:
-    """For each update with losses of one kind alone: its valid targets, and the weight of one of them."""
+    """For each update with losses of one kind only: its valid targets, and the weight of one target."""
     found = []
     for update in range(TOLD_AT[0]):
         own = [each for each in losses if each.update == update and each.weights and each.valid]
@@ -308,7 +308,9 @@ def _targets(losses: list[Loss]) -> list[tuple[int, float]]:
 
 
 def _weigh(found: Ranks, everybody: list[list[tuple[int, float]]]) -> None:
-    """Does a target weigh the same on all ranks, and do all targets together weigh as much as a mean does?"""
+    """Checks whether a target weighs the same on all ranks, and whether all targets together weigh as much as a
+    mean.
+    """
     updates = [update for update in zip(*everybody, strict=False) if all(weight for _, weight in update)]
     weights = [[weight for _, weight in update] for update in updates]
     counts = [[count for count, _ in update] for update in updates]
@@ -321,12 +323,12 @@ def _weigh(found: Ranks, everybody: list[list[tuple[int, float]]]) -> None:
 
 
 def _ratios(everybody: list[dict[str, Any]]) -> tuple[float, ...]:
-    """For each update, how many times the mean over ranks its gradients are; none, if one is something else."""
+    """For each update: its gradients divided by the mean over ranks. Empty if one is not a multiple of it."""
     updates = zip(*(each["gradients"] for each in everybody), strict=False)
     ratios = [ratio_to_mean([given for given, _ in update], update[0][1]) for update in updates]
     return tuple(each for each in ratios if each is not None) if None not in ratios else ()
 
 
 def _is_inside_wrapper(model: nn.Module) -> bool:
-    """Is this the model that a wrapper holds, called without the wrapper?"""
+    """Is this the model inside a wrapper, called without the wrapper?"""
     return any(type(each) is DistributedDataParallel and each.module is model for each in gc.get_objects())

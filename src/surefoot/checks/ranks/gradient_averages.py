@@ -14,18 +14,18 @@ from surefoot.checks.engine.scene import Scene, held, readable
 from surefoot.events.autograd import aside
 
 LOOKED_AT = 4
-"""So many updates are looked at."""
+"""The number of updates that are watched."""
 _VALUES = 128
-"""So many elements of a parameter's gradient are kept."""
+"""The number of elements of each gradient that are kept."""
 
 
 class GradientAverages(Observer):
-    """What goes into the exchange of gradients, and what comes out; ranks compare it."""
+    """Records gradients before and after the exchange, for ranks to compare."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.windows: list[tuple[list[float], list[float]]] = []
-        """For each update: what this rank's backwards gave, and what was in `.grad` before clipping."""
+        """For each update: the gradients of this rank's backwards, and `.grad` before clipping."""
         self._parameters: list[torch.Tensor] = []
         self._handles: list[Any] = []
         self._given: list[torch.Tensor | None] = []
@@ -43,7 +43,7 @@ class GradientAverages(Observer):
         self._handles = []
 
     def look_at(self, model: nn.Module) -> None:
-        """Follows the last parameters of a model that many ranks train; only the first model's."""
+        """Follows the last parameters of the first model."""
         if self._parameters:
             return
         trained = [p for p in model.parameters() if p.requires_grad and readable(p) and p.numel() >= 4]
@@ -88,7 +88,7 @@ def _part(gradient: torch.Tensor | None) -> torch.Tensor:
 
 
 def ratio_to_mean(given: list[list[float]], used: list[float]) -> float | None:
-    """How many times the mean over ranks an update used; None where it used something else."""
+    """The gradients of an update divided by the mean over ranks; None if they are not a multiple of it."""
     mean = torch.tensor(given, dtype=torch.float64).mean(0)
     taken = torch.tensor(used, dtype=torch.float64)
     if not float(mean.norm()) or mean.shape != taken.shape:

@@ -20,7 +20,7 @@ _MOST_ROWS = 2048
 
 
 class MetricExchange(Observer):
-    """Evaluations of a trained model, from its first forward to the next batch or forward of training."""
+    """Follows an evaluation of a trained model until the next training batch or forward."""
 
     after = (Gradients,)
 
@@ -28,10 +28,10 @@ class MetricExchange(Observer):
         super().__init__(scene)
         self._loaders = loaders
         self.rows: set[int] = set()
-        """Hashes of what was evaluated."""
+        """Hashes of the evaluated samples."""
         self.told = False
         self._batches: int | None = None
-        """While an evaluation is open, the batches of training that had been read when it began."""
+        """While an evaluation runs: the number of training batches read at its start."""
 
     def __enter__(self) -> MetricExchange:
         if dist.is_available():

@@ -20,15 +20,15 @@ _SCALES = {*_DIVIDES, "__mul__", "__rmul__", "__imul__", "mul", "mul_"}
 
 
 class RankCounts(Observer):
-    """Losses and gradients that are scaled by the number of ranks, and losses divided by a sum over ranks."""
+    """Finds losses and gradients scaled by the number of ranks, and losses divided by a sum over ranks."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.of_loss = self.of_gradients = ""
-        """The lines in which a loss was scaled by that number, and gradients were divided by it."""
+        """The line that scaled a loss by that number, and the line that divided gradients by it."""
         self.divides_by_total = False
         self._totals: WeakNotes[None] = WeakNotes()
-        """What was summed over ranks and has no gradient, and single numbers made from it."""
+        """Sums over ranks without a gradient, and single numbers computed from them."""
 
     def __enter__(self) -> RankCounts:
         self.follow(dist, "all_reduce", before=self._sums)
@@ -39,7 +39,7 @@ class RankCounts(Observer):
             self._totals[given] = None
 
     def scaled(self, name: str, args: Args, out: object, *, averaged: bool) -> None:
-        """A function of torch's has returned; `averaged` says whether a wrapper has exchanged the gradients."""
+        """Checks a torch call. `averaged` says whether a wrapper has exchanged the gradients."""
         if name in _SCALES and _is_rank_count(args[-1]):
             self._scale(name, args, averaged=averaged)
         elif not self._totals or not args:
@@ -62,7 +62,7 @@ class RankCounts(Observer):
 
 
 def _is_rank_count(number: Any) -> bool:
-    """Is it the number of ranks, and does the line of the loop say so? Others may be as large."""
+    """Is this the number of ranks, and does the line say so? Other numbers may be equal by chance."""
     if not isinstance(number, int | float) or not dist.is_initialized() or number != dist.get_world_size():
         return False
     file, _, line = caller().rpartition(":")

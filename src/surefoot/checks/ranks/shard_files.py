@@ -17,17 +17,17 @@ from surefoot.events.callers import caller
 from surefoot.events.rank_notes import tell, told
 
 WAIT = 5.0
-"""So many seconds a rank that has saved something waits for what others say of it."""
+"""The seconds that a rank which saved a file waits for notes of others."""
 _MOMENT = "saved"
 
 
 class ShardFiles(Observer):
-    """One rank's files, compared with those of the others when the ranks part."""
+    """The files of one rank, compared with those of others when the process group ends."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._files: dict[str, tuple[bool, str]] = {}
-        """By path: whether what was saved is this rank's share of something larger, and the line that saved it."""
+        """For each path: whether it holds only this rank's shards, and the line that saved it."""
         self._found: list[SharedFile] | None = None
 
     def __enter__(self) -> ShardFiles:
@@ -43,7 +43,7 @@ class ShardFiles(Observer):
         self._files[path] = shards or self._files.get(path, (False, ""))[0], caller()
 
     def files(self) -> list[SharedFile]:
-        """Files that several ranks have written, or that hold the share of one rank alone."""
+        """Files that several ranks wrote, or that hold the shards of a single rank."""
         if self._found is None and several() and dist.get_backend() != "fake":
             tell({path: shards for path, (shards, _) in self._files.items()}, at=_MOMENT)
             others = told(wait_seconds=WAIT, at=_MOMENT) if self._files else []

@@ -22,22 +22,22 @@ from surefoot.events.callers import caller
 
 @dataclass
 class _Loaded:
-    """A file with counters that was loaded, and what came after it."""
+    """A loaded file with counters, and what came after it."""
 
     counts: Counts
     update: int
     where: str
     batches: int
-    """Those that loaders had handed out by then."""
+    """The number of batches that loaders had returned by then."""
     restored: bool = False
-    """An optimizer was given its state back before the next update."""
+    """An optimizer loaded its state before the next update."""
     saved: list[tuple[int, Counts]] = field(default_factory=list)
     skipped: int | None = None
-    """Batches that were taken before the one that the first forward was given."""
+    """Batches that were skipped before the first forward."""
 
 
 class FileCounters(Observer):
-    """What a loop saves of its counters, and what it makes of those that it loads."""
+    """Compares the counters that a loop saves with those it loads."""
 
     after = (Loaders,)
     stays = True
@@ -48,7 +48,7 @@ class FileCounters(Observer):
         self._saved: list[tuple[int, Counts]] = []
         self._loaded: list[_Loaded] = []
         self._saved_at = -1
-        """How many updates had been made when a file with counters was written last."""
+        """The number of updates when a file with counters was last written."""
 
     def __enter__(self) -> FileCounters:
         self.follow(Optimizer, "load_state_dict", after=self._restores)
@@ -65,7 +65,9 @@ class FileCounters(Observer):
             self._loaded.append(_Loaded(counts, self.scene.updates, caller(), self._loaders.handed_out))
 
     def _restores(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
-        """Training goes on, unless an optimizer has made updates since the file, and is only put back to the best."""
+        """Training resumes, unless the optimizer has made updates since the file: then it only returns to the best
+        weights.
+        """
         goes_on = not self.scene.updates_of(optimizer) or self._saved_at == self.scene.updates
         if goes_on and self._loaded and self._loaded[-1].update == self.scene.updates:
             self._loaded[-1].restored = True
@@ -77,7 +79,7 @@ class FileCounters(Observer):
     def resumptions(self) -> Iterator[Resumption]:
         for loaded in self._loaded:
             if not loaded.restored:
-                continue  # weights to look at, perhaps, and not a run that goes on
+                continue  # perhaps weights to inspect, not a resumed run
             for name, was in loaded.counts.items():
                 found = Resumption(loaded.where, name, was, skipped=loaded.skipped or 0)
                 rate = self._rate(name)
@@ -87,7 +89,7 @@ class FileCounters(Observer):
                 yield found
 
     def _rate(self, name: str) -> Fraction | None:
-        """By how much a counter grows with each update, as far as all files that were saved agree."""
+        """How much a counter grows per update, if all saved files agree; otherwise None."""
         rates = {
             Fraction(later[name] - earlier[name], there - here)
             for series in (self._saved, *(each.saved for each in self._loaded))
@@ -102,7 +104,7 @@ class FileCounters(Observer):
 
 
 def _next(loaded: _Loaded, name: str, rate: Fraction) -> tuple[int | None, int | None]:
-    """What the first file after a resumption says, and what it should say; nothing if no whole count went by."""
+    """The counter in the first file after a resume, and its expected value. None if updates make no whole count."""
     for update, counts in loaded.saved:
         grown = rate * (update - loaded.update)
         if grown > 0 and name in counts:

@@ -38,7 +38,7 @@ from surefoot.events.callers import asked_by_user, caller, user_lines
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
 _FEWEST = 3
-"""Fewer tensors have the shapes of a model's by chance."""
+"""Fewer tensors may have the shapes of a model's by chance."""
 _COUNTS = {"epoch", "step", "iter", "iteration"}
 _SETTINGS = {"max", "total", "every", "per", "size", "warmup", "decay"}
 _CHECKPOINTS = ("checkpoint", "ckpt", "resume")
@@ -47,23 +47,23 @@ _WRAPPERS = ("module.", "_orig_mod.")
 
 @dataclass
 class _Loaded:
-    """A file that was read, and holds the state of an optimizer or of a scheduler."""
+    """A loaded file with the state of an optimizer or a scheduler."""
 
     where: str
     groups: list[dict[str, Any]]
-    """Those of its optimizer; none where it holds no state of one."""
+    """The parameter groups of its optimizer; empty if it has no optimizer state."""
     scheduler: bool
     update: int
     prints: set[int]
     """Hashes of its weights."""
     going_on: list[Optimizer] = field(default_factory=list)
-    """Those that were new when they made their first update on its weights."""
+    """New optimizers that made their first update on its weights."""
     empty: list[Optimizer] = field(default_factory=list)
-    """Of these, the ones without moments, with data that training was given before."""
+    """Those of `going_on` without moments, on data that training had seen before."""
 
 
 class Files(Observer):
-    """State on its way to a file and back."""
+    """Follows state to a file and back."""
 
     after = (Schedules, Rows)
     stays = True
@@ -75,21 +75,21 @@ class Files(Observer):
         self._loaded: list[_Loaded] = []
         self._restored: set[type] = set()
         self._bare: list[tuple[str, int, bool]] = []
-        """Files without the state of an optimizer, the updates before them, and whether they say what they are for."""
+        """Files without optimizer state: the line, the updates before, and whether they are meant for resuming."""
         self._whole = False
-        """Another file has it."""
+        """Another file has the optimizer state."""
         self._given_state: list[Optimizer] = []
         self._buffers: dict[nn.Module, dict[str, int]] = {}
-        """Buffers as they were before the first forward."""
+        """Buffers before the first forward."""
         self._rates: dict[Optimizer, tuple[list[float], str]] = {}
         self._before_given: list[float] = []
-        """The rates of an optimizer that is about to be given a state."""
+        """The learning rates of an optimizer that is about to load a state."""
         self._midway: set[Optimizer] = set()
-        """Optimizers that were given a rate which a schedule had changed."""
+        """Optimizers that loaded a learning rate which a schedule had changed."""
         self._read = Weights()
-        """What the file that was read last holds, until a model is given it."""
+        """The contents of the last file read, until a model loads them."""
         self._given: tuple[Weights, weakref.ref[nn.Module]] | None = None
-        """The same once a module was given it, which may be gone before any model runs."""
+        """The same after a module has loaded them. The module may be deleted before any model runs."""
 
     def __enter__(self) -> Files:
         self.follow(nn.Module, "load_state_dict", before=self._loads_weights)
@@ -128,9 +128,9 @@ class Files(Observer):
         self._buffers[model] = {name: fingerprint(each) for name, each in _saved_buffers(model)}
 
     def model_called(self, model: nn.Module, args: Args) -> None:
-        """A file holds tensors such as those of the model that is trained now, and none of them is in it."""
+        """Finds files that hold tensors like those of the trained model, but the model has none of their values."""
         if self._given is not None and self._given[1]() in set(model.modules()):
-            self._given = None  # a module that runs was given it for this
+            self._given = None  # a running module has loaded it
         if not torch.is_grad_enabled() or not model.training:
             return
         gone = self._given is not None and self._given[1]() is None
@@ -161,12 +161,12 @@ class Files(Observer):
             self._bare.append((caller(), self.scene.updates, _is_to_go_on(saved, file)))
 
     def _dumps(self, saved: object, *_: object, **__: object) -> None:
-        """Something is pickled, and with it the modules in it."""
+        """Finds modules inside a pickled object."""
         if asked_by_user() and any(map(_holds_module, [saved, *items_of(saved)])):
             self._files.append(File("module", caller(), detail=type(saved).__name__))
 
     def _is_resumable(self, saved: dict[Any, Any]) -> bool:
-        """Weights beside a counter of steps and no score, while an optimizer has a state worth keeping."""
+        """Are there weights and a step counter but no score, while an optimizer has state worth keeping?"""
         scheduled = any(map(is_scheduler_state, saved.values()))
         if not scheduled and any(str(key).lower().split("_")[-1].startswith(_SCORES) for key in saved):
             return False  # the best weights so far, kept for use
@@ -177,7 +177,7 @@ class Files(Observer):
     def file_loaded(self, contents: Contents) -> None:
         items = list(contents.value.values()) if isinstance(contents.value, dict) else []
         asked = asked_by_user()
-        if asked:  # a framework that reads a file of its own puts back what is asked for
+        if asked:  # a framework that reads its own file restores what is needed
             self._read = contents.weights
             items = list(contents.items)
         states = [each for each in items if is_optimizer_state(each) and each["state"]]
@@ -196,7 +196,7 @@ class Files(Observer):
         elif asked_by_user() and self._keeps_state(optimizer):
             self._files.append(File("unrestored-optimizer", caller(), detail="its own was empty"))
         if self.scene.updates_of(optimizer):
-            return  # it was put back to where it was, and goes on as it likes
+            return  # it returned to an earlier state and may continue freely
         if asked_by_user() or self._before_given != _rates(optimizer):  # some wrappers load a state of their own
             groups = optimizer.param_groups
             if any(each["lr"] != each.get("initial_lr", each["lr"]) for each in groups):
@@ -207,11 +207,11 @@ class Files(Observer):
         self._restored.add(LRScheduler)
 
     def _keeps_state(self, optimizer: Optimizer) -> bool:
-        """Has another optimizer of this kind had a state?"""
+        """Has another optimizer of this class had a state?"""
         return any(type(each) is type(optimizer) and each.state for each in self.scene.stepped if each is not optimizer)
 
     def update_begins(self, optimizer: Optimizer) -> None:
-        """A rate that jumps between the restored optimizer and its first update was set by a new scheduler."""
+        """If the learning rate jumps between loading and the first update, a new scheduler has set it."""
         self._goes_on(optimizer)
         loaded = self._rates.pop(optimizer, None)
         if loaded is None:
@@ -233,7 +233,7 @@ class Files(Observer):
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
 
     def _goes_on(self, optimizer: Optimizer) -> None:
-        """A new optimizer makes its first update: on the weights of a file that was loaded?"""
+        """Does a new optimizer make its first update on the weights of a loaded file?"""
         if not self._loaded or self.scene.updates_of(optimizer):
             return
         own = [fingerprint(each) for each in held(optimizer) if readable(each) and varies(each)]
@@ -246,7 +246,7 @@ class Files(Observer):
     def files(self, *, schedulers: bool) -> Iterator[File]:
         yield from self._files
         for where, update, to_go_on in self._bare if not self._whole else ():
-            if self.scene.updates > update or to_go_on:  # else it is what training has ended with
+            if self.scene.updates > update or to_go_on:  # else it is the result of training
                 yield File("without-optimizer", where)
         for loaded in self._loaded:
             given = any(is_same(each, other) for each in loaded.going_on for other in self._given_state)
@@ -260,18 +260,18 @@ class Files(Observer):
 
 
 def _is_counter(name: str) -> bool:
-    """Does a name say how far training is? `epochs` and `max_steps` say how far it is to go."""
+    """Does a name say how far training is? `epochs` and `max_steps` are settings instead."""
     words = set(name.lower().split("_"))
     return not words.isdisjoint(_COUNTS) and words.isdisjoint(_SETTINGS)
 
 
 def _is_best(file: object) -> bool:
-    """Does the name of a file say that it holds the best so far, or is it written with a new record?"""
+    """Is this a file of the best weights, by its name or because a new record writes it?"""
     return "best" in str(file).lower() or any(sets_record(*line) for line in user_lines())
 
 
 def _is_to_go_on(saved: dict[Any, Any], file: object) -> bool:
-    """Does a file hold a schedule, or is it called a checkpoint?"""
+    """Does a file hold a schedule, or does its name say checkpoint?"""
     return any(map(is_scheduler_state, saved.values())) or any(word in str(file).lower() for word in _CHECKPOINTS)
 
 
@@ -280,7 +280,7 @@ def _rates(optimizer: Optimizer) -> list[float]:
 
 
 def _holds_module(value: object) -> bool:
-    """Is this a module, or something of the user's with a module among its attributes?"""
+    """Is this a module, or an object with a module among its attributes?"""
     inside = vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, type | torch.Tensor) else ()
     return isinstance(value, nn.Module) or any(isinstance(each, nn.Module) for each in inside)
 
@@ -290,11 +290,11 @@ def _is_same_memory(one: torch.Tensor, other: Any) -> bool:
 
 
 def _saved_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buffers of floating-point numbers that a state_dict holds."""
+    """The floating-point buffers in a state_dict."""
     saved = model.state_dict(keep_vars=True)
     yield from ((n, b) for n, b in model.named_buffers() if n in saved and b.is_floating_point() and readable(b))
 
 
 def _is_wrapped(value: Any) -> bool:
-    """Are these weights under the names that they have inside a wrapper?"""
+    """Do these weights have the names they have inside a wrapper?"""
     return is_weights(value) and all(str(name).startswith(_WRAPPERS) for name in value)

@@ -22,12 +22,12 @@ from surefoot.events.callers import asked_by_user, caller, is_user, near_frames,
 
 _DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _WORDS = 625
-"""So many numbers has the state of Python's own generator."""
+"""The number of words in the state of Python's generator."""
 
 
 @dataclass
 class _Read:
-    """A file with states of generators that was read."""
+    """A loaded file with generator states."""
 
     where: str
     lines: Lines
@@ -37,18 +37,18 @@ class _Read:
 
 @dataclass
 class _Lost:
-    """A state that nobody reads, while training goes on."""
+    """A generator state that nothing restores although training resumes."""
 
     state: LostState
     generator: torch.Generator | None
-    """The one whose it is; none for those of Python's and numpy's."""
+    """The torch generator; None for those of Python and numpy."""
     last: tuple[int, Any]
-    """Its seed and its state when it was looked at last."""
+    """Its seed and state when last read."""
     drawn: bool = False
 
 
 class GeneratorStates(Observer):
-    """Who saves the state of a generator wants it back. It matters if training draws from that generator."""
+    """Whoever saves a generator state wants it restored. It matters if training uses that generator."""
 
     stays = True
 
@@ -56,7 +56,7 @@ class GeneratorStates(Observer):
         super().__init__(scene)
         self._read: _Read | None = None
         self._unread: list[tuple[LostState, int | None]] = []
-        """States that are lost if what they belong to is drawn from, and its seed then, as far as it is in sight."""
+        """States that are lost if their generator is used, with its seed if known."""
         self._lost: list[_Lost] = []
 
     def __enter__(self) -> GeneratorStates:
@@ -77,7 +77,7 @@ class GeneratorStates(Observer):
             self._read = _Read(caller(), user_lines(), keys, self.scene.updates)
 
     def _restores(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
-        """Training goes on, if the optimizer is a new one; one that has made updates is only put back to the best."""
+        """Training resumes if the optimizer is new. One that has made updates only returns to the best weights."""
         read = self._read
         if read is None or read.update != self.scene.updates or self.scene.updates_of(optimizer):
             return
@@ -102,7 +102,7 @@ class GeneratorStates(Observer):
                 self._lost.append(_Lost(state, generator, _state_of(state.whose, generator)))
 
     def _look(self, *_: object) -> None:
-        """Has something been drawn since the last look? What was seeded anew in the meantime needs no state."""
+        """Checks whether generators were used since the last look. One that was seeded again needs no state."""
         for lost in [each for each in self._lost if not each.drawn]:
             before, lost.last = lost.last, _state_of(lost.state.whose, lost.generator)
             if before[0] != lost.last[0]:
@@ -111,9 +111,9 @@ class GeneratorStates(Observer):
                 lost.drawn = before[1] != lost.last[1]
 
     def _begins(self, _: object, loader: AnyLoader) -> None:
-        """A pass begins. The seed that loaders draw for their workers is no use of a generator; an order is.
+        """A pass begins. The seed that loaders draw for workers does not count as use; an order does.
 
-        Only a loader with workers draws that at once.
+        Only a loader with workers draws its order at once.
         """
         if not (loader.num_workers and isinstance(loader.sampler, _DRAWING)):
             self._forget()
@@ -123,7 +123,7 @@ class GeneratorStates(Observer):
             self._forget()
 
     def _forget(self) -> None:
-        """What was drawn since the last look was not for training."""
+        """Ignores draws since the last look: they were not for training."""
         for lost in self._lost:
             lost.last = lost.last[0], _state_of(lost.state.whose, lost.generator)[1]
 
@@ -132,7 +132,7 @@ class GeneratorStates(Observer):
 
 
 def _is_state(value: object) -> bool:
-    """Is this the state of a generator: one of torch's on the CPU, of Python's or of numpy's?"""
+    """Is this the state of a generator of torch on the CPU, of Python or of numpy?"""
     if isinstance(value, torch.Tensor):
         return (
             value.dtype == torch.uint8 and value.dim() == 1 and len(value) == len(torch.default_generator.get_state())
@@ -144,14 +144,14 @@ def _is_state(value: object) -> bool:
 
 
 def _state_of(whose: str, generator: torch.Generator | None) -> tuple[int, Any]:
-    """The seed of a generator, as far as it tells, and its state."""
+    """The seed of a generator, if known, and its state."""
     if generator is not None:
         return generator.initial_seed(), digest(generator.get_state())
     return 0, str(GENERATORS[whose][1]())
 
 
 def _generator(path: str) -> torch.Generator | None:
-    """The generator of torch's that has this path, or at least its last name, in the functions that are running."""
+    """The torch generator with this path, or at least this last name, in the running functions."""
     if path == "torch":
         return torch.default_generator
     first, *names = path.split(".")

@@ -8,7 +8,9 @@ from torch.optim import Optimizer
 
 
 def goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
-    """Is it one of the kind that a file holds, no smaller in rate? Otherwise other training begins with its weights."""
+    """Is the optimizer of the same kind as in the file, with no smaller learning rate? If not, other training
+    begins.
+    """
     own = optimizer.param_groups
     alike = [len(each["params"]) for each in own] == [len(each["params"]) for each in groups]
     kinds = [set(each) - {"initial_lr"} for each in (own[0], groups[0])]
@@ -18,11 +20,11 @@ def goes_on(optimizer: Optimizer, groups: list[dict[str, Any]]) -> bool:
 
 
 def _made_with(optimizer: Optimizer) -> float:
-    """The rate that all groups were made with, however it was changed by hand; nothing where a group has its own."""
+    """The learning rate that all groups were created with; 0 if groups have different rates."""
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     return float(optimizer.defaults.get("lr", 0.0)) if len(rates) == 1 else 0.0
 
 
 def _planned(groups: list[dict[str, Any]]) -> float:
-    """The largest rate that a schedule starts from, or that there is."""
+    """The largest initial learning rate of a schedule, or the largest rate."""
     return max(float(each.get("initial_lr", each.get("lr", 1.0))) for each in groups)

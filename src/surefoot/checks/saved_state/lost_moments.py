@@ -22,12 +22,12 @@ from surefoot.checks.updates.schedules import Schedules
 from surefoot.events.callers import caller
 
 _FEWEST = 2
-"""Fewer tensors may be the same by chance."""
+"""Fewer tensors may be equal by chance."""
 
 
 @dataclass
 class _Read:
-    """A file of weights that was read, without the state of an optimizer."""
+    """A loaded file of weights without optimizer state."""
 
     where: str
     prints: set[int]
@@ -37,16 +37,16 @@ class _Read:
 
 @dataclass
 class _GoneOn:
-    """An optimizer without moments that goes on where another one with moments has stopped."""
+    """An optimizer without moments that resumes where one with moments stopped."""
 
     where: str
     trainings: tuple[int, int]
     sure: bool
-    """The file or the schedule says that training goes on; otherwise its data must show it."""
+    """The file or the schedule shows that training resumes. If not, the data must show it."""
 
 
 class LostMoments(Observer):
-    """Weights of a training from before, in a file without moments, that an optimizer of the same kind goes on with."""
+    """Finds an optimizer that resumes from weights of an earlier training, saved without moments."""
 
     after = (Schedules, Rows)
     stays = True
@@ -57,7 +57,7 @@ class LostMoments(Observer):
         self._trained: set[int] = set()
         """Hashes of tensors that were saved after an update."""
         self._made: dict[Optimizer, tuple[str, int]] = {}
-        """In which line optimizers were made, and after how many updates."""
+        """The line that created each optimizer, and the number of updates before."""
         self._read: _Read | None = None
         self._gone_on: list[_GoneOn] = []
 

@@ -17,7 +17,7 @@ from surefoot.checks.source.restored_counters import counters_restored
 from surefoot.events.callers import caller, is_user, near_frames, variables
 
 _FEWEST = 2
-"""So many updates must have shown how a counter grows."""
+"""The number of updates that must show how a counter grows."""
 
 
 @dataclass
@@ -28,11 +28,11 @@ class _Counter:
     attribute: str
     key: str
     first: int
-    """What it was in the first update, and in the last."""
+    """Its value in the first update. `last` is its value in the last one."""
     last: int
     updates: int = 1
     steady: bool = True
-    """From one update to the next it has grown by one at most."""
+    """It has grown by at most one from update to update."""
 
     @property
     def now(self) -> Any:
@@ -40,7 +40,7 @@ class _Counter:
 
 
 class ObjectCounters(Observer):
-    """A counter that has grown since the last update, when a file is saved, is that of the next update."""
+    """If a counter has grown since the last update when a file is saved, it counts the next update."""
 
     stays = True
 
@@ -48,9 +48,9 @@ class ObjectCounters(Observer):
         super().__init__(scene)
         self._counters: dict[Optimizer, list[_Counter]] = {}
         self._latest: list[_Counter] = []
-        """Those of the last update."""
+        """The counters of the last update."""
         self._next: dict[tuple[str, str, int], set[int]] = {}
-        """By attribute, name in the file and number in the file: the numbers of the next updates, had it gone on."""
+        """By attribute, key and saved number: the values in the next update without an interruption."""
         self._loaded: tuple[str, Counts, int] | None = None
         self._going_on: dict[Optimizer, tuple[str, Counts, int]] = {}
         self.off: list[HeldCounter] = []
@@ -71,7 +71,7 @@ class ObjectCounters(Observer):
             self._loaded = caller(), counts, self.scene.updates
 
     def _restores(self, _: object, optimizer: Optimizer, *__: object, **___: object) -> None:
-        """Training goes on, if the optimizer is a new one."""
+        """Training resumes if the optimizer is new."""
         if self._loaded and self._loaded[2] == self.scene.updates and not self.scene.updates_of(optimizer):
             self._going_on[optimizer] = self._loaded
 
@@ -88,7 +88,7 @@ class ObjectCounters(Observer):
             each.last, each.updates = now, each.updates + 1
 
     def _compare(self, where: str, counts: Counts, _: int) -> None:
-        """The first update after a file. A counter that begins anew is meant to."""
+        """Compares counters in the first update after loading. A counter that restarts is meant to."""
         for each in self._latest if counts else ():
             numbers = self._next.get((each.attribute, each.key, counts.get(each.key, -1)), set())
             alike = (old for known in self._counters.values() for old in known if old.attribute == each.attribute)
@@ -107,6 +107,6 @@ def _in_sight() -> list[_Counter]:
             for attribute, key in names.items():
                 value = getattr(holder, "__dict__", {}).get(attribute)
                 if type(value) is int:
-                    with suppress(TypeError):  # not everything can be referred to weakly
+                    with suppress(TypeError):  # not every object supports weak references
                         found[id(holder), attribute] = _Counter(weakref.ref(holder), attribute, key, value, value)
     return list(found.values())

@@ -23,31 +23,31 @@ from surefoot.events.callers import caller, frames, is_user
 from surefoot.records.units import counted
 
 _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}
-"""Functions that may return what they are given."""
+"""Functions that may return their argument."""
 _TELLS = {"__get__", "size", "dim", "numel", "is_floating_point", "is_complex", "element_size", "__hash__"}
-"""Functions that read no value."""
+"""Functions that read no values."""
 _MIXES = {"copy_": "copied back", "lerp_": "averaged with themselves"}
 _LOOKED_AT = 256
-"""So many values of a tensor are compared."""
+"""The number of values of a tensor that are compared."""
 
 
 @dataclass
 class _State:
-    """Tensors that were taken from a model together: after so many updates, in which line."""
+    """Tensors that were taken from a model together, with the number of updates before and the line."""
 
     made: int
     where: str
     fewest: int = 1
-    """So many must be kept to be a state, and not a look at one parameter."""
+    """The fewest kept tensors that count as a state, not as a look at one parameter."""
     used: bool = False
-    """Its values were read or saved at once: it may still be there, and is not kept for later."""
+    """It was read or saved at once, so it is not kept for later."""
     saved: bool = False
-    """It went into a file, and would again go into one with other values."""
+    """It was saved to a file. Saved again, it would have other values."""
     told: bool = False
     held: dict[int, weakref.ref[Any]] = field(default_factory=dict)
-    """By their ids."""
+    """The tensors by id."""
     values: dict[int, int] = field(default_factory=dict)
-    """Hashes of what lay at their addresses."""
+    """Hashes of the values, by address."""
 
     def add(self, tensor: torch.Tensor) -> None:
         self.held[id(tensor)] = weakref.ref(tensor)
@@ -55,7 +55,7 @@ class _State:
             self.values[_address(tensor)] = fingerprint(tensor, _LOOKED_AT)
 
     def count(self) -> int:
-        """So many of them somebody still has."""
+        """How many of its tensors still exist."""
         return sum(ref() is not None for ref in self.held.values())
 
     def holds(self, tensor: torch.Tensor) -> bool:
@@ -63,13 +63,13 @@ class _State:
         return ref is not None and ref() is tensor
 
     def changed(self) -> bool:
-        """Has training changed values that somebody still has?"""
+        """Has training changed values of tensors that still exist?"""
         kept = [each for ref in self.held.values() for each in _weights(ref()) if readable(each)]
         return any(self.values.get(_address(each)) not in (None, fingerprint(each, _LOOKED_AT)) for each in kept)
 
 
 class SharedWeights(Observer):
-    """States that were taken, as long as somebody has them."""
+    """Watches states that were taken from models, as long as they exist."""
 
     after = (Gradients,)
 
@@ -78,7 +78,7 @@ class SharedWeights(Observer):
         self.files: list[File] = []
         self._states: list[_State] = []
         self._views: dict[str, _State] = {}
-        """By their lines: views of parameters that were taken one by one since the last update."""
+        """By line: views of parameters that were taken one by one since the last update."""
         self._depth = 0
         self._records: set[str] = set()
 
@@ -100,14 +100,14 @@ class SharedWeights(Observer):
             for each in found.values():
                 if isinstance(each, torch.Tensor) and each.is_floating_point() and each not in live:
                     state.add(each)
-            state.fewest = min(2, len(state.held))  # one may be what a loop over them has looked at last
+            state.fewest = min(2, len(state.held))  # one may be the last variable of a loop
             self._states.append(state)
 
     def _has_run(self, module: nn.Module) -> bool:
         return module in self.scene.phases.models or any(p in self.scene.reached for p in module.parameters())
 
     def _copied(self, _: object, module: nn.Module, *__: object) -> None:
-        """A module that was copied by itself alone has the very parameters of the other."""
+        """A shallow copy of a module shares the parameters of the original."""
         shared = [p for p in module.parameters() if p in self.scene.reached]
         if shared and not self.scene.phases.is_deaf:
             state = _State(self.scene.updates, caller())
@@ -117,7 +117,7 @@ class SharedWeights(Observer):
             self._states.append(state)
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """A function of torch's has returned."""
+        """Follows views of parameters, and what is done with states."""
         if not args or self._depth or not self.scene.updates or self.scene.phases.in_model():
             return
         name = getattr(function, "__name__", "")
@@ -147,7 +147,7 @@ class SharedWeights(Observer):
             state.used = True
 
     def _loads(self, module: nn.Module, given: Any, *_: object, **__: object) -> None:
-        """Weights that are given what shares their memory are not restored, unless it was taken just now."""
+        """Loading tensors that share the model's memory restores nothing, unless they were taken just now."""
         self._depth += 1
         pairs = [(p, given[name]) for name, p in module.named_parameters() if name in given]
         same = [each for p, each in pairs if _share_memory(p, each)]
@@ -192,7 +192,7 @@ class SharedWeights(Observer):
         self._see_records(set(held(optimizer)))
 
     def _see_records(self, updated: set[torch.Tensor]) -> None:
-        """The best model so far may be another name of the one that is trained on."""
+        """The best model so far may be another name for the model in training."""
         for frame in frames():
             for where, kept in records_kept(frame) if is_user(frame) else ():
                 if (
@@ -205,7 +205,7 @@ class SharedWeights(Observer):
 
 
 def _weights(kept: Any) -> list[torch.Tensor]:
-    """The tensors of what is kept; none of what is there no more."""
+    """The tensors of a kept object; empty if it is deleted."""
     return list(kept.parameters()) if isinstance(kept, nn.Module) else list(tensors(kept))
 
 

@@ -16,7 +16,7 @@ _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    """The lines of a frame's file that keep something with a new record, and what it is that is kept."""
+    """The lines of a frame's file that keep an object whenever a record is beaten, and that object."""
     found = variables(frame)
     for line, path in _kept_with_records(frame.f_code.co_filename):
         owner, _, name = path.rpartition(".")
@@ -27,7 +27,7 @@ def records_kept(frame: FrameType) -> Iterator[tuple[str, Any]]:
 
 @cache
 def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
-    """Lines such as `best = model`, without a copy, under an `if` that compares a record and sets it anew."""
+    """Lines such as `best = model`, without a copy, under an `if` that compares with a record and updates it."""
     found = []
     for node in ast.walk(parsed(file) or ast.Module([], [])):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], _ORDERS):
@@ -39,7 +39,7 @@ def _kept_with_records(file: str) -> tuple[tuple[int, str], ...]:
 
 
 def sets_record(file: str, line: int) -> bool:
-    """Does a line run because something was compared with a record, which is then set anew?"""
+    """Is this line under an `if` that compares with a record and updates it?"""
     for node in ast.walk(parsed(file) or ast.Module([], [])):
         if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.end_lineno or 0):
             compares = [e for e in ast.walk(node.test) if isinstance(e, ast.Compare) and isinstance(e.ops[0], _ORDERS)]

@@ -12,11 +12,11 @@ _LEAVING = ("numpy", "tolist", "item", "array", "asarray")
 _SQUASHING = ("sigmoid", "softmax", "expit", "exp", "tanh")
 _ROUNDING = ("round", "rint", "round_", "around")
 _SHAPING = ("isinstance", "astype", "squeeze", "reshape", "flatten", "ravel", "tensor", "from_numpy", "float")
-"""Beside what leaves torch, all that numbers may go through and still be what they were."""
+"""Calls that leave the values as they are, besides those that leave torch."""
 
 
 def cut_at_half(file: str, line: int) -> bool:
-    """Are numbers that leave torch on this line compared with one half in the function that holds it?"""
+    """Are values that leave torch on this line compared with 0.5 or rounded in the same function?"""
     tree = parsed(file)
     scopes = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.Module)] if tree else []
     around = [each for each in scopes if isinstance(each, ast.Module) or each.lineno <= line <= (each.end_lineno or 0)]
@@ -38,10 +38,10 @@ def cut_at_half(file: str, line: int) -> bool:
 
 
 def predictions_cut_at_half(file: str, line: int) -> int:
-    """The line on which the function that begins on a line compares the predictions that it is given with one half.
+    """The line on which a metric function compares its predictions with 0.5; 0 if there is none.
 
-    It is given those of a whole evaluation beside the labels, as `compute_metrics` of transformers is; 0 if there is
-    no such line.
+    The function begins on the given line. It gets all predictions and labels of an evaluation, like
+    `compute_metrics` of transformers.
     """
     tree = parsed(file)
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)] if tree else []
@@ -65,7 +65,7 @@ def predictions_cut_at_half(file: str, line: int) -> int:
 def _named(
     nodes: list[ast.AST], names: set[str], leaves: Callable[[ast.AST], bool], *, plain: bool = False
 ) -> set[str]:
-    """The names of what left torch, and of what is made of it."""
+    """The names of values that left torch, and of values computed from them."""
     for _ in range(3):
         for each in nodes:
             if isinstance(each, ast.Assign) and _is_of(each.value, names, leaves, plain=plain):
@@ -76,7 +76,7 @@ def _named(
 
 
 def _is_of(value: ast.expr, names: set[str], leaves: Callable[[ast.AST], bool], *, plain: bool = False) -> bool:
-    """Is this what left torch, as it is? `plain`: nothing that is called may be unknown."""
+    """Is this a value that left torch, unchanged? With `plain`, an unknown call counts as a change."""
     calls = [name_of_call(each) for each in ast.walk(value) if isinstance(each, ast.Call)]
     if any(each in _SQUASHING or (plain and each not in (*_LEAVING, *_SHAPING)) for each in calls):
         return False

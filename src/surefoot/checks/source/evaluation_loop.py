@@ -12,7 +12,7 @@ from surefoot.checks.source.loop_body import Body, Loop, is_read, key, name_of_c
 
 MEANS = ("mean", "fmean", "nanmean", "average")
 _JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "chain")
-"""What they join are the numbers of single samples."""
+"""Calls that join values of single samples."""
 _HOOKS = ("validation_step", "test_step")
 _READINGS = (*MEANS, "avg", "compute", "value", "result", "global_avg")
 
@@ -27,7 +27,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a loop makes of its batches: `last`, of which only the last is kept, or `mean`, that counts all alike."""
+    """What a loop keeps of its batches: `last` if only the last batch is kept, `mean` if all batches have equal
+    weight.
+    """
 
     kind: str
     name: str
@@ -35,7 +37,7 @@ class Kept:
 
 
 def loop_around(stack: Iterable[Line]) -> tuple[Line, Loop, ast.AST] | None:
-    """The innermost loop of a stack's lines, from the inside, and the function or module that holds it."""
+    """The innermost loop around a line of the stack, with that line and the function or module around the loop."""
     for line in stack:
         tree = parsed(line.file)
         holders = [node for node in ast.walk(tree) if spans(node, line.number)] if tree else []
@@ -51,12 +53,12 @@ def loop_around(stack: Iterable[Line]) -> tuple[Line, Loop, ast.AST] | None:
 
 
 def _is_hook(function: ast.FunctionDef) -> bool:
-    """Is this a method that a framework calls for every batch of an evaluation?"""
+    """Does a framework call this method for every batch of an evaluation?"""
     return function.name in _HOOKS and bool(function.body)
 
 
 def _as_loop(function: ast.FunctionDef) -> ast.For:
-    """A method that is called for every batch, as the loop that it is the body of."""
+    """A method that is called for every batch, turned into the loop whose body it is."""
     names = [each.arg for each in function.args.args]
     target = ast.Tuple([ast.Name(each, ast.Store()) for each in (*names[2:3], *names[1:2])], ast.Store())
     batches = ast.Call(ast.Name("enumerate", ast.Load()), [ast.Name("batches", ast.Load())], [])
@@ -65,7 +67,7 @@ def _as_loop(function: ast.FunctionDef) -> ast.For:
 
 
 def kept_by(loop: Loop, scope: ast.AST, file: str, means: set[int]) -> Iterator[Kept]:
-    """What is kept of the batches of a loop; `means` are lines on which the mean of a batch was taken."""
+    """What a loop keeps of its batches. `means` are the lines that took the mean of a batch."""
     body = Body(loop, scope, parsed(file), means)
     if isinstance(loop, ast.For):
         after = [node for node in ast.walk(scope) if getattr(node, "lineno", 0) > (loop.end_lineno or 0)]
@@ -91,20 +93,20 @@ def kept_by(loop: Loop, scope: ast.AST, file: str, means: set[int]) -> Iterator[
 
 
 def _outside(file: str, loop: Loop) -> list[ast.AST]:
-    """All of a file but a loop: where attributes may be read."""
+    """All nodes of a file outside a loop. Attributes may be read there."""
     tree, inside = parsed(file), set(ast.walk(loop))
     return [node for node in ast.walk(tree) if node not in inside] if tree else []
 
 
 def _is_read(after: list[ast.AST], name: str) -> bool:
-    """Is something read behind a loop before it is set anew?"""
+    """Is a name read after the loop, before it is assigned again?"""
     loads = [node.lineno for node in after if isinstance(node, ast.expr) and is_read(node, name)]
     sets = [node.lineno for node in after if isinstance(node, ast.Name) and key(node) == name and _is_set(node)]
     return bool(loads) and (name.startswith("self.") or min(loads) < min(sets, default=min(loads) + 1))
 
 
 def _only_last(after: list[ast.AST], name: str) -> bool:
-    """Is nothing but the last item of a list read behind a loop?"""
+    """Is only the last item of a list read after the loop?"""
     lasts = [node for node in after if isinstance(node, ast.Subscript) and ast.unparse(node.slice) == "-1"]
     return 0 < sum(key(node.value) == name for node in lasts) == sum(is_read(node, name) for node in after)
 
@@ -114,7 +116,7 @@ def _is_set(node: ast.Name) -> bool:
 
 
 def _of_last_batch(after: list[ast.AST], body: Body) -> Iterator[ast.expr]:
-    """Numbers that are made behind a loop from what it has read last and what it made of that."""
+    """Numbers computed after the loop from its last batch and from what the loop made of that batch."""
     read, made = body.loop_names(), {name for name in body.assigned if "." not in name and "[" not in name}
     if any(isinstance(node, ast.Name) and node.id in read | made and _is_set(node) for node in after):
         return
@@ -129,7 +131,7 @@ def _of_last_batch(after: list[ast.AST], body: Body) -> Iterator[ast.expr]:
 
 
 def _counts_alike(node: ast.AST, name: str, body: Body, after: list[ast.AST]) -> bool:
-    """Does this divide what was gathered by the number of batches, take its mean, or ask a meter for it?"""
+    """Does this divide a sum by the number of batches, take the mean of a list, or read a meter?"""
     if isinstance(node, ast.Call) and name_of_call(node) in MEANS:
         joined = any(isinstance(each, ast.Call) and name_of_call(each) in _JOINING for each in ast.walk(node))
         return not joined and _holds(node, name, body, after)
@@ -143,7 +145,7 @@ def _counts_alike(node: ast.AST, name: str, body: Body, after: list[ast.AST]) ->
 
 
 def _holds(value: ast.expr, name: str, body: Body, after: list[ast.AST]) -> bool:
-    """Does an expression hold what was gathered: by its name, as it stands, or as what a comprehension runs over?"""
+    """Does an expression contain the collected values, directly or as the iterable of a comprehension?"""
     if not name:
         return any(each is body.loop for each in ast.walk(value))
     if any(uses(each, name) for each in ast.walk(value)):
@@ -154,7 +156,7 @@ def _holds(value: ast.expr, name: str, body: Body, after: list[ast.AST]) -> bool
 
 
 def _is_count(by: ast.expr, name: str, body: Body, depth: int = 0) -> bool:
-    """The number of batches: a counter, the length of what was run over or gathered, or a division rounded up."""
+    """Is this the number of batches: a counter, a length, or a division rounded up?"""
     if isinstance(by, ast.Call) and name_of_call(by) == "max" and by.args:
         return any(_is_count(each, name, body, depth) for each in by.args)
     if isinstance(by, ast.Call) and name_of_call(by) == "len" and by.args:
@@ -173,7 +175,7 @@ def _is_count(by: ast.expr, name: str, body: Body, depth: int = 0) -> bool:
 
 
 def _name_of(loop: Loop, scope: ast.AST) -> str:
-    """The name that a comprehension is kept under."""
+    """The name that a comprehension is assigned to."""
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and node.value is loop and isinstance(node.targets[0], ast.Name):
             return node.targets[0].id
@@ -181,13 +183,13 @@ def _name_of(loop: Loop, scope: ast.AST) -> str:
 
 
 def spans(node: ast.AST, line: int) -> bool:
-    """Does a line stand in this node?"""
+    """Is a line inside this node?"""
     first, last = getattr(node, "lineno", line + 1), getattr(node, "end_lineno", 0) or 0
     return isinstance(node, ast.Module) or first <= line <= last
 
 
 def _in_head(loop: Loop, line: int) -> bool:
-    """Is a line in what a loop runs over, and not in what it runs?"""
+    """Is a line in the iterable of a loop instead of its body?"""
     if isinstance(loop, ast.For):
         return line < loop.body[0].lineno
     return not any(isinstance(node, ast.Call) for node in ast.walk(loop.elt))

@@ -29,7 +29,7 @@ class Body:
         self.assigned: dict[str, ast.expr] = {}
         self.added: dict[str, list[ast.expr]] = {}
         self.metered: set[str] = set()
-        """What is told of every batch through a method of its own."""
+        """Names of meters: a method such as `update` is called on them for every batch."""
         stores = [node for node in self.nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
         self._set_into = {node.value for node in stores}
         for node in self.nodes:
@@ -67,7 +67,7 @@ class Body:
 
     @cached_property
     def outside(self) -> dict[str, ast.expr]:
-        """What the function around the loop sets elsewhere."""
+        """What the function around the loop assigns outside the loop."""
         inside = set(self.nodes)
         return {
             key(node.targets[0]): node.value
@@ -77,7 +77,7 @@ class Body:
 
     @cached_property
     def counted(self) -> set[str]:
-        """The number of the batch, as `enumerate` gives it."""
+        """The batch index from `enumerate`."""
         if not isinstance(self.loop, ast.For) or not isinstance(self.loop.target, ast.Tuple):
             return set()
         numbered = any(each.startswith("enumerate(") for each in self.iterated)
@@ -88,7 +88,7 @@ class Body:
         return words(self.loop.target) - self.counted if isinstance(self.loop, ast.For) else set()
 
     def last(self) -> Iterator[tuple[str, ast.expr]]:
-        """Numbers of a batch that the next batch overwrites, and the loop at most shows, or adds to something."""
+        """Numbers that the next batch overwrites. The loop at most prints them or adds them to a sum."""
         for name, value in self.assigned.items():
             if not self.is_number(value) or name in self.added:
                 continue
@@ -97,7 +97,7 @@ class Body:
                 yield name, value
 
     def sums_of(self, name: str) -> set[str]:
-        """What the numbers of this name are added to."""
+        """The sums that a name is added to."""
         return {target for target, parts in self.added.items() if any(name in words(each) for each in parts)}
 
     def _is_read(self, name: str) -> bool:
@@ -105,7 +105,7 @@ class Body:
         return any(is_read(node, name) for node in self.nodes if node not in shown)
 
     def begun_anew(self) -> Iterator[tuple[str, ast.expr]]:
-        """Sums and lists that every batch begins anew."""
+        """Sums and lists that are reset in every batch."""
         firsts = self.loop.body if isinstance(self.loop, ast.For) else []
         direct = {value for each in firsts if isinstance(each, ast.Assign) for value in _values(each.value)}
         for name, value in self.assigned.items():
@@ -113,11 +113,11 @@ class Body:
                 yield name, value
 
     def gathered(self) -> dict[str, ast.expr]:
-        """Sums and lists of means of batches."""
+        """Sums and lists of batch means."""
         return {name: parts[0] for name, parts in self.added.items() if name and all(map(self.is_mean, parts))}
 
     def running_means(self) -> Iterator[tuple[str, ast.expr]]:
-        """Means that are brought up to date with every batch, by the number of batches so far."""
+        """Running means that divide by the number of batches so far."""
         kept = [(name, value) for name, parts in self.added.items() for value in parts]
         for name, value in [*kept, *self.assigned.items()]:
             if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
@@ -132,7 +132,7 @@ class Body:
         return any(isinstance(each, ast.Constant) and each.value == 1 for each in self.added.get(name, ()))
 
     def is_mean(self, value: ast.expr, depth: int = 0) -> bool:
-        """Is this the mean of a batch, and not multiplied by how many samples it has?"""
+        """Is this the mean of a batch, not multiplied by its number of samples?"""
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
             sides = (value.left, value.right)
             return any(map(self._is_fixed, sides)) and any(self.is_mean(side, depth) for side in sides)
@@ -156,7 +156,7 @@ class Body:
         return called and (not self.means.isdisjoint(lines) or self._returns_a_mean(value))
 
     def _returns_a_mean(self, call: ast.expr) -> bool:
-        """Does a function of the same file return nothing but a mean?"""
+        """Does a function of the same file always return a mean?"""
         name = name_of_call(call) if isinstance(call, ast.Call) else ""
         defined = [each for each in ast.walk(self.tree) if isinstance(each, ast.FunctionDef)] if self.tree else []
         returned = [
@@ -169,19 +169,19 @@ class Body:
         return bool(returned) and all(_is_one_mean(*each) for each in returned)
 
     def _is_fixed(self, value: ast.expr) -> bool:
-        """Is this the same for all batches: a number, or a name that nothing in the loop sets?"""
+        """Is this the same for all batches: a constant, or a name that the loop never assigns?"""
         calls = any(isinstance(each, ast.Call) for each in ast.walk(value))
         return not calls and self.varying.isdisjoint(words(value))
 
     def is_number(self, value: ast.expr) -> bool:
-        """Is this one number of a batch: a mean, a sum, or what is made of one?"""
+        """Is this a single number per batch: a mean, a sum, or computed from one?"""
         return self.is_mean(value) or any(
             isinstance(each, ast.Call) and name_of_call(each) in ("item", "sum", *_MEANS) for each in ast.walk(value)
         )
 
 
 def _is_one_mean(value: ast.expr, function: ast.FunctionDef, depth: int = 0) -> bool:
-    """Is what a function returns one number that is divided by a count, or a mean over everything?"""
+    """Does a function return one number that is divided by a count, or a mean over everything?"""
     if isinstance(value, ast.BinOp):
         return isinstance(value.op, ast.Div)
     if isinstance(value, ast.Call):
@@ -198,7 +198,7 @@ def _is_one_mean(value: ast.expr, function: ast.FunctionDef, depth: int = 0) -> 
 
 
 def key(node: ast.AST) -> str:
-    """What a name, an attribute or a fixed item of a dict is known by; empty for anything else."""
+    """A key for a name, an attribute or a constant item of a dict; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and key(node.value):
@@ -209,7 +209,7 @@ def key(node: ast.AST) -> str:
 
 
 def uses(node: ast.AST, name: str) -> bool:
-    """Is this what a key stands for, or the whole container of a fixed item?"""
+    """Is this the node for a key, or the dict that contains it?"""
     found = key(node)
     return bool(found) and (found == name or name.startswith(f"{found}["))
 
@@ -219,12 +219,12 @@ def is_read(node: ast.AST, name: str) -> bool:
 
 
 def name_of_call(call: ast.Call) -> str:
-    """The last word of what is called."""
+    """The last part of the called name."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def assigned(assign: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """What an assignment sets, each with its value."""
+    """The targets of an assignment, each with its value."""
     target, value = assign.targets[0], assign.value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         return list(zip(target.elts, value.elts, strict=False))
@@ -237,7 +237,7 @@ def words(node: ast.AST) -> set[str]:
 
 
 def _names_a_number(name: str) -> bool:
-    """Is this, of several things that a call gives at once, one number? Others may be scores and labels."""
+    """Does the name, one of several results of a call, stand for a single number? Others may be scores or labels."""
     last = re.split(r"[.\[]", name)[-1].strip("']").lower()
     return last.isdigit() or re.search("loss|acc|err|score|metric|nll|iou|dice", last) is not None
 
@@ -251,7 +251,7 @@ def _values(value: ast.expr) -> list[ast.expr]:
 
 
 def _only_shows(node: ast.AST) -> bool:
-    """Is this a call whose result nobody uses, and that gathers nothing?"""
+    """Is this a call that discards its result and collects nothing?"""
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
     return name_of_call(node.value) not in _GATHERING

@@ -16,7 +16,7 @@ _RESTORES = re.compile(r"self\.\w+\b[^\n]*=[^\n]*[\[(]\s*[\"']\w*(epoch|step|ite
 
 @cache
 def counters_restored(file: str) -> dict[str, str]:
-    """Attributes of `self` that are set by what stands under the name of a counter, and these names."""
+    """Attributes of `self` that are assigned from a dict's counter, and the name of that counter."""
     tree = parsed(file) if _RESTORES.search("".join(linecache.getlines(file))) else None
     found = {}
     for node in ast.walk(tree) if tree else ():
@@ -28,7 +28,7 @@ def counters_restored(file: str) -> dict[str, str]:
 
 
 def _keys(value: ast.expr) -> Iterator[str]:
-    """The names by which an expression takes something out of a dict."""
+    """The keys that an expression looks up in a dict."""
     for node in ast.walk(value):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             yield str(node.slice.value)

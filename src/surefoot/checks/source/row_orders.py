@@ -18,7 +18,7 @@ KEEP = (
     *("astype", "float", "long", "int", "double", "half", "bool", "unsqueeze", "squeeze", "view", "reshape", "iter"),
     *("FloatTensor", "LongTensor", "cpu", "cuda", "ravel", "flatten", "expand_dims", "requires_grad_"),
 )
-"""What gives the same rows in another form."""
+"""Calls that return the same rows in another form."""
 NO_ROWS = (
     *("len", "max", "min", "set", "unique", "Counter", "print", "shape", "size", "numel", "isinstance", "item"),
     *("default_rng", "Generator", "RandomState", "Random", "manual_seed", "seed", "DataLoader", "enumerate"),
@@ -26,17 +26,17 @@ NO_ROWS = (
 LOSSES = ("loss", "entropy", "with_logits", "grad")
 REDUCING = ("mean", "std", "sum", "var", "median", "any", "all", "quantile", "amax", "amin", "norm", "prod")
 FILES = ("load", "loadtxt", "genfromtxt", "read", "fromfile", "memmap", "read_csv", "listdir", "glob")
-"""What belongs together and was read from two files."""
+"""Arrays read by these calls belong together, even if they come from two files."""
 _SEEDS = ("seed", "manual_seed", "seed_all", "set_seed", "seed_everything", "default_rng", "Random", "RandomState")
 _STATES = ("getstate", "setstate", "get_state", "set_state", "get_rng_state", "set_rng_state")
 BY_RULE = ("sort", "reverse", "roll")
-"""Orders that are not drawn."""
+"""Orders that are not random."""
 ATTRIBUTES = ("T", "mT", "values", "data", "array")
 
 
 @dataclass(frozen=True)
 class Move:
-    """A new order: which, what was put into it and what that was made with, and on which line."""
+    """A new order of rows: its kind, the arrays that were reordered and their origin, and the line."""
 
     order: str
     of: frozenset[str]
@@ -46,15 +46,15 @@ class Move:
 
 @dataclass(frozen=True)
 class Rows:
-    """What is known of an array: where it comes from, which of what comes from there it is, and its order."""
+    """An array: its origin, its identity among arrays of that origin, and the order of its rows."""
 
     made: frozenset[str] = frozenset()
     base: frozenset[str] = frozenset()
     moves: tuple[Move, ...] = ()
     single: bool = False
-    """May it be one sample's, whose own rows nothing else has?"""
+    """Can it be a single sample, whose rows nothing else has?"""
     sources: frozenset[str] = frozenset()
-    """All that it was computed from, and by which call at last."""
+    """Everything that it was computed from. `call` is the last call."""
     call: str = ""
 
     @property
@@ -64,20 +64,20 @@ class Rows:
 
 @dataclass(frozen=True)
 class Beside:
-    """Arrays that are used row by row beside each other, under the words of the source."""
+    """Arrays that are used together row by row, with their names in the source."""
 
     rows: tuple[tuple[str, Rows], ...]
     line: int
     as_samples: bool = True
-    """False where a function is given them, which may not go through them row by row."""
+    """False if they are arguments of a function, which may not use them row by row."""
 
 
 @dataclass
 class Draws:
-    """The orders that generators draw."""
+    """The orders that random generators produce."""
 
     _drawn: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """How often each generator was drawn from since it was seeded, and with what."""
+    """For each generator: its last seed, and the number of draws since."""
 
     def seed(self, call: ast.Call) -> None:
         name = name_of_call(call)
@@ -88,7 +88,7 @@ class Draws:
             self._drawn[""] = (text, 0)
 
     def order(self, call: ast.Call) -> str:
-        """The order that a generator draws: the same again only if it was seeded anew."""
+        """The order that a generator draws. It repeats only after the generator is seeded again."""
         seeds = [each for each in calls(call) if name_of_call(each) in _SEEDS]
         if seeds:
             return ast.unparse(seeds[0])
@@ -100,7 +100,7 @@ class Draws:
 
 
 def path(node: ast.expr | None) -> str:
-    """A name, an attribute or an item of a dict, in the words of the source; nothing for what is computed."""
+    """A name, an attribute or an item of a dict, as in the source; empty for computed values."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and path(node.value):
@@ -111,7 +111,7 @@ def path(node: ast.expr | None) -> str:
 
 
 def display(node: ast.expr) -> list[ast.expr]:
-    """The arrays that a comprehension runs over, where they stand in its source."""
+    """The arrays that a comprehension iterates over, if they are listed in the source."""
     over = node.generators[0].iter if isinstance(node, ast.ListComp | ast.GeneratorExp) else None
     return over.elts if isinstance(over, ast.Tuple | ast.List) else []
 
@@ -121,7 +121,7 @@ def part_of(rows: Rows, place: int | str, *, single: bool) -> Rows:
 
 
 def orders_rows(call: ast.Call, skip: int) -> bool:
-    """Does a sort order rows, and not what is in them?"""
+    """Does a sort reorder the rows instead of the values inside each row?"""
     return dimension(call, skip) in ("", "0")
 
 
@@ -139,13 +139,13 @@ def given(call: ast.Call) -> list[ast.expr]:
 
 
 def is_named(index: ast.expr) -> bool:
-    """Is this the name of a column, or a list of names?"""
+    """Is this a column name or a list of column names?"""
     names = index.elts if isinstance(index, ast.List) else [index]
     return all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in names)
 
 
 def indices(index: ast.expr) -> Iterator[ast.expr]:
-    """What an index is told by: the beginnings of slices, and no numbers."""
+    """The parts of an index that matter: the starts of slices, and no constants."""
     for each in index.elts if isinstance(index, ast.Tuple) else [index]:
         if isinstance(each, ast.Slice) and each.lower is not None:
             yield each.lower

@@ -35,7 +35,7 @@ from surefoot.checks.source.row_orders import (
 )
 
 MOST_BESIDE = 8
-"""So many arrays are compared that one index is used for."""
+"""The most arrays with the same index that are compared."""
 
 
 @dataclass
@@ -43,15 +43,15 @@ class Scope:
     """A function or a module, read from top to bottom."""
 
     functions: frozenset[str]
-    """What the file defines and may be given arrays that belong together."""
+    """Functions and classes of the file. They may get arrays that belong together."""
     known: dict[str, Rows] = field(default_factory=dict)
     beside: list[Beside] = field(default_factory=list)
     _draws: Draws = field(default_factory=Draws)
     _at_index: dict[str, list[tuple[str, Rows]]] = field(default_factory=dict)
     _read: dict[ast.expr, Rows | None] = field(default_factory=dict)
-    """What the expressions of this statement hold, each read once."""
+    """The rows of each expression in this statement, so that each is read once."""
     _of_each: bool = False
-    """Is this what a comprehension does with one of many?"""
+    """True while reading the element of a comprehension."""
 
     # ----------------------------------------------------------------------------------------- statements
 
@@ -85,7 +85,7 @@ class Scope:
                 self.read(part for part in getattr(node, name, ()) if isinstance(part, ast.stmt))
 
     def _branches(self, node: ast.If) -> None:
-        """What a first branch sets holds behind it, and what only the other sets."""
+        """After an `if`, assignments of the first branch win. Others come from the second branch."""
         before = dict(self.known)
         self.read(node.body)
         here, self.known = self.known, before
@@ -111,7 +111,7 @@ class Scope:
             self._join(node)
 
     def _loop_over(self, node: ast.For, name: str, each: ast.expr) -> None:
-        """The body with one of several arrays: what it moves in place has moved behind it."""
+        """Reads the body for one of several arrays. If the body reorders it in place, the array itself is reordered."""
         self._set(name, before := self.value(each))
         for statement in node.body:
             self._statement(statement)
@@ -120,7 +120,7 @@ class Scope:
                 self._set(path(each), self.known.get(name))
 
     def _join(self, loop: ast.For) -> None:
-        """Lists that one loop fills belong together."""
+        """Lists that are filled in the same loop belong together."""
         for call in calls(loop):
             if name_of_call(call) in ("append", "extend") and isinstance(call.func, ast.Attribute):
                 name = path(call.func.value)
@@ -146,7 +146,7 @@ class Scope:
                 self._set(path(each), rows)
 
     def _parts(self, value: ast.expr, count: int) -> list[Rows | None]:
-        """What several names are given at once."""
+        """The values that are assigned to several names at once."""
         if isinstance(value, ast.Tuple | ast.List):
             return [self.value(each) for each in value.elts]
         if (over := display(value)) and isinstance(value, ast.ListComp | ast.GeneratorExp):
@@ -160,7 +160,7 @@ class Scope:
     def _of_several(
         self, node: ast.ListComp | ast.GeneratorExp, over: list[ast.expr]
     ) -> Iterator[tuple[str, Rows | None]]:
-        """What a comprehension makes of each of a few arrays."""
+        """The result of a comprehension for each of a few arrays."""
         for each in over:
             self._read.clear()
             self._set(path(node.generators[0].target), self.value(each))
@@ -180,7 +180,7 @@ class Scope:
     # ---------------------------------------------------------------------------------------- expressions
 
     def value(self, node: ast.expr) -> Rows | None:
-        """What is known of the rows of an expression; None where they are not followed."""
+        """The rows of an expression; None if they cannot be followed."""
         if path(node) in self.known:
             return self.known[path(node)]
         if node not in self._read:
@@ -268,7 +268,7 @@ class Scope:
         return replace(rows, call=ast.unparse(node.func)) if rows else self._born(node)
 
     def _order(self, node: ast.Call, name: str, skip: int) -> str:
-        """Which order a call puts rows into, if it does."""
+        """The order that a call puts rows into; empty if it does not reorder."""
         if name in DRAWS and given(node):
             return self._draws.order(node)
         if name in SORTS:
@@ -288,7 +288,7 @@ class Scope:
         return replace(rows, single=False) if rows else None
 
     def _use(self, nodes: Iterable[ast.expr], line: int, *, as_samples: bool = True, many: bool = False) -> None:
-        """Some arrays stand beside each other; `many` where each of them must have rows."""
+        """Records arrays that are used together. With `many`, each of them must have rows."""
         found: list[tuple[str, Rows | None]] = []
         for each in nodes:
             value = each.value if isinstance(each, ast.Starred) else each
@@ -301,7 +301,7 @@ class Scope:
             self.beside.append(Beside(rows, line, as_samples))
 
     def _bind(self, target: ast.expr, over: ast.expr) -> None:
-        """Names that a loop gives to each of what it runs over."""
+        """Assigns the loop variables of a loop or comprehension."""
         if isinstance(over, ast.Call) and isinstance(target, ast.Tuple) and name_of_call(over) == "enumerate":
             self._set(path(target.elts[0]), None)
             self._bind(target.elts[1], over.args[0])
@@ -327,11 +327,11 @@ class Scope:
 
     def _moved(self, rows: Rows, order: str, node: ast.expr) -> Rows:
         if (rows.single and self._of_each) or (order == "reverse" and not rows.made):
-            return rows  # the order inside of each of many, or of numbers that are counted down
+            return rows  # the order inside each of many samples, or of numbers that count down
         return replace(rows, moves=(*rows.moves, Move(order, rows.base, node.lineno, rows.made)))
 
     def _derived(self, found: Iterable[Rows | None], node: ast.expr) -> Rows | None:
-        """What is computed of some arrays has their order; of the same one in two orders, none."""
+        """A value computed from arrays has their order. Returns None if it mixes two orders of the same array."""
         rows = [each for each in found if each is not None and each.base]
         rows = [each for each in rows if each.made or each.moves] or rows
         made = [atom for each in rows for atom in each.made]

@@ -28,14 +28,14 @@ _REORDERING = (
 
 
 def ordered_apart(file: str) -> Iterator[Parted]:
-    """Where a file orders one of two arrays that were made together."""
+    """Where a file reorders only one of two arrays that were made together."""
     for line, moved, left in rows_apart(file):
         yield Parted(f"{file}:{line}", f"`{moved}` is put into an order of its own, and `{left}` beside it is not")
 
 
 @cache
 def reorders(file: str) -> bool:
-    """Does a file put anything into another order, apart from what a loader does?"""
+    """Does a file reorder anything itself, without a loader?"""
     tree = parsed(file)
     if tree is None or not tree.body:
         return True
@@ -46,7 +46,7 @@ def reorders(file: str) -> bool:
 
 @cache
 def rows_apart(file: str) -> tuple[tuple[int, str, str], ...]:
-    """The first line of a file that moves the rows of one array: the line, its words, and those of what is left."""
+    """The first line of a file that reorders only one array: the line, that array, and the one left as it was."""
     tree = parsed(file)
     if tree is None:
         return ()
@@ -68,7 +68,7 @@ def _scopes(tree: ast.Module) -> Iterator[Scope]:
 def _inside(
     node: ast.stmt, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
 ) -> Iterator[Scope]:
-    """A function and those in it; the functions of a class, which know what the first of them has set."""
+    """Yields a function and the functions inside it. In a class, methods know the attributes set in `__init__`."""
     if isinstance(node, ast.ClassDef):
         methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
         for each in sorted(methods, key=lambda method: method.name != "__init__"):
@@ -97,7 +97,7 @@ def _read(
 
 
 def _kept(function: ast.FunctionDef, attributes: set[str]) -> set[str]:
-    """The names that a function keeps in attributes of these paths."""
+    """The names that a function stores in these attributes."""
     found = set()
     for each in ast.walk(function):
         if (
@@ -113,7 +113,7 @@ def _kept(function: ast.FunctionDef, attributes: set[str]) -> set[str]:
 
 
 def _with_rows(function: ast.FunctionDef | ast.ClassDef) -> set[str]:
-    """The names of what a function or class counts, cuts or runs over: they hold more than one."""
+    """Names that a function or class measures, indexes or iterates over: they hold more than one sample."""
     found: list[ast.expr] = []
     for each in ast.walk(function):
         if isinstance(each, ast.Subscript):
@@ -135,18 +135,20 @@ def _apart(uses: list[Beside]) -> Iterator[tuple[int, str, str]]:
 
 
 def _is_parted(moved: Rows, left: Rows) -> bool:
-    """Was one of two that belong together put into an order that the other is not in, and not made from the other?"""
+    """Was one of two related arrays reordered and the other not, and was it not computed from the other?"""
     if left.single or moved.base & left.base or not any(move.made & left.made for move in moved.moves):
         return False
     if moved.order == left.order or len(moved.moves) < len(left.moves):
         return False
     by_rule = moved.moves[-1].order in BY_RULE or moved.call == left.call != ""
-    of_left = left.base | left.sources if by_rule else left.base  # what was sorted or turned may be what is asked for
+    of_left = (
+        left.base | left.sources if by_rule else left.base
+    )  # sorting what was computed from the other may be intended
     return not any(move.of & of_left for move in moved.moves)
 
 
 def _is_kept_too(moved: Rows, left: Rows, use: Beside, uses: list[Beside]) -> bool:
-    """Is what was moved also used where it was: beside itself, or later?"""
+    """Is the reordered array also used in its old order, next to itself or later?"""
     if any(each.base & moved.base and each.order != moved.order for _, each in use.rows):
         return True
     later = (each for other in uses if other.line > moved.moves[-1].line for _, each in other.rows[-1:])

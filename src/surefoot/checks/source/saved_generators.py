@@ -16,20 +16,21 @@ _OTHERS = {
     "numpy.random.get_state": "numpy.random",
 }
 _LOOKING = ("print", "len", "isinstance", "bool")
-"""They look at what they are given, and hand nothing on."""
+"""Calls that inspect their arguments and pass nothing on."""
 _LITERALS = (ast.Tuple, ast.List, ast.Set, ast.Dict)
 Lines = tuple[tuple[str, int], ...]
-"""Lines that are running, as file and number, from the inside."""
+"""The running lines as file and number, innermost first."""
 
 
 def unread_states(lines: Lines, files: Iterable[str], keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Of the names under which a loaded file holds states, those that no source reads, and whose state each is.
+    """Keys of generator states in a loaded file that no source reads, each with its generator.
 
-    `lines` have loaded it. Whose: `torch`, `random`, `numpy.random`, or the path of a generator in the source.
+    `lines` is the stack that loaded the file. The generator is `torch`, `random`, `numpy.random`, or its name in the
+    source.
     """
     reading = _files_that_take_by_name(lines)
     if not reading:
-        return  # it is handed on to something that may read all of it
+        return  # the file's contents are passed on to code that may read all of them
     for key in keys:
         trees = {file: parsed(file) for file in {*files, *reading} if key in "".join(linecache.getlines(file))}
         nodes = {file: list(ast.walk(tree)) if tree else [] for file, tree in trees.items()}
@@ -41,7 +42,7 @@ def unread_states(lines: Lines, files: Iterable[str], keys: Iterable[str]) -> It
 
 
 def _written(node: ast.AST, key: str) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """Where something is put under a name: in a dict, in one that there is, or in a call."""
+    """Where a value is stored under a key: in a dict literal, in an existing dict, or as a keyword argument."""
     if isinstance(node, ast.Dict):
         yield from ((k, v) for k, v in zip(node.keys, node.values, strict=True) if _is_text(k, key) and k is not None)
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
@@ -56,7 +57,7 @@ def _is_text(node: ast.expr | None, key: str) -> bool:
 
 
 def _owners(value: ast.expr) -> set[str]:
-    """Whose states an expression asks for."""
+    """The generators whose states an expression reads."""
     asked = [each.func for each in ast.walk(value) if isinstance(each, ast.Call)]
     paths = {ast.unparse(each) for each in asked if isinstance(each, ast.Name | ast.Attribute)}
     own = {path.removesuffix(".get_state") for path in paths if path.endswith(".get_state")}
@@ -65,7 +66,7 @@ def _owners(value: ast.expr) -> set[str]:
 
 
 def _files_that_take_by_name(lines: Lines) -> list[str]:
-    """The files that have what was loaded, where all that they take of it is asked for by names in the source."""
+    """The files that read the loaded object, if all reads use keys from the source; empty if any read does not."""
     reading: list[str] = []
     for file, line in lines:
         tree = parsed(file)
@@ -78,7 +79,7 @@ def _files_that_take_by_name(lines: Lines) -> list[str]:
         if not isinstance(statement.value, ast.Call):
             return []
         if isinstance(statement, ast.Return):
-            continue  # what has called this function has it now
+            continue  # now its caller holds the loaded object
         target = statement.targets[0]
         if not isinstance(target, ast.Name):
             return []
@@ -93,7 +94,7 @@ def _files_that_take_by_name(lines: Lines) -> list[str]:
 
 
 def _uses(scope: ast.AST, name: str, made: ast.stmt, around: list[ast.AST]) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Where a name is read after it was given its value, and before it is given another; each with what reads it."""
+    """Reads of a name between this assignment and the next one, each with the node that reads it."""
     branches = [each for each in around if isinstance(each, ast.If | ast.Try)]
     again = [
         each.lineno
@@ -110,7 +111,7 @@ def _uses(scope: ast.AST, name: str, made: ast.stmt, around: list[ast.AST]) -> I
 
 
 def _above_call(above: ast.AST, use: ast.AST, scope: ast.AST) -> ast.AST:
-    """Of `state.get(...)` the call, and else what stands right above."""
+    """The call for `state.get(...)`; otherwise the parent node."""
     if not isinstance(above, ast.Attribute):
         return above
     return next((each for each in ast.walk(scope) if isinstance(each, ast.Call) and each.func is above), above)
@@ -127,7 +128,7 @@ def _is_by_name(use: ast.AST, above: ast.AST, scope: ast.AST) -> bool:
 
 
 def _is_listed(name: ast.expr, scope: ast.AST) -> bool:
-    """Does a name run over what stands in the source, as in `for part in ("model", "optimizer")`?"""
+    """Is this a loop variable over constants in the source, as in `for part in ("model", "optimizer")`?"""
     literals = {
         ast.unparse(each.targets[0])
         for each in ast.walk(scope)

@@ -21,7 +21,7 @@ from surefoot.events.callers import asked_by_user, caller
 
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__
-"""What reading `.grad` calls."""
+"""The function that runs when `.grad` is read."""
 _SHARES = {"detach", "view", "reshape", "flatten", "contiguous", "view_as"}
 _COPIES = {"clone", "copy", "to", "float", "cpu"}
 _LIMITS = {
@@ -38,7 +38,7 @@ _LIMITS = {
 }
 _LIMITS_IN_PLACE = {"clamp_", "clip_", "mul_", "div_", "__imul__", "__itruediv__", "_foreach_mul_", "_foreach_div_"}
 _COMPARED = 4
-"""So many parameters are followed from backward to backward."""
+"""The number of parameters that are followed from backward to backward."""
 _SUMS = {"add", "__add__", "__radd__"}
 _TAKEN = {
     *_COPIES,
@@ -54,11 +54,11 @@ _TAKEN = {
     "copy_",
     "lerp_",
 }
-"""What keeps more of a gradient than its size."""
+"""Functions that keep more of a gradient than its size."""
 
 
 class UpdatesByHand(Observer):
-    """Gradients from the backward to the update, in the hands of the loop."""
+    """Follows gradients that the loop handles itself, from backward to update."""
 
     after = (Gradients,)
 
@@ -68,15 +68,15 @@ class UpdatesByHand(Observer):
         self._known: WeakNotes[None] = WeakNotes()
         self._copies: WeakNotes[None] = WeakNotes()
         self._limited: dict[int, weakref.ref[torch.Tensor]] = {}
-        """Limited gradients that nothing was made from so far."""
+        """Clipped gradients that nothing has used so far."""
         self._left: dict[str, set[int]] = {}
-        """Lines whose limited gradients are gone and were never used, and in which updates."""
+        """Lines whose clipped gradients were deleted unused, and in which updates."""
         self._rescaled = False
         """Gradients were multiplied or divided since the last update."""
         self._after: list[tuple[torch.Tensor, Any, int, int]] = []
-        """Some parameters after a backward: the gradient, how often it had been written, and a hash of their values."""
+        """Some parameters after a backward: the gradient, its version counter, and a hash of the parameter."""
         self.carried = 0
-        """Weights were moved by hand so often and their gradients then added to."""
+        """How often weights were changed by hand while their gradients kept accumulating."""
 
     def __enter__(self) -> UpdatesByHand:
         self.follow(torch.autograd, "grad", after=lambda out, *_, **__: self._note(out))
@@ -86,13 +86,13 @@ class UpdatesByHand(Observer):
         return tuple(line for line, updates in self._left.items() if len(updates) >= 2)
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Follows what the loop does with gradients."""
         if self.scene.updating is not None or not self.scene.close or self.scene.phases.in_model():
             return
         if function == _GRADIENT or (function == DATA and args[0] in self._known):
             self._note(out)
             if out is not None and not isinstance(args[0], nn.Parameter):
-                self._take()  # of an input, such as an attack asks for
+                self._take()  # the gradient of an input, as in an attack
         elif self._known:
             self._use(getattr(function, "__name__", ""), args, kwargs, out)
 
@@ -121,11 +121,11 @@ class UpdatesByHand(Observer):
             self._copies.put(tensors(out), None)
 
     def _take(self) -> None:
-        """The gradients that no update has used are not lost when they are cleared."""
+        """The pending gradients were used by hand: clearing them does not lose them."""
         self._gradients.taken.update(self._gradients.pending)
 
     def _is_carried(self, name: str, args: Args) -> bool:
-        """Is something of what an earlier update had used in what is computed: added to, or there already?"""
+        """Does the result contain gradients that an earlier update already used?"""
         carried = self._gradients.carried
         if carried and any(each in carried for each in tensors(args)):
             return True
@@ -151,7 +151,7 @@ class UpdatesByHand(Observer):
             self._left.setdefault(line, set()).add(update)
 
     def backward_ends(self) -> None:
-        """Weights are noted; those that FSDP has gathered are empty again."""
+        """Records some weights. Skips those that FSDP has freed again."""
         if self.scene.updates or not self.scene.close:
             return
         graded: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in self.scene.reached if p.grad is not None]

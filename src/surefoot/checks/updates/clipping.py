@@ -19,7 +19,7 @@ _LIMITS = {"clip_grad_norm_": "max_norm", "clip_grads_with_norm_": "max_norm", "
 
 
 class Clipping(Observer):
-    """Calls of torch's clipping, and what is left of them when an update comes."""
+    """Records calls of torch's clipping functions, and how much of each update they clipped."""
 
     after = (Gradients,)
 
@@ -37,7 +37,7 @@ class Clipping(Observer):
         return self
 
     def _follow_clipping(self, name: str) -> None:
-        """A generator of parameters must be read only once, so it is handed on as a list."""
+        """Wraps a clipping function. A generator of parameters can be read only once, so it is passed on as a list."""
         plain, limit_name = getattr(nn.utils, name), _LIMITS[name]
         clipped = self.scene.spared.callback(self._clipped)
 

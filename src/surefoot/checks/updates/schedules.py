@@ -30,25 +30,25 @@ _MOST_TRIED = 4096
 
 @dataclass
 class _Stepped:
-    """One scheduler as it is used."""
+    """One scheduler and its calls."""
 
     scheduler: LRScheduler
     where: str = ""
     calls: int = 0
     at: list[int] = field(default_factory=list)
-    """How many updates its own optimizer had made at each call, or a scaler had left out."""
+    """At each call: the number of updates of its optimizer, including those a scaler skipped."""
     all_at: list[int] = field(default_factory=list)
-    """How many those of all optimizers were."""
+    """At each call: the same number for all optimizers."""
     first_site: int = 0
-    """The very call of the first step, and whether it is made again once its optimizer has made updates."""
+    """Identifies the call of the first step. `is_made_again`: it ran again after an update of its optimizer."""
     is_made_again: bool = False
     last: LRScheduler | None = None
-    """Of a sequence of schedulers the one that ends it, and after how many calls that one begins."""
+    """In a sequence of schedulers: the last one. `begins` is the call at which it starts."""
     begins: int = 0
 
 
 class Schedules(Observer):
-    """Every scheduler that was made or stepped."""
+    """Records every scheduler that was created or stepped."""
 
     after = (Loaders,)
     stays = True
@@ -72,7 +72,7 @@ class Schedules(Observer):
             return
         lists = [each for each in (*args, *kwargs.values()) if isinstance(each, list | tuple) and each]
         for part in (part for each in lists for part in each):
-            self.seen.pop(id(part), None)  # the chain answers for it
+            self.seen.pop(id(part), None)  # the chain stands for its parts
         seen = self.seen.setdefault(id(scheduler), _Stepped(scheduler, caller()))
         if isinstance(scheduler, lr_scheduler.SequentialLR) and len(lists) >= 2:
             seen.last, seen.begins = lists[0][-1], lists[1][-1]
@@ -94,12 +94,12 @@ class Schedules(Observer):
         self._rates.setdefault(optimizer, []).append(rate)
 
     def begins(self, optimizer: Optimizer) -> bool:
-        """Is the latest scheduler of an optimizer where it began?"""
+        """Is the latest scheduler of an optimizer still at its start?"""
         its = [each.scheduler for each in self.seen.values() if is_same(each.scheduler.optimizer, optimizer)]
         return bool(its) and its[-1].last_epoch <= 0
 
     def begins_by_hand(self, optimizer: Optimizer, rate: float) -> bool:
-        """Is a rate the first that another optimizer of this kind had, before the loop itself changed it?"""
+        """Did another optimizer of this class start with this rate before the loop changed it by hand?"""
         scheduled = [each.scheduler.optimizer for each in self.seen.values()]
         for other, rates in self._rates.items():
             alike = type(other) is type(optimizer) and not is_same(other, optimizer)
@@ -108,12 +108,12 @@ class Schedules(Observer):
         return False
 
     def is_midway(self, optimizer: Optimizer) -> bool:
-        """Has a scheduler of an optimizer gone some steps by now?"""
+        """Has a scheduler of this optimizer already made some steps?"""
         its = [each.scheduler for each in self.seen.values() if is_same(each.scheduler.optimizer, optimizer)]
         return any(each.last_epoch > 1 for each in its)
 
     def is_put_forward(self) -> bool:
-        """Was a scheduler told how far it is, and not by its steps?"""
+        """Was `last_epoch` of a scheduler set without calling `step`?"""
         return any(getattr(each.scheduler, "last_epoch", 0) > each.calls for each in self.seen.values())
 
     def _rates_of(self, optimizer: Optimizer) -> tuple[float, ...]:
@@ -122,7 +122,7 @@ class Schedules(Observer):
         return tuple(longest)
 
     def _rates_before(self, seen: _Stepped) -> tuple[float, ...]:
-        """The rates of the schedule that one goes on with: put forward, and stepped in the line where that was."""
+        """The learning rates of the schedule that this one continues. Empty if it does not resume one."""
         if not getattr(seen.scheduler, "last_epoch", 0) > seen.calls:
             return ()
         first = seen.all_at[0] if seen.all_at else 0
@@ -131,7 +131,7 @@ class Schedules(Observer):
         return self._rates_of(alike[-1].scheduler.optimizer) if alike else ()
 
     def _is_replaced(self, optimizer: Optimizer) -> bool:
-        """Does another optimizer update what this one holds?"""
+        """Does another optimizer update the parameters of this one?"""
         others = [each for each in self.scene.stepped if not is_same(each, optimizer)]
         return any(not set(held(optimizer)).isdisjoint(held(each)) for each in others)
 
@@ -162,7 +162,7 @@ class Schedules(Observer):
         yield from self._set_by_hand()
 
     def _set_by_hand(self) -> Iterator[Schedule]:
-        """Rates that change although no scheduler changes them."""
+        """Learning rates that change without a scheduler."""
         scheduled = [seen.scheduler.optimizer for seen in self.seen.values()]
         for optimizer, rates in self._rates.items():
             if len(set(rates)) > 1 and not any(is_same(optimizer, each) for each in scheduled):
@@ -177,32 +177,32 @@ class Schedules(Observer):
 
 
 def _is_early(seen: _Stepped) -> bool:
-    """Is it stepped before the first update by the line that goes on to step it, and not once to put it forward?"""
+    """Is the scheduler stepped before the first update, by the line that also steps it later?"""
     if not seen.at or seen.at[0] > 0 or not seen.is_made_again or _between(seen) >= 2:
         return False
-    return seen.all_at[0] == 0 or len(set(seen.at)) == len(seen.at)  # else its optimizer updates less often than others
+    return seen.all_at[0] == 0 or len(set(seen.at)) == len(seen.at)  # else its optimizer updates more rarely
 
 
 def _between(seen: _Stepped) -> int:
-    """How many calls usually come between two updates, of whichever optimizer."""
+    """How many calls usually come between two updates of any optimizer."""
     return _at_a_time([every for every, own in zip(seen.all_at, seen.at, strict=True) if own])
 
 
 def _at_a_time(at: list[int]) -> int:
-    """How often a scheduler is usually stepped at a time, where it is stepped in many places; 0 where it is not."""
+    """How many calls usually come in a row, if they come at many times; otherwise 0."""
     counts = Counter(at)
     regular = len(counts) >= 3 or any(each - 1 in counts for each in counts)
     return median_low(counts.values()) if regular else 0
 
 
 def _idle_calls(seen: _Stepped) -> int:
-    """Calls between which others were trained and its own optimizer was not."""
+    """Calls between which other optimizers made updates, but its own did not."""
     calls = list(zip(seen.at, seen.all_at, strict=True))
     return sum(own == before and every > then for (before, then), (own, every) in pairwise(calls))
 
 
 def _horizon(seen: _Stepped) -> int | None:
-    """After how many calls a scheduler is at its end, where it says so."""
+    """The number of calls after which a scheduler ends, if it says so."""
     own = _own_horizon(seen.last or seen.scheduler)
     return None if own is None else seen.begins + own
 
@@ -223,18 +223,18 @@ def _own_horizon(scheduler: Any) -> int | None:
 
 
 def _end(scheduler: LRScheduler, calls: int, updates: int) -> int | None:
-    """The end of a schedule that says none, as long as it lies ahead: warm-ups and restarts have others behind them."""
+    """The end of a schedule that does not state one, if it is still ahead. Warm-ups and restarts end before."""
     most = 2 * max(calls, updates)
     end = scheduler.total_iters if isinstance(scheduler, lr_scheduler.LinearLR) else _end_of_factor(scheduler, most)
     return end if end is not None and end >= calls else None
 
 
 def _end_of_factor(scheduler: LRScheduler, most: int) -> int | None:
-    """When the factor of a `LambdaLR` first has come down to nothing, within so many calls."""
+    """The first call, up to `most`, at which the factor of a `LambdaLR` has fallen to almost zero."""
     if not isinstance(scheduler, lr_scheduler.LambdaLR):
         return None
     factors: list[float] = []
-    with attempt("asking a LambdaLR for later steps"):  # it may know no more numbers than the run needs
+    with attempt("asking a LambdaLR for later steps"):  # it may only work for the steps of the run
         factors = [float(scheduler.lr_lambdas[0](n)) for n in range(min(most, _MOST_TRIED))]
     top = factors.index(max(factors)) if factors else 0
     low = 0.02 * factors[top] if factors else 0.0
@@ -245,7 +245,7 @@ def _end_of_factor(scheduler: LRScheduler, most: int) -> int | None:
 
 
 def _share(scheduler: LRScheduler, calls: int) -> float | None:
-    """What is left of the rate after so many calls, tried on a copy with an optimizer of its own."""
+    """The share of the learning rate left after `calls` calls, simulated on a copy."""
     if not isinstance(scheduler, _SIMULATED) or calls < 1:
         return None
     stand_in = torch.optim.SGD([torch.zeros(1)], lr=1.0)
