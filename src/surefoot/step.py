@@ -202,7 +202,7 @@ class Step:
         return total_loss.to(loss.dtype), total_count
 
     def _buffers(self) -> dict[torch.Tensor, torch.Tensor]:
-        """Running statistics as they were: the forward pass of a step that is left out has spoilt them."""
+        """Copies of the running statistics: the forward pass of a skipped step has changed them."""
         return {buffer: buffer.clone() for buffer in self.model.buffers()}
 
     def _update(self, loss: torch.Tensor, grad_norm: torch.Tensor) -> bool:

@@ -28,7 +28,7 @@ class Checkpoint:
         self.path, self._ranks, self._verified = path, ranks or Ranks(), False
 
     def verify(self) -> None:
-        """Reads every file; raises a `CheckpointError` that names the damaged one. Ranks share the files among them."""
+        """Reads every file. Raises a `CheckpointError` that names a damaged one. Each rank reads its share."""
         size = self._ranks.size
         found = self._ranks.exchange(self._damage, lambda all_found: [[each for each in all_found if each]] * size)
         if found:
@@ -39,14 +39,14 @@ class Checkpoint:
         """The saved state with a `Saved` in place of every tensor: its name, dtype, shape and device."""
         try:
             return from_json(read_plain(self.path / STATE))
-        except Exception as error:  # made-up JSON can fail in any way
+        except Exception as error:  # forged JSON can fail in any way
             raise CheckpointError(f"{STATE} cannot be read: {error}") from error
 
     def load(self, into: Any = None) -> Any:
-        """The saved state, verified. Where `into` has a tensor, that one is filled in place; others are made anew.
+        """The saved state, verified. Tensors in `into` are filled in place; all others are allocated.
 
-        `into` has the form of the state, or of a part of it. Its tensors must have the shape and dtype
-        of the saved ones, but may be sharded in another way. What it has and the checkpoint lacks is an error.
+        `into` has the structure of the state, or of a part of it. Its tensors must have the shape and dtype
+        of the saved ones, but may be sharded differently. A tensor that the checkpoint lacks is an error.
         """
         if not self._verified:
             self.verify()
@@ -65,13 +65,13 @@ class Checkpoint:
         return map_leaves(lambda place, leaf: given.get(place, tensors[leaf.name]) if place in saved else leaf, outline)
 
     def read(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Fills some tensors with those of the same names, as the outline has them, verified."""
+        """Fills tensors with the saved ones of the same name, verified. Names are those of the outline."""
         if not self._verified:
             self.verify()
         read_tensors(self.path, self._manifest().files, tensors)
 
     def _damage(self) -> str | None:
-        """What is wrong with this rank's share of the files."""
+        """Describes the damage in this rank's share of the files, or None."""
         files = self._manifest().files
         if not {STATE, METADATA} <= files.keys():
             return f"MANIFEST does not name {STATE} and {METADATA}"
@@ -99,7 +99,7 @@ def is_name(name: str) -> bool:
 
 
 def numbers_of(name: str) -> tuple[int, int]:
-    """The step in a folder's name, and which take of it this is."""
+    """The step in a folder's name, and how many times that step had been saved."""
     _, step, *take = name.split("-")
     return int(step), int(take[0]) if take else 1
 

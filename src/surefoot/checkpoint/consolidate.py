@@ -1,4 +1,4 @@
-"""Consolidate: whole tensors of a model whose shards lie on many ranks, or in a checkpoint that many ranks saved."""
+"""Consolidate: whole tensors from the shards on many ranks, or from a checkpoint that many ranks saved."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from surefoot.records.files import write_whole
 from surefoot.records.plain_files import create_new
 
 INDEX = "model.safetensors.index.json"
-"""Which file of a set holds which tensor, in the form that Hugging Face's libraries read."""
+"""Lists the file of each tensor, in the format that Hugging Face's libraries read."""
 
 
 def names_of(model: torch.nn.Module) -> list[str]:
-    """The names of a model's state, sorted; a tensor that has several has the first of them."""
+    """The names of a model's tensors, sorted. A tensor with several names appears once, under the first."""
     first: dict[int, str] = {}
     for name, value in sorted(model.state_dict(keep_vars=True).items()):
         if isinstance(value, torch.Tensor):
@@ -32,7 +32,7 @@ def names_of(model: torch.nn.Module) -> list[str]:
 
 
 class TensorsOf:
-    """What a file of tensors can hold of a model: not the extra state of modules, which checkpoints hold."""
+    """A model's state dict without the extra state of modules: a safetensors file holds only tensors."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
@@ -42,9 +42,9 @@ class TensorsOf:
 
 
 def state_names(checkpoint: Checkpoint) -> list[str]:
-    """The same names of the model that a checkpoint was saved from, by what it says itself.
+    """The names that `names_of` gives for the saved model, read from the checkpoint.
 
-    A checkpoint that does not say which buffers a state dict leaves out has all of them.
+    An older checkpoint does not list the non-persistent buffers; then all buffers are named.
     """
     first: dict[str, str] = {}
     try:
@@ -53,15 +53,15 @@ def state_names(checkpoint: Checkpoint) -> list[str]:
         for name, tensor in sorted(outline["model"].items()):
             if name not in left_out:
                 first.setdefault(tensor.name, name)
-    except (KeyError, TypeError, AttributeError) as error:  # the hashes are right: somebody made this file
+    except (KeyError, TypeError, AttributeError) as error:  # the hashes are right, so this file was forged
         raise CheckpointError(f"{checkpoint.path.name} does not say what its model holds: {error!r}") from error
     return list(first.values())
 
 
 def whole_tensors(model: torch.nn.Module, *, keep: bool) -> dict[str, torch.Tensor]:
-    """Every tensor of the model's state, whole and on the processor, on the ranks that `keep` them.
+    """Every tensor of the model's state, whole and on the CPU, on the ranks that `keep` them.
 
-    All ranks call it. Tensors are put together one at a time, so that a rank that keeps none never has more than one.
+    All ranks call it. Tensors are gathered one at a time, so a rank that keeps none holds at most one.
     """
     state, found = model.state_dict(keep_vars=True), {}
     for name in names_of(model):
@@ -75,9 +75,9 @@ def whole_tensors(model: torch.nn.Module, *, keep: bool) -> dict[str, torch.Tens
 def write_weights(
     checkpoint: Checkpoint, names: Iterable[str], folder: Path, *, file_bytes: int
 ) -> dict[str, list[str]]:
-    """Writes tensors of a checkpoint's model as one set of safetensors, and says which file holds which of them.
+    """Writes tensors of a checkpoint's model as a set of safetensors files. Returns the names in each file.
 
-    No more is in memory than one file of the set: `file_bytes`, or a single tensor that is larger.
+    At most one file is in memory at a time: `file_bytes`, or a single larger tensor.
     """
     saved: dict[str, Saved] = checkpoint.outline()["model"]
     missing = [name for name in names if name not in saved]
@@ -98,7 +98,7 @@ def write_weights(
 
 
 def _parts(saved: dict[str, Saved], file_bytes: int) -> Iterator[list[str]]:
-    """Names in their order, cut wherever the next would be too much for one file."""
+    """Groups the names, in order, into files of at most `file_bytes`."""
     part: list[str] = []
     for name, tensor in saved.items():
         if part and sum(_bytes(saved[each]) for each in part) + _bytes(tensor) > file_bytes:

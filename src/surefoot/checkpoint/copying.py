@@ -1,4 +1,4 @@
-"""Copying: brings one checkpoint, or a finished run, to a mirror, and keeps the last few there."""
+"""Copying: copies one checkpoint, or a finished run, to a mirror, and keeps the last few there."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from surefoot.errors import CheckpointError, RunError
 
 
 class Copier:
-    """Copies the run in a folder. No object is ever written twice: each copy has a folder of its own."""
+    """Copies the run in a folder. Each copy has its own folder, so no checkpoint file is ever overwritten."""
 
     def __init__(self, remote: Remote, folder: Path) -> None:
         self.remote, self.folder = remote, folder
         self._whole: dict[str, dict[str, Fingerprint]] = {}
 
     def look(self) -> dict[str, Any]:
-        """What the mirror holds: copies of run.json, how many markers, and the newest step whose sizes are right."""
+        """Lists the mirror: copies of run.json, the number of markers, and the newest step with correct file sizes."""
         sizes = self.remote.sizes()
         newest = next((each for each in entries_in(sizes) if each.step is not None and self._files(each, sizes)), None)
         copies = [RUN, *([] if newest is None else [f"{newest.name}/{RUN}"])]
@@ -48,16 +48,16 @@ class Copier:
         return {"step": newest and newest.step, "markers": markers, "runs": runs}
 
     def claim(self, owner: dict[str, Any], run: str, damaged: Sequence[str]) -> None:
-        """From now on `owner` copies to this mirror, and nobody else. Entries that were found damaged are removed."""
+        """Makes `owner` the only process that copies to this mirror. Removes entries that were found damaged."""
         self.remote.write(RUN, run.encode())
         self.remote.write(OWNER, (json.dumps(owner, indent=1) + "\n").encode())
         if damaged:
             self._remove(filter(None, map(entry_named, damaged)), self.remote.sizes())
 
     def copy(self, checkpoint: str, token: str, start: int, keep_last: int) -> bool:
-        """Brings a checkpoint to the mirror, with the log and all that resuming needs; its marker comes last.
+        """Copies a checkpoint to the mirror, with the log and everything that a resume needs. The marker comes last.
 
-        False if it is there already.
+        Returns False if it is already there.
         """
         self._refuse_other_owners(token)
         local, sizes = self.folder / "checkpoints" / checkpoint, self.remote.sizes()
@@ -73,7 +73,7 @@ class Copier:
         return True
 
     def finish(self, token: str, start: int) -> bool:
-        """Brings the weights and the final log of a finished run to the mirror. False if they are there already."""
+        """Copies the weights and the final log of a finished run to the mirror. False if they are already there."""
         self._refuse_other_owners(token)
         sizes, run = self.remote.sizes(), fingerprint(self.folder / RUN)
         older = [each for each in entries_in(sizes) if each.step is None]
@@ -95,7 +95,7 @@ class Copier:
         self._whole[entry.name] = everything
 
     def _copy_run_files(self, entry: Entry) -> dict[str, Fingerprint]:
-        """Files that grow while they are read are copied up to their last whole line."""
+        """Copies the small files of a run. Files that may be growing are copied up to their last whole line."""
         copied = {}
         for name in RUN_FILES:
             path = self.folder / name
@@ -107,7 +107,7 @@ class Copier:
         return copied
 
     def _refuse_other_owners(self, token: str) -> None:
-        """Between this look and the next write another one may come: stores have no locks."""
+        """Raises if another process owns the mirror. Stores have no locks: another may come before the next write."""
         content = self.remote.read(OWNER)
         try:
             owner = json.loads(content or b"{}")
@@ -119,7 +119,7 @@ class Copier:
         raise RunError(f"{self.remote.url} was taken over by {who}")
 
     def _retain(self, new: Entry, keep_last: int) -> None:
-        """Removes checkpoints older than the `keep_last` newest whole ones, and what copies that were cut left."""
+        """Removes all but the `keep_last` newest whole checkpoints, and the remains of interrupted copies."""
         sizes = self.remote.sizes()
         kept: set[int | None] = {new.step}
         extra = []
@@ -131,7 +131,7 @@ class Copier:
         self._remove(extra, sizes)
 
     def _remove(self, entries: Iterable[Entry], sizes: Mapping[str, int]) -> None:
-        """The marker first: what is partly removed must not look whole."""
+        """Removes entries, each with its marker first: a partly removed entry must not look whole."""
         for entry in entries:
             names = [name for name in sizes if name.startswith(f"{entry.name}/")]
             marker = f"{entry.name}/{MARKER}"
@@ -140,7 +140,7 @@ class Copier:
             self.remote.tidy(entry.name)
 
     def _files(self, entry: Entry, sizes: Mapping[str, int]) -> dict[str, Fingerprint]:
-        """The files of an entry that is whole by its marker and its sizes; nothing for any other."""
+        """The files of an entry. Empty if its marker is missing or damaged, or a file has the wrong size."""
         if f"{entry.name}/{MARKER}" not in sizes:
             return {}
         try:

@@ -1,7 +1,7 @@
 """Courier: the process that copies to a mirror. It takes orders as JSON lines and answers each with one.
 
-It is a process of its own and copies at the lowest priority: what libraries do to send bytes shares neither the
-interpreter of the training nor a core that training needs. It ends with its trainer, in whatever way that ends.
+It is a separate process with the lowest priority: sending bytes takes neither the interpreter nor a core from
+training. It ends when its trainer ends, even if the trainer is killed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from surefoot.checkpoint.remote import Remote
 from surefoot.errors import SurefootError
 
 PACKAGES = Path(__file__).parents[2]
-"""Where this surefoot was imported from: the process imports the same one."""
+"""The folder that surefoot was imported from. The process imports the same one."""
 
 
 class Courier:
-    """The trainer's side. Orders are carried out one after another; each has a future for its answer."""
+    """The trainer's side. Orders are executed one after another; each returns a future for its answer."""
 
     def __init__(self, url: str, folder: Path) -> None:
         paths = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH"))))
@@ -63,7 +63,7 @@ class Courier:
         with self._lock:
             if not self._ended:
                 self._waiting.append(answer)
-                with suppress(OSError):  # it has died: whoever hears its answers says so
+                with suppress(OSError):  # the process has died: the thread that reads its answers reports it
                     self._process.stdin.write(json.dumps({"order": order, **words}) + "\n")
                     self._process.stdin.flush()
                 return answer
@@ -71,7 +71,7 @@ class Courier:
         return answer
 
     def end(self) -> None:
-        """Ends the process, also in the middle of a copy: what was not copied to its end has no marker."""
+        """Ends the process, even in the middle of a copy: an incomplete copy has no marker."""
         self._process.kill()
         self._hearing.join()
 
@@ -83,7 +83,7 @@ class Courier:
         with self._lock:
             self._ended = f"the process that copies ended with {self._process.returncode}: {self._last_words()}"
             for each in (self._process.stdin, self._process.stdout, self._errors):
-                with suppress(OSError):  # an order that it never read is still in the pipe
+                with suppress(OSError):  # the pipe may still hold an order that it never read
                     each.close()  # type: ignore[union-attr]
         while self._waiting:
             self._waiting.popleft().set_exception(OSError(self._ended))
@@ -105,7 +105,7 @@ def _settle(waiting: Future[Any], answer: dict[str, Any]) -> None:
 
 
 class Orders:
-    """What may be ordered, by name."""
+    """The orders, by name."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._url, self._folder = url, folder
@@ -116,7 +116,7 @@ class Orders:
 
     @cached_property
     def _yield_to_training(self) -> None:
-        """The lowest priority, from the first copy on; before it, the trainer waits for the answers."""
+        """Sets the lowest priority, from the first copy on. Before that, the trainer waits for the answers."""
         if hasattr(os, "nice"):
             os.nice(19)
 
@@ -138,7 +138,7 @@ class Orders:
 
 
 def carry_out(orders: Orders, line: str) -> dict[str, Any]:
-    """Does what a line says. What goes wrong is an answer too, with the name of its class."""
+    """Executes the order in a line. An error is returned as an answer, with the name of its class."""
     words = json.loads(line)
     try:
         return {"done": getattr(orders, words.pop("order"))(**words)}
@@ -148,7 +148,7 @@ def carry_out(orders: Orders, line: str) -> dict[str, Any]:
 
 
 def end_with(parent: int) -> None:
-    """Ends this process when its trainer is gone. A data worker may keep the pipe open, so the pipe is not enough."""
+    """Ends this process when its trainer is gone. A closed pipe does not show that: a data worker may keep it open."""
     while os.getppid() == parent:
         time.sleep(0.1)
     os._exit(1)
@@ -161,12 +161,12 @@ def hear(lines: queue.SimpleQueue[str]) -> None:
 
 
 def main() -> None:
-    """Takes orders until the trainer is gone."""
+    """Executes orders until the trainer is gone."""
     url, folder, parent = sys.argv[1:]
-    for asked in (signal.SIGINT, signal.SIGTERM):  # they are meant for the trainer, which still needs a last copy
+    for asked in (signal.SIGINT, signal.SIGTERM):  # they are for the trainer, which still needs a last copy
         signal.signal(asked, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output that libraries print is not an answer
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=hear, args=(lines,), daemon=True).start()
     threading.Thread(target=end_with, args=(int(parent),), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Entries: what a mirror consists of. One folder for each checkpoint, whole if its marker is there and agrees."""
+"""Entries: the folders of a mirror, one per checkpoint. An entry is whole if its marker exists and agrees."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from surefoot.checkpoint.files import Fingerprint
 from surefoot.errors import CheckpointError
 
 MARKER = "COMPLETE"
-"""Written last: a hash of the rest of it; then, as JSON, every file of the entry with its size and hash."""
+"""The file that is written last. It lists, as JSON, every file of the entry with size and hash. Its first line is a
+hash of that list."""
 OWNER = "OWNER"
-"""Who copies to this mirror: one trainer at a time."""
+"""The file that names the one trainer that copies to this mirror."""
 RUN = "run.json"
 RUN_FILES = ("log.jsonl", "events.jsonl", "findings.json", "plan.json", "recipe.py", RUN)
-"""What of a run is copied with each checkpoint. The log is read before run.json, which counts its attempts."""
+"""The files of a run that are copied with each checkpoint. The log comes before run.json, which counts its attempts."""
 WEIGHTS = "model.safetensors"
 INSIDE = "checkpoint/"
 _CHECKPOINT_FILE = re.compile(r"MANIFEST|state\.json|\.metadata|__\d+_\d+\.distcp")
@@ -36,17 +37,17 @@ class Entry:
 
     @property
     def checkpoint(self) -> str:
-        """The name of the local folder that it is a copy of."""
+        """The name of the local folder of this checkpoint."""
         return self.name.partition(".")[0]
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Later ones are greater. No clock is asked."""
+        """A sort key: later entries are greater. It uses no clock."""
         return self.step or 0, self.start, self.take
 
 
 def entry_named(name: str) -> Entry | None:
-    """The entry that a folder's name stands for; None for any other folder."""
+    """Parses a folder's name. None if it is not an entry."""
     found = _ENTRY.fullmatch(name)
     if found is None:
         return None
@@ -67,7 +68,7 @@ def marker_of(files: Mapping[str, Fingerprint]) -> bytes:
 
 
 def files_of(marker: bytes | None) -> dict[str, Fingerprint]:
-    """What an entry consists of, by its marker. Names are data: only those that a run can have are accepted."""
+    """The files of an entry, read from its marker. Raises for file names that a run cannot have."""
     if marker is None:
         raise CheckpointError(f"{MARKER} is missing: it was not copied to its end")
     digest, _, body = marker.partition(b"\n")
@@ -83,7 +84,7 @@ def files_of(marker: bytes | None) -> dict[str, Fingerprint]:
 
 
 def missing_in(entry: Entry, files: Mapping[str, Fingerprint], sizes: Mapping[str, int]) -> str | None:
-    """What is not there, or not of its size."""
+    """Names a file that is missing or has the wrong size, or None."""
     for name, expected in files.items():
         size = sizes.get(f"{entry.name}/{name}")
         if size != expected.bytes:

@@ -1,4 +1,4 @@
-"""Fetching: brings the newest whole checkpoint of a mirror, and the run it belongs to, to an empty folder."""
+"""Fetching: downloads the newest whole checkpoint of a mirror, and the run it belongs to, to an empty folder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from surefoot.records.run import read_run, write_run
 
 
 def fetch(remote: Remote, into: Path) -> dict[str, object]:
-    """Fills a new folder with a run: its newest checkpoint whose every byte agrees, and what was copied with it.
+    """Fills a new folder with a run: its newest checkpoint that verifies, and the files copied with it.
 
-    Damaged ones are passed over and listed in `rejected`. A finished run brings its weights and its final log.
-    Returns what was found; `checkpoint` is None if the mirror holds none that was copied to its end.
+    Skips damaged checkpoints and lists them in `rejected`. A finished run includes its weights and final log.
+    In the result, `checkpoint` is None if the mirror holds no complete copy.
     """
     sizes = remote.sizes()
     entries = [each for each in entries_in(sizes) if f"{each.name}/{MARKER}" in sizes]
@@ -67,7 +67,7 @@ def _download(remote: Remote, entry: Entry, into: Path, sizes: dict[str, int]) -
 
 
 def _unfit(entry: Entry, names: Iterable[str]) -> str | None:
-    """What an entry of its kind must have and lacks, or must not have."""
+    """Names a file that this kind of entry must have and lacks, or must not have. None if there is none."""
     needed = {RUN, "log.jsonl", *((f"{INSIDE}MANIFEST",) if entry.step is not None else (WEIGHTS,))}
     strange = {name for name in names if entry.step is None and name.startswith(INSIDE)}
     return next((f"{MARKER} does not name {name}" for name in sorted(needed - set(names))), None) or next(
@@ -90,7 +90,7 @@ def _verify(local: Path, name: str, expected: Fingerprint) -> None:
 
 
 def _reopen(folder: Path) -> None:
-    """A run that had finished while its last checkpoint was being copied has no weights here: it finishes again."""
+    """Reopens a run that finished before its weights were copied: it must finish again."""
     run = read_run(folder)
     if run.status == "finished":
         write_run(replace(run, status="running"))

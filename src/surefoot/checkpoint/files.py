@@ -1,4 +1,4 @@
-"""Files that are on disk when we say so: hashed as they are written, then synced."""
+"""Files that are safely on disk: hashed as they are written, then synced."""
 
 import os
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ CHUNK_BYTES = 4 * 2**20
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """How many bytes a file has, and their hash."""
+    """The size of a file in bytes, and its hash."""
 
     bytes: int
     xxh3_128: str
 
 
 class HashedFile:
-    """A file being written. The hash is of the bytes that were meant, not of what a disk made of them."""
+    """A file being written. The hash covers the bytes passed to `write`, not the bytes that a disk stored."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._hash, self._bytes = file, xxhash.xxh3_128(), 0
@@ -35,7 +35,7 @@ class HashedFile:
         try:
             written = self._file.write(data)
         except OSError as error:
-            self.error = error  # torch.save tells of it as "unexpected pos", so keep the cause
+            self.error = error  # torch.save reports it as "unexpected pos", so keep the cause
             raise
         self._hash.update(data)
         self._bytes += written
@@ -48,7 +48,7 @@ class HashedFile:
         self._file.flush()
 
     def close(self) -> None:
-        """Left to whoever opened the file: it must be synced first."""
+        """Only flushes. Whoever opened the file syncs and closes it."""
         self.flush()
 
     def fingerprint(self) -> Fingerprint:
@@ -57,7 +57,7 @@ class HashedFile:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[HashedFile]:
-    """Opens a file that did not exist; it is synced at the end. An error names the file and what the disk said."""
+    """Creates a new file and syncs it at the end. An error names the file and the cause."""
     stream = None
     try:
         with open(path, "xb") as file:
@@ -80,7 +80,7 @@ def write_new(path: Path, data: bytes) -> Fingerprint:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Reads a file through and hashes it."""
+    """Reads a whole file and hashes it."""
     digest, size, buffer = xxhash.xxh3_128(), 0, bytearray(CHUNK_BYTES)
     view = memoryview(buffer)
     with open(open_plain(path), "rb", buffering=0) as file:

@@ -25,14 +25,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Interval:
-    """So many steps, tokens or seconds."""
+    """An amount of steps, tokens or seconds."""
 
     amount: float
     unit: str
 
     @classmethod
     def read(cls, text: str | int) -> Interval:
-        """`500`, `"500 steps"`, `"10 min"`, `"2 h"` or `"1e9 tokens"`."""
+        """Parses `500`, `"500 steps"`, `"10 min"`, `"2 h"` or `"1e9 tokens"`."""
         words = str(text).split()
         unit = words[1] if len(words) == 2 else "steps"
         try:
@@ -45,5 +45,5 @@ class Interval:
         return cls(amount * factor, name)
 
     def due(self, last: Progress, now: Progress) -> bool:
-        """Whether so much has gone by since the last one."""
+        """Whether this amount has passed since `last`."""
         return bool(getattr(now, self.unit) - getattr(last, self.unit) >= self.amount)

@@ -1,4 +1,4 @@
-"""A lock on a folder: one process at a time, and none that is dead."""
+"""A lock on a folder: one process holds it at a time, and a dead process never does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ except ImportError:  # Windows
 
 @dataclass(frozen=True)
 class Owner:
-    """A process that cannot be taken for another: pids are used again, boots and start times are not."""
+    """Identifies a process uniquely. A pid may be reused; together with boot id and start time it is unique."""
 
     pid: int
     host: str
@@ -43,11 +43,11 @@ class Owner:
         return replace(self, since="") == replace(Owner.current(), since="")
 
     def can_be_judged(self) -> bool:
-        """Whether it would be seen from here: it ran on this machine, since its last start, in this container."""
+        """Whether this process could see it: same machine, same boot, same container."""
         return (self.host, self.boot, self.namespace) == (socket.gethostname(), _boot(), _namespace())
 
     def is_alive_here(self) -> bool:
-        """Whether it runs on this machine, as seen from here. Of other machines only the kernel's lock knows."""
+        """Whether it is running on this machine. For other machines, only the kernel's lock can tell."""
         return self.can_be_judged() and _started(self.pid) == self.started
 
     def __str__(self) -> str:
@@ -55,11 +55,11 @@ class Owner:
 
 
 class Lock:
-    """Held from `acquire` to `release`, or until the process ends in whatever way.
+    """Held from `acquire` to `release`, or until the process ends in any way.
 
-    The kernel's own lock on `<folder>/lock` decides; it falls with its process, also with `kill -9`, and
-    file systems that many machines share keep it too. The file says who holds it. Where a file system has no
-    locks, the file decides: whoever it names is respected, unless it can be seen from here that they are dead.
+    The kernel's lock on `<folder>/lock` decides. The kernel releases it when the process ends, even with
+    `kill -9`. Shared file systems support it too. The file names the holder. On a file system without locks,
+    the file decides: its holder is respected unless this machine can see that the process is dead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ class Lock:
         self._release: weakref.finalize[Any, Any] | None = None
 
     def acquire(self) -> Self:
-        """Takes the lock, or raises a `RunError` that names who has it. Taking it again is no error."""
+        """Takes the lock, or raises a `RunError` that names the holder. Taking it twice is no error."""
         if self._release is not None and self._release.alive:
             return self
         with refusals_of(self.path):
@@ -109,20 +109,20 @@ class Lock:
 
 
 def _try_lock(descriptor: int) -> bool | None:
-    """Whether the kernel's lock is ours; None where there are no such locks."""
+    """Whether the kernel gave us the lock. None if the file system has no locks."""
     if fcntl is None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # no locks on this file system: what the file says must do
+    except OSError:  # no locks on this file system: the file decides
         return None
     return True
 
 
 def _unlock(descriptor: int, pid: int) -> None:
-    with suppress(OSError):  # a disk that refuses this must not end a run that is done
+    with suppress(OSError):  # a disk error here must not fail a run that is done
         if os.getpid() == pid:
             os.ftruncate(descriptor, 0)
     os.close(descriptor)
@@ -142,7 +142,7 @@ def _write_owner(descriptor: int, owner: Owner) -> None:
 
 
 def _boot() -> str:
-    """Changes whenever the machine starts."""
+    """The id of the current boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -150,7 +150,7 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    """Containers number their processes each from 1."""
+    """The pid namespace: each container numbers its processes from 1."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -164,11 +164,11 @@ def _started(pid: int) -> str | None:
     except OSError:
         return _answers(pid)
     state, *fields = stat.rpartition(")")[2].split()
-    return None if state in "ZX" else fields[18]  # a zombie is dead, but not yet buried
+    return None if state in "ZX" else fields[18]  # a zombie has ended, but was not reaped yet
 
 
 def _answers(pid: int) -> str | None:
-    """For systems without /proc: an empty start time if the process answers."""
+    """For systems without /proc: an empty start time if the process exists."""
     if os.name != "posix" or Path("/proc/self/stat").exists():
         return None
     try:

@@ -18,7 +18,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint consists of."""
+    """The files of a checkpoint, its step, its ranks and its torch version."""
 
     step: int
     ranks: int
@@ -27,13 +27,13 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """The first line is the hash of all bytes after it, so that no bit of the file can change unseen."""
+    """Writes the manifest. The first line is a hash of all bytes after it, so a changed bit is always noticed."""
     body = (json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1) + "\n").encode()
     write_new(folder / NAME, _digest(body) + b"\n" + body)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a checkpoint, if it is whole."""
+    """The manifest of a checkpoint. Raises if it is missing or damaged."""
     try:
         digest, _, body = read_plain(folder / NAME).partition(b"\n")
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def _parsed(body: bytes) -> Manifest:
 
 
 def damage(folder: Path, name: str, expected: Fingerprint) -> str | None:
-    """What is wrong with a file, or None. Its size is looked at before its bytes are read."""
+    """Describes the damage of a file, or None. Compares the size before it reads the bytes."""
     try:
         path = inside(folder, name)
         found = path.lstat()

@@ -1,4 +1,4 @@
-"""Mirror: a copy of a run elsewhere, made in the background, from which an empty disk resumes."""
+"""Mirror: copies a run to another place in the background, so that it can resume on an empty disk."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from surefoot.records.event import Event, append_event
 from surefoot.records.run import RESTORED, Run
 
 START_SECONDS = 120.0
-"""How long a mirror may take to say what it holds, before the first step."""
+"""How long a mirror may take to list its contents, before the first step."""
 FINISHED_SECONDS = 600.0
 """How long a finished run waits for its last copy."""
 STOPPED_SECONDS = 25.0
-"""How long a run that was stopped, or failed, waits: batch systems kill 30 s after they have asked."""
+"""How long a stopped or failed run waits for its last copy. Batch systems kill a job 30 s after SIGTERM."""
 
 _PLACED = ("checkpoints", WEIGHTS, *(name for name in RUN_FILES if name != RUN))
-"""What a restore puts into place before run.json, which makes a folder a run."""
+"""The files that a restore puts into place first. run.json comes last, since it makes a folder a run."""
 Differences = Callable[[Run], Iterable[str]]
 
 
 class Mirror:
-    """Copies a run to a URL. Without a URL, and on other ranks than the first, every method does nothing.
+    """Copies a run to a URL. Without a URL, and on ranks other than 0, every method does nothing.
 
     Open it, `restore` an empty folder, `claim` the mirror for a run; then `take` each new checkpoint, and `end`.
     `take` never waits: if copies are slower than saves, the newest checkpoint is copied next.
@@ -65,7 +65,7 @@ class Mirror:
             self._courier.end()
 
     def open(self, folder: Path) -> None:
-        """Reports, before any step, a URL that carries secrets, a missing package, or a mirror out of reach."""
+        """Connects before the first step. Raises if the URL has secrets, a package is missing, or nothing answers."""
         if self.url is None:
             return
         refuse_secrets(self.url)
@@ -83,15 +83,15 @@ class Mirror:
     # ----------------------------------------------------------------------------------- before the first step
 
     def restore(self, differences: Differences, accept: Callable[[Path], object], *, allowed: bool = True) -> None:
-        """Brings the mirror's run to a folder that has none, if the mirror has one. Not `allowed`, that is refused.
+        """Downloads the mirror's run, if it has one, to a folder without a run. Raises if that is not `allowed`.
 
-        A run that has `differences` to the recipe, or whose folder the recipe does not `accept`, is refused.
+        Also raises if the run has `differences` from the recipe, or if `accept` refuses its folder.
         """
         if self.url is None:
             return
         draft = self.folder / RESTORED
         if draft.exists() and not (self.folder / RUN).exists():
-            _remove(*(self.folder / name for name in _PLACED))  # they came from the mirror, and not all of them did
+            _remove(*(self.folder / name for name in _PLACED))  # left by an interrupted restore
         _remove(draft)
         if (self.folder / RUN).exists() or not self._there["markers"]:
             return
@@ -121,7 +121,7 @@ class Mirror:
     def claim(self, run: Run, differences: Differences) -> Run:
         """Makes this trainer the one that copies to the mirror, unless the mirror holds another run or a newer state.
 
-        A copier that was here before is told when it copies next: it stops copying, and says so.
+        An earlier owner notices this at its next copy. It stops copying and reports it.
         """
         if self.url is None:
             return run
@@ -169,7 +169,7 @@ class Mirror:
     # ----------------------------------------------------------------------------------- while it trains
 
     def take(self, checkpoint: str) -> None:
-        """Hears of a new checkpoint, whole and verified. Returns at once."""
+        """Copies a new, verified checkpoint in the background. Returns at once."""
         if self.url is None:
             return
         with self._changed:
@@ -177,11 +177,11 @@ class Mirror:
             self._copy_next()
 
     def holds(self, checkpoint: str) -> bool:
-        """Whether a checkpoint must not be removed, because it is being copied or is the next to be."""
+        """Whether a checkpoint must not be removed yet, because it is being copied or comes next."""
         return checkpoint in (self._copying, self._next)
 
     def _copy_next(self) -> None:
-        """Begins the next copy, if there is one and none is under way. The state is locked by the caller."""
+        """Starts the next copy, if there is one and none is running. The caller holds the lock."""
         if self._copying is not None or self._next is None or self._lost:
             return
         assert self.url is not None
@@ -193,7 +193,7 @@ class Mirror:
         self._courier.ask("copy", checkpoint=self._copying, **words).add_done_callback(self._has_copied)
 
     def _has_copied(self, done: Future[Any]) -> None:
-        """Called by the thread that hears the answers."""
+        """Called by the thread that reads the answers."""
         error = done.exception()
         with self._changed:
             copied, self._copying = self._copying, None
@@ -211,7 +211,7 @@ class Mirror:
     # ----------------------------------------------------------------------------------- at the end
 
     def end(self, run: Run) -> None:
-        """Waits a bounded time for the last copy, then says in one line what the mirror holds and what it lacks."""
+        """Waits a limited time for the last copy, then reports in one line what the mirror holds and what it lacks."""
         if self.url is None or self._courier is None:
             return
         until = time.monotonic() + (FINISHED_SECONDS if run.status == "finished" else STOPPED_SECONDS)
@@ -233,7 +233,7 @@ class Mirror:
             self._tell("mirrored", f"{self.url} holds {newest}{' and the weights' if weights else ''}")
 
     def _finish_copying(self, newest: str | None, until: float) -> bool:
-        """Whether the newest checkpoint was copied before the time was over. One that failed is tried once more."""
+        """Whether the newest checkpoint was copied in time. A failed copy is tried once more."""
         with self._changed:
             for _ in range(2):
                 if newest is not None and self._copied != newest and self._copying != newest:
@@ -261,7 +261,7 @@ class Mirror:
         return self._courier.ask(order, **words).result()
 
     def _tell(self, kind: str, text: str) -> None:
-        """A run goes on also if its disk has no room for an event."""
+        """Writes an event. A disk error does not stop the run."""
         with suppress(OSError):
             now = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
             append_event(self.folder / "events.jsonl", Event(self._step, kind, text, now))
@@ -269,7 +269,7 @@ class Mirror:
 
 @contextmanager
 def _blaming(url: str, draft: Path) -> Iterator[None]:
-    """Names the mirror where an error names the draft of its run."""
+    """Replaces the draft folder in an error message by the URL of the mirror."""
     try:
         yield
     except RunError as error:

@@ -1,4 +1,4 @@
-"""A nested state as an outline, which JSON can hold, and tensors by name; and back to the state."""
+"""Splits a nested state into an outline, which JSON can hold, and tensors by name; and joins them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Saved:
-    """Stands for a tensor in an outline: where it is kept, and how it lay in memory."""
+    """Stands for a tensor in an outline: its name, dtype, shape, strides and device."""
 
     name: str
     dtype: torch.dtype
@@ -32,12 +32,12 @@ class Saved:
     device: str
 
     def empty(self) -> torch.Tensor:
-        """Memory for it, on the processor."""
+        """Allocates memory for it, on the CPU."""
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
 
 
 def take_apart(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-    """The outline of a state, and its tensors by name. One tensor under two names is kept once."""
+    """The outline of a state, and its tensors by name. A tensor that appears twice is saved once."""
     tensors: dict[str, torch.Tensor] = {}
     seen: dict[Any, str] = {}
 
@@ -56,7 +56,7 @@ def take_apart(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 def map_leaves(function: Callable[[Place, Any], Any], tree: Any, place: Place = ()) -> Any:
-    """A tree of the same form with every leaf replaced; `function` is told where the leaf is."""
+    """A tree of the same structure, with every leaf replaced by `function(place, leaf)`."""
     if type(tree) in MAPPINGS.values():
         return type(tree)({key: map_leaves(function, item, (*place, key)) for key, item in tree.items()})
     if type(tree) in (list, tuple):
@@ -72,7 +72,7 @@ def leaves(tree: Any) -> list[tuple[Place, Any]]:
 
 
 def _memory(tensor: torch.Tensor) -> Any:
-    """Equal for two tensors that are one. Ranks must agree on names, and shards can be empty: DTensors go by object."""
+    """A key that is equal for tensors that share memory. DTensors are compared by object: shards can be empty."""
     if isinstance(tensor, DTensor):
         return id(tensor)
     if tensor.numel() == 0:
@@ -81,14 +81,14 @@ def _memory(tensor: torch.Tensor) -> Any:
 
 
 def _dense_stride(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The order of its dimensions in memory, without gaps."""
+    """The strides of a dense tensor with the same order of dimensions in memory."""
     if isinstance(tensor, DTensor) or tensor.is_contiguous():
         return tuple(tensor.stride())
     return tuple(torch.empty_like(tensor, device="meta").stride())
 
 
 def _fresh(name: str, taken: dict[str, torch.Tensor]) -> str:
-    """`{"a.b": x, "a": {"b": y}}` holds two tensors of one name."""
+    """A name that is not taken: `{"a.b": x, "a": {"b": y}}` holds two tensors of one name."""
     names = chain([name], (f"{name}~{number}" for number in count(2)))
     return next(each for each in names if each not in taken)
 
@@ -103,17 +103,17 @@ def _refuse_unsavable(place: Place, tensor: torch.Tensor) -> None:
 
 
 def where(place: Place) -> str:
-    """A place in a state, as people write it."""
+    """A place in a state, written as Python code."""
     return "state" + "".join(f"[{part!r}]" for part in place)
 
 
 def to_json(outline: Any) -> str:
-    """An outline as JSON. Every JSON object in it has one key, which says what it stands for."""
+    """An outline as JSON. Every JSON object in it has one key, which names its type."""
     return json.dumps(_plain(outline, ()), allow_nan=False)
 
 
 def from_json(text: str | bytes) -> Any:
-    """The outline that `to_json` wrote, to the last bit of every number."""
+    """The outline that `to_json` wrote. Numbers are equal to the last bit."""
     return json.loads(text, object_hook=_lively)
 
 

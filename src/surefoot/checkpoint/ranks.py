@@ -21,8 +21,8 @@ class _Failure:
 class Ranks:
     """This process among the ranks of the default process group; alone if there is none.
 
-    It talks through a group of its own, on the processor: a save in the background must not
-    come between the collectives of a step.
+    It uses a separate process group on the CPU: a save in the background must not
+    interfere with the collectives of a step.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Ranks:
         self.size = dist.get_world_size() if many else 1
 
     def exchange(self, work: Callable[[], Made], settle: Callable[[list[Made]], list[Reply]]) -> Reply:
-        """Every rank does `work`; rank 0 settles what they made into one reply for each of them."""
+        """Every rank does `work`. Rank 0 turns all results into one reply for each rank."""
         if self._group is None:
             return settle([work()])[0]
         everyone = self._gather(self._attempt(work))
@@ -42,7 +42,7 @@ class Ranks:
         return cast(Reply, reply)
 
     def from_first(self, work: Callable[[], Made]) -> Made:
-        """What rank 0 makes, on every rank."""
+        """Does `work` on rank 0 only. Every rank returns its result."""
         return self.exchange(lambda: None, lambda _: [work()] * self.size)
 
     def _attempt(self, work: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Reads tensors that `writer` wrote, without running anything that a file says."""
+"""Reads tensors that `writer` wrote, without executing any code from a file."""
 
 import io
 import pickle
@@ -31,7 +31,7 @@ ALLOWED = {
     "torch.serialization": {"_get_layout"},
     "torch": {"Size"},
 }
-"""All that DCP's metadata may name, beside dtypes. Bytes are not among it: DCP would unpickle them."""
+"""The classes that DCP's metadata may name, besides dtypes. Bytes are excluded, since DCP would unpickle them."""
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -63,13 +63,13 @@ def read_metadata(folder: Path, files: Collection[str]) -> Metadata:
                 )
     except CheckpointError:
         raise
-    except Exception as error:  # a made-up pickle can fail in any way
+    except Exception as error:  # a forged pickle can fail in any way
         raise CheckpointError(f"{METADATA} cannot be read: {error!r}") from error
     return metadata
 
 
 def read_tensors(folder: Path, files: Collection[str], into: dict[str, torch.Tensor]) -> None:
-    """Fills tensors in place, from whatever shards were saved. No rank waits for another."""
+    """Fills tensors in place, however the saved ones were sharded. Ranks do not wait for each other."""
     metadata = read_metadata(folder, files)
     planner, reader = _Planner(flatten_state_dict=False, flatten_sharded_tensors=False), FileSystemReader(folder)
     try:
@@ -79,5 +79,5 @@ def read_tensors(folder: Path, files: Collection[str], into: dict[str, torch.Ten
         reader.read_data(planner.finish_plan(plan), planner).wait()
     except CheckpointError:
         raise
-    except Exception as error:  # the hashes were right: somebody made this file
+    except Exception as error:  # the hashes were right, so this file was forged
         raise CheckpointError(f"{folder.name} cannot be loaded: {error}") from error

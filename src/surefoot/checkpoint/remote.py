@@ -1,4 +1,4 @@
-"""Remote: the files under one URL, on whatever fsspec can reach. The only place that loads fsspec."""
+"""Remote: the files under one URL, on any store that fsspec supports. Only this module imports fsspec."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 from surefoot.errors import MissingPackage, RunError
 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "memory"}
-"""Have no folders. `makedirs` would create a bucket there, also one whose name was mistyped."""
+"""Stores without folders. `makedirs` would create a bucket there, even for a mistyped name."""
 ATTEMPTS = 3
-"""Of botocore, with its own backoff. s3fs repeats them when a connection breaks; it gives each connection 5 s to
-open and 15 s to answer."""
+"""Attempts that botocore makes, with its own backoff. s3fs repeats them when a connection breaks. It gives each
+connection 5 s to open and 15 s to answer."""
 
 
 class Remote:
-    """Reads and writes files by names relative to a URL. What fails is an OSError whose text names the URL."""
+    """Reads and writes files by names relative to a URL. Errors are OSErrors that name the URL."""
 
     def __init__(self, url: str) -> None:
         refuse_secrets(url)
@@ -28,7 +28,7 @@ class Remote:
             self._fs, self._root = _file_system(url)
 
     def sizes(self) -> dict[str, int]:
-        """Every file and its bytes."""
+        """Every file and its size in bytes."""
         with self._named():
             self._fs.invalidate_cache()
             try:
@@ -62,14 +62,14 @@ class Remote:
             self._fs.get_file(self._path(name), str(local))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes files in this order; one that is not there is no error."""
+        """Removes files in this order. A missing file is no error."""
         with self._named():
             for name in names:
                 with suppress(FileNotFoundError):
                     self._fs.rm_file(self._path(name))
 
     def tidy(self, folder: str) -> None:
-        """Removes an empty folder, where there are folders."""
+        """Removes an empty folder, if the store has folders."""
         if not self._stores_objects():
             with suppress(OSError):
                 self._fs.rmdir(self._path(folder))
@@ -87,7 +87,7 @@ class Remote:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Libraries raise errors of many classes, some without a text."""
+        """Turns errors of libraries, which have many classes and sometimes no text, into an OSError."""
         try:
             yield
         except (MissingPackage, RunError):
@@ -97,7 +97,7 @@ class Remote:
 
 
 def refuse_secrets(url: str) -> None:
-    """A URL is written into run.json; credentials must not be."""
+    """Raises if a URL contains credentials: the URL is written to run.json."""
     for part in url.split("::"):
         if "@" in urlsplit(part).netloc or "?" in part:
             shown = urlsplit(part)._replace(netloc=urlsplit(part).netloc.rpartition("@")[2], query="").geturl()

@@ -1,4 +1,4 @@
-"""Staging: host copies of tensors, in buffers that the next save fills again."""
+"""Staging: copies tensors to host memory, in buffers that the next save reuses."""
 
 from collections.abc import Mapping
 
@@ -7,13 +7,13 @@ from torch.distributed.tensor import DTensor
 
 
 class Staging:
-    """One copy of a state. It may be read until the next `copy`."""
+    """One copy of a state. It is valid until the next `copy`."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, torch.Tensor] = {}
 
     def copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Copies every tensor to the host, and returns when all of them are there."""
+        """Copies every tensor to the host, and returns when all copies are complete."""
         self._buffers = {name: self._buffer(name, _local(tensor)) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             self._buffers[name].copy_(_local(tensor), non_blocking=True)
@@ -33,7 +33,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _like(tensor: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """The buffer, as a shard of what it was copied from."""
+    """The buffer, as a DTensor if it was copied from the shard of one."""
     if not isinstance(tensor, DTensor):
         return buffer
     mesh, placements = tensor.device_mesh, tensor.placements

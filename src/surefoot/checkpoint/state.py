@@ -1,4 +1,4 @@
-"""The state of a training step: all that the next step depends on, taken and put back bit for bit."""
+"""The state of a training step: everything that the next step depends on, saved and restored bit for bit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State = dict[str, Any]
 
 
 class Stepping(Protocol):
-    """What a `Step` has; any object with these will do."""
+    """The attributes of a `Step` that are saved. Any object that has them can be saved."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -25,7 +25,7 @@ class Stepping(Protocol):
 
 
 def state_of(step: Stepping) -> State:
-    """The state of a step. Its tensors are the live ones: nothing is copied here."""
+    """The state of a step. Its tensors are not copied."""
     return {
         "number": getattr(step, "number", 0),
         "model": _live(step.model),
@@ -38,15 +38,15 @@ def state_of(step: Stepping) -> State:
 
 
 def restore(step: Stepping, checkpoint: Checkpoint) -> State:
-    """Puts a step back into a saved state, and returns that state, with whatever else was saved beside it.
+    """Restores a step, and returns the saved state with everything else that was saved with it.
 
-    Parameters and buffers are filled where they are; what the optimizer remembers is read into its place at once.
+    Parameters and buffers are filled in place. Optimizer state is read directly to its device and sharding.
     """
     try:
         return _restored(step, checkpoint)
     except CheckpointError:
         raise
-    except Exception as error:  # the hashes were right: somebody made this state, or made it for another optimizer
+    except Exception as error:  # the hashes were right: the state was forged, or is of another optimizer
         raise CheckpointError(f"{checkpoint.path.name} holds a state that cannot be restored: {error!r}") from error
 
 
@@ -76,7 +76,7 @@ def _bare(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _plain(name: str) -> str:
-    """A parameter has one name, compiled or not."""
+    """The name of a parameter without the prefix that torch.compile adds."""
     return name.replace("_orig_mod.", "")
 
 
@@ -85,7 +85,7 @@ def _names(model: torch.nn.Module) -> dict[torch.Tensor, str]:
 
 
 def _live(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer under all of its names, also those that a state dict leaves out; tied ones as one."""
+    """Every parameter and buffer under all of its names, with non-persistent ones. Tied ones are the same tensor."""
     parameters = _bare(model).named_parameters(remove_duplicate=False)
     buffers = _bare(model).named_buffers(remove_duplicate=False)
     named = {_plain(name): tensor for name, tensor in (*parameters, *buffers)}
@@ -94,7 +94,7 @@ def _live(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _transient(model: torch.nn.Module) -> list[str]:
-    """The buffers that a state dict leaves out, by name: a model is resumed with them and handed on without."""
+    """The names of non-persistent buffers. A resume restores them; exported weights leave them out."""
     modules = _bare(model).named_modules(remove_duplicate=False)
     return sorted(
         _plain(f"{prefix}.{name}" if prefix else name)
@@ -104,7 +104,7 @@ def _transient(model: torch.nn.Module) -> list[str]:
 
 
 def _extra(model: torch.nn.Module) -> State:
-    """What else a state dict holds: the extra state of modules that have one."""
+    """The rest of the state dict: the extra state of modules that have one."""
     live = _live(model)
     return {name: value for name, value in _bare(model).state_dict().items() if _plain(name) not in live}
 
@@ -121,7 +121,7 @@ def _refuse_another_model(saved: set[str], here: set[str]) -> None:
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str]) -> State:
-    """Its state dict, with the names of parameters in place of their numbers."""
+    """The optimizer's state dict, with parameter names instead of numbers."""
     packed, order = optimizer.state_dict(), _order(optimizer, names)
     state = {_renamed(key, order): values for key, values in packed["state"].items()}
     groups = [{**group, "params": [order[number] for number in group["params"]]} for group in packed["param_groups"]]
@@ -141,7 +141,7 @@ def _renamed(key: Any, order: list[str]) -> Any:
 
 
 def _room(state: State, parameters: dict[str, torch.Tensor]) -> State:
-    """Memory for what is shaped like its parameter: on its device, and sharded like it."""
+    """Allocates memory for state that has the shape of its parameter, on the same device and sharded like it."""
 
     def like(parameter: torch.Tensor, _: Place, leaf: Any) -> torch.Tensor | None:
         if not isinstance(leaf, Saved) or (leaf.shape, leaf.device) != (tuple(parameter.shape), parameter.device.type):
@@ -172,7 +172,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: State, names: di
 
 
 def _undo_casts(optimizer: torch.optim.Optimizer, saved: State, names: dict[torch.Tensor, str]) -> None:
-    """`load_state_dict` casts to the parameter's dtype, also what was never of that dtype."""
+    """Restores dtypes: `load_state_dict` casts all state to the parameter's dtype, even if it had another."""
 
     def uncast(exact: dict[Place, Any], place: Place, value: Any) -> Any:
         kept = exact.get(place)

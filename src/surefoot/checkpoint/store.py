@@ -1,4 +1,4 @@
-"""Checkpoints: the saved states of one run, each of them whole or not there."""
+"""Checkpoints: the saved states of one run. Each one is either complete or does not exist."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ DRAFT = ".draft-"
 
 
 class Checkpoints:
-    """The checkpoints in a folder. On many ranks every rank makes one and calls it alike.
+    """The checkpoints in a folder. Every rank creates one and makes the same calls.
 
-    Whoever saves holds the folder's lock, from the first save until `close` or the end of the process.
-    A `mirror` hears of each one that was read back whole; what it is copying is not removed.
+    Saving takes the folder's lock, from the first save until `close` or the end of the process.
+    A `mirror` copies each checkpoint that was verified. A checkpoint that is being copied is not removed.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Checkpoints:
         self._verified: dict[Path, Any] = {}
 
     def __iter__(self) -> Iterator[Checkpoint]:
-        """Every checkpoint, newest step first by name, verified or not. Clocks have no say."""
+        """Every checkpoint, verified or not, newest step first. The order comes from the names, not from clocks."""
         names = self._ranks.from_first(self._names)
         return (Checkpoint(self.folder / name, self._ranks) for name in names)
 
     def newest(self) -> Checkpoint | None:
-        """The newest one that verifies; None if there are no checkpoints at all.
+        """The newest checkpoint that verifies. None if there are no checkpoints.
 
-        Damaged ones are passed over and listed in `rejected`. If there are only damaged ones, it raises.
+        Skips damaged ones and lists them in `rejected`. Raises if all are damaged.
         """
         self.rejected = []
         for checkpoint in self:
@@ -73,9 +73,9 @@ class Checkpoints:
         return None
 
     def claim(self) -> None:
-        """Takes the folder's lock, or raises a `RunError` that names who has it; then sweeps what the dead left behind.
+        """Takes the folder's lock, or raises a `RunError` that names the holder. Then removes drafts of dead processes.
 
-        `save` does this too. A trainer does it before its first step.
+        `save` does this too. A trainer calls it before its first step.
         """
         if not self._claimed:
             self._ranks.from_first(self._claim)
@@ -84,8 +84,8 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any]) -> None:
         """Saves a state: nested dicts, lists and tuples of tensors, numbers, strings and None.
 
-        Asynchronous, it returns when the state is copied. A save that is still under way is waited for;
-        if that one failed, this one begins all the same, and then the failure is raised.
+        An asynchronous save returns when the state is copied. It waits for an earlier save that is still running.
+        If the earlier one failed, this save starts anyway, and then the failure is raised.
         """
         self._claim_or_fail(step)
         failure = self._finish()
@@ -100,12 +100,12 @@ class Checkpoints:
             raise failure
 
     def wait(self) -> None:
-        """Until what is under way is published; raises a `CheckpointError` if it was not."""
+        """Waits for the running save. Raises a `CheckpointError` if it failed."""
         if failure := self._finish():
             raise failure
 
     def close(self) -> None:
-        """Waits, and gives the lock back."""
+        """Waits for the running save, and releases the lock."""
         try:
             self.wait()
         finally:
@@ -133,7 +133,7 @@ class Checkpoints:
         return failure
 
     def _publish(self, step: int, text: str, tensors: dict[str, torch.Tensor]) -> None:
-        """Writes into a folder of its own, then gives it its name: the one moment at which the checkpoint appears."""
+        """Writes into a draft folder, then renames it. The checkpoint appears at that moment."""
         draft = self._ranks.from_first(lambda: self.folder / f"{DRAFT}{name_of(step, 1)}-{secrets.token_hex(4)}")
         try:
             self._ranks.from_first(draft.mkdir)
@@ -168,9 +168,9 @@ class Checkpoints:
         return sorted(names, key=numbers_of, reverse=True)
 
     def _retain(self, saved: int) -> None:
-        """Removes what is older than the `keep_last` newest that verify: a damaged one does not count as kept.
+        """Removes checkpoints older than the `keep_last` newest that verify. Damaged ones do not count.
 
-        The one just saved is read back here. It is kept also if there are newer ones, left by a run that was set back.
+        The checkpoint just saved is read back here. It is kept even if newer ones remain from before a rewind.
         """
         kept: set[int] = set()
         for checkpoint in self:
@@ -182,12 +182,12 @@ class Checkpoints:
                 raise CheckpointError(f"step {saved} was saved, but reads back damaged: {reason}")
 
     def _remove(self, path: Path) -> None:
-        """One that is being copied is removed after a later save."""
+        """Removes a checkpoint. One that is being copied is removed after a later save."""
         if not self._mirror.holds(path.name):
             _remove(path)
 
     def _new_damage(self, checkpoint: Checkpoint) -> str | None:
-        """What is wrong with it. One that was whole is not read again while the file system says that nobody wrote."""
+        """Describes the damage, or None. A verified checkpoint is not read again while its files are unmodified."""
         stamp = self._ranks.from_first(lambda: _stamp(checkpoint.path))
         if self._verified.get(checkpoint.path) == stamp:
             return None
@@ -206,7 +206,7 @@ def _damage(checkpoint: Checkpoint) -> str | None:
 
 
 def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Changes when a file is written to, whatever its name and time are set to afterwards."""
+    """A stamp that changes when a file is written to, even if its modification time is set back."""
     try:
         entries = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
     except OSError:
@@ -215,7 +215,7 @@ def _stamp(folder: Path) -> list[tuple[str, int, int, int]]:
 
 
 def _remove(path: Path) -> None:
-    """Out of sight first: a removal that is cut short must not look like a damaged checkpoint."""
+    """Renames the folder before it is deleted: an interrupted removal must not look like a damaged checkpoint."""
     hidden = path.with_name(f"{DRAFT}{path.name}-{secrets.token_hex(4)}")
     with suppress(OSError):
         path.rename(hidden)

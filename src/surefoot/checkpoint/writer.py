@@ -1,4 +1,4 @@
-"""Writes tensors with torch.distributed.checkpoint, and trusts nothing that it did not count."""
+"""Writes tensors with torch.distributed.checkpoint, and verifies that every planned piece was written."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from surefoot.errors import CheckpointError
 
 
 class _Files(FileSystem):
-    """New files only, each hashed and synced; `written` has the fingerprint of every finished one."""
+    """Creates new files only, each hashed and synced. `written` holds the fingerprint of every finished file."""
 
     def __init__(self) -> None:
         self.written: dict[str, Fingerprint] = {}
@@ -35,14 +35,14 @@ class _Files(FileSystem):
 
 
 class _Writer(FileSystemWriter):
-    """DCP's own files and format. One thread: with more of them, DCP drops errors of all but the first."""
+    """Writes DCP's files and format. It uses one thread: with more, DCP drops the errors of all but the first."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, thread_count=1, sync_files=False, overwrite=False)
         self.fs: _Files = _Files()
 
     def storage_meta(self) -> StorageMeta:
-        """Without the path of the folder: it is about to be renamed, and would be the only class from outside DCP."""
+        """Leaves out the folder's path: the folder is renamed later, and `Path` would be a class from outside DCP."""
         return StorageMeta(save_id=self.save_id)
 
 
@@ -52,7 +52,7 @@ def write_tensors(
     ranks: Ranks,
     complete: Callable[[dict[str, Fingerprint]], None],
 ) -> None:
-    """Every rank writes its share. When all have, rank 0 completes the folder, told of all its files."""
+    """Every rank writes its share. When all are done, rank 0 calls `complete` with all files."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     writer = _Writer(folder)
     metadata: Metadata
@@ -85,7 +85,7 @@ def write_tensors(
 
 
 def _reconcile(planned: Iterable[Any], results: list[WriteResult]) -> None:
-    """Refuses a write that left out something that was planned."""
+    """Raises if a planned piece was not written."""
     missing = set(planned) - {result.index for result in results}
     if missing:
         names = ", ".join(sorted({index.fqn for index in missing})[:5])
@@ -93,7 +93,7 @@ def _reconcile(planned: Iterable[Any], results: list[WriteResult]) -> None:
 
 
 def _count(metadata: Metadata) -> None:
-    """Refuses metadata that promises more pieces of tensors than were written."""
+    """Raises if the metadata lists more pieces of tensors than were written."""
     tensors = [each for each in metadata.state_dict_metadata.values() if isinstance(each, TensorStorageMetadata)]
     promised = sum(len(each.chunks) for each in tensors)
     if promised != len(metadata.storage_data):

@@ -1,4 +1,4 @@
-"""Micro-batches of a data set: which samples they hold depends on the seed and the step alone."""
+"""Micro-batches of a data set: their samples depend only on the seed and the step."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from surefoot.world.child_processes import tied_to_this_process
 
 Collate = Callable[[list[Any]], Any]
 LOOK_AHEAD = 8
-"""Micro-batches that the kernel is told of before they are read."""
+"""How many micro-batches ahead the kernel is asked to read pages."""
 
 
 class Batches(Iterator[Any]):
-    """Micro-batches without end.
+    """An endless iterator over micro-batches.
 
-    `taken` holds the numbers of the samples handed out since `begin_step`; `hashes`, where the batches are `hashed`,
-    the hash of each micro-batch.
+    `taken` holds the sample numbers since `begin_step`. If `hashed` is set, `hashes` holds the hash of each
+    micro-batch.
     """
 
     def __init__(self, numbered: Iterator[tuple[list[int], Any]], dataset: Dataset[Any] | None = None) -> None:
@@ -45,7 +45,7 @@ class Batches(Iterator[Any]):
         self.begin_step()
 
     def begin_step(self) -> None:
-        """From here on, what is handed out belongs to another step."""
+        """Starts a new step: clears `taken` and `hashes`."""
         self.taken, self.hashes = list[int](), list[int]()
 
     def __iter__(self) -> Self:
@@ -59,17 +59,17 @@ class Batches(Iterator[Any]):
         return batch
 
     def close(self) -> None:
-        """Ends the thread or the worker processes that make batches ready."""
+        """Stops the thread or the worker processes that prepare batches."""
         if isinstance(self._numbered, Ahead):
             self._numbered.close()
         self._numbered = iter(())
 
 
 def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank: int = 0, ranks: int = 1) -> Batches:
-    """The micro-batches of a recipe's data from one step on; of `ranks` that share them, those of one rank.
+    """The micro-batches of one rank, from `first_step` on.
 
-    With `ahead`, they are made ready before they are asked for: by the recipe's worker processes, or by one
-    thread where the data set says that it draws no random numbers.
+    With `ahead`, they are prepared before they are needed: by the recipe's worker processes, or by one
+    thread if the data set declares that it draws no random numbers.
     """
     return micro_batches(
         build_data(recipe),
@@ -96,10 +96,10 @@ def micro_batches(
     workers: int = 0,
     ahead: bool = False,
 ) -> Batches:
-    """Micro-batches of `size` samples without end, from the rank's `first` one on.
+    """Endless micro-batches of `size` samples, from the rank's `first` one on.
 
-    Every sample comes once per epoch. Neither the order nor what a sample's own random numbers are depends on
-    the ranks, the micro-batch size, the workers or where it starts. What `collate` draws depends on the seed and the
+    Every sample comes once per epoch. The order and each sample's random numbers do not depend on the ranks, the
+    micro-batch size, the workers or the first batch. The random numbers of `collate` depend on the seed and the
     batch's first sample. Nothing is drawn from the global generators.
     """
     if isinstance(dataset, IterableDataset):
@@ -110,7 +110,7 @@ def micro_batches(
         raise RecipeError("the data set is empty")
     places, join = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks), _Join(collate, seed)
     if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
-        ahead = ahead and collate is None  # generators belong to the process: no other thread may draw from them
+        ahead = ahead and collate is None  # generators are global: no other thread may draw from them
         gathered = _gathered(dataset, iter(places), join, look=LOOK_AHEAD if ahead else 0)
         return Batches(Ahead(gathered) if ahead else gathered, dataset)
     loader = DataLoader(
@@ -126,9 +126,9 @@ def micro_batches(
 
 
 def _gathered(dataset: Any, places: Iterator[np.ndarray], join: _Join, *, look: int) -> Iterator[tuple[list[int], Any]]:
-    """Whole micro-batches at once. A data set that takes advice hears of the samples `look` micro-batches ahead.
+    """Reads whole micro-batches. Calls the data set's `will_need`, if it has one, `look` micro-batches ahead.
 
-    By torch's custom, `__getitems__` returns a list of samples; what is no list is a batch already.
+    In torch, `__getitems__` returns a list of samples. Any other result is already a batch.
     """
     advise = getattr(dataset, "will_need", None) if look else None
     coming: deque[np.ndarray] = deque()
@@ -167,7 +167,7 @@ class _Places(Sampler[Any]):
 
 
 class _Seeded(Dataset[Any]):
-    """A data set whose samples draw the same random numbers wherever, and whenever, they are made."""
+    """A data set whose samples always draw the same random numbers, in any process and order."""
 
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         self.dataset, self.seed, self.draws = dataset, seed, _draws(dataset)
@@ -184,7 +184,7 @@ class _Seeded(Dataset[Any]):
 
 
 class _Join:
-    """Joins samples into a batch. What a user's own `collate` draws depends on the seed and the first sample."""
+    """Joins samples into a batch. The random numbers of `collate` depend on the seed and the first sample."""
 
     def __init__(self, collate: Collate | None, seed: int) -> None:
         self.collate, self.seed = collate, seed
@@ -215,7 +215,7 @@ class _Numbered(IterableDataset[Any]):
 def _streamed(
     dataset: IterableDataset[Any], *, size: int, seed: int, collate: Collate, workers: int
 ) -> Iterator[tuple[list[int], Any]]:
-    """The stream's micro-batches, epoch after epoch. To start later, the ones before are made and passed over."""
+    """The stream's micro-batches, epoch after epoch. To start later, earlier ones are read and skipped."""
     epoch = 0
     while True:
         loader = DataLoader(
@@ -250,10 +250,10 @@ def _collate(collate: Collate, numbered: list[tuple[int, Any]]) -> tuple[list[in
 
 
 def _draws(dataset: Dataset[Any]) -> bool:
-    """Whether making a sample may draw random numbers; a data set can say that it does not."""
+    """Whether reading a sample may draw random numbers. A data set can declare that it does not."""
     return bool(getattr(dataset, "draws_randomness", not isinstance(dataset, TensorDataset)))
 
 
 def _own_generator(seed: int) -> torch.Generator:
-    """So that a loader's own seed is not drawn from the global generator."""
+    """A generator for the loader's own seed, so that it is not drawn from the global one."""
     return torch.Generator().manual_seed(derive(seed, "workers"))

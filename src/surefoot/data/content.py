@@ -1,4 +1,4 @@
-"""Content: a hash of what a sample or a batch holds, however nested: tensors, arrays, numbers, text."""
+"""Content: a hash of a sample or a batch, however nested: tensors, arrays, numbers, text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 import xxhash
 
 MOST_BYTES = 2**20
-"""Of a larger tensor at most so many bytes are hashed, in pages spread over all of it, the last one included."""
+"""The most bytes that are hashed per tensor. For a larger one, pages spread over all of it, with the last one."""
 PAGE_BYTES = 4096
 DEPTH = 8
 
 
 def content_hash(value: Any) -> int:
-    """64 bits that change when a value, a shape, a dtype or a name changes. Of other objects the attributes count."""
+    """A 64-bit hash of values, shapes, dtypes and names. Other objects are hashed by their attributes."""
     hasher = xxhash.xxh3_64()
     _feed(hasher, value, DEPTH)
     return int(hasher.intdigest())
@@ -60,7 +60,7 @@ def _feed_array(hasher: Any, array: np.ndarray) -> None:
 
 
 def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of a tensor, or pages of them in even steps where they are many."""
+    """The bytes of a tensor. For a large one, evenly spaced pages of them."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.numel() == 0:
         return np.zeros(0, np.uint8)
     flat = tensor.detach().resolve_conj().reshape(-1).view(torch.uint8)

@@ -16,7 +16,7 @@ from loguru import logger
 from surefoot.data.tokenize_task import Job, write_shards
 from surefoot.errors import DataError
 
-logger.disable("datatrove")  # it writes a page to the terminal for every task; errors are raised all the same
+logger.disable("datatrove")  # it prints a page for every task; errors are still raised
 
 
 class Documents(BaseDiskReader):
@@ -40,7 +40,7 @@ class Documents(BaseDiskReader):
             yield from self._whole_file(filepath)
 
     def _lines(self, filepath: str) -> Iterator[Any]:
-        """datatrove's own reader leaves out lines that it cannot read; here they stop the job."""
+        """The documents in the lines of a file. An unreadable line stops the job; datatrove's reader skips it."""
         with self.data_folder.open(filepath, "rt", encoding="utf-8", compression="infer") as file:
             for number, line in enumerate(file):
                 try:
@@ -65,7 +65,7 @@ class Documents(BaseDiskReader):
 
 
 class TokenizeDocuments(PipelineStep):
-    """The last step: the shards of a task's documents."""
+    """The last step: writes the shards of a task's documents."""
 
     type, name = "TOKENIZER", "surefoot"
 
@@ -74,7 +74,7 @@ class TokenizeDocuments(PipelineStep):
         self.folder, self.source, self.job = folder, source, job
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """Writes shards, and hands nothing on."""
-        os.environ.setdefault("RAYON_NUM_THREADS", "1")  # tasks share nothing, not even cores
+        """Writes shards, and yields nothing."""
+        os.environ.setdefault("RAYON_NUM_THREADS", "1")  # each task has its own core
         write_shards((document.text for document in data), Path(self.folder), self.job, self.source, rank)
         yield from ()

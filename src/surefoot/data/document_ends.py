@@ -36,9 +36,9 @@ class IndexEnds:
 
 
 class MegatronEnds:
-    """`NAME.idx` of Megatron-LM: lengths and places of sequences, and which of them begin a document.
+    """`NAME.idx` of Megatron-LM: lengths and offsets of sequences, and which ones begin a document.
 
-    With a digest, all of it is verified when it is opened.
+    With a digest, the whole file is verified when it is opened.
     """
 
     def __init__(self, path: Path, digest: str = "") -> None:
@@ -66,18 +66,18 @@ class MegatronEnds:
 
 
 def ends_beside(path: Path) -> Path:
-    """Where the ends of a shard's documents are, as datatrove names it."""
+    """The file with the document ends of a shard, as datatrove names it."""
     return path.with_name(path.name + ".index")
 
 
 def ends_file(path: Path) -> Path | None:
-    """The file that says where the documents of a file of tokens end; None if there is none."""
+    """The file with the document ends of a token file. None if there is none."""
     found = (each for each in (ends_beside(path), path.with_suffix(".idx")) if os.path.lexists(each))
     return next(found, None)
 
 
 def open_ends(path: Path, digest: str) -> IndexEnds | MegatronEnds:
-    """The ends of the documents in a file of tokens."""
+    """Opens the document ends of a token file."""
     found = ends_file(path)
     if found is not None:
         return IndexEnds(found, digest) if found == ends_beside(path) else MegatronEnds(found, digest)
@@ -88,7 +88,7 @@ def open_ends(path: Path, digest: str) -> IndexEnds | MegatronEnds:
 
 
 def read_megatron_header(path: Path) -> tuple[str, int, int]:
-    """The dtype of the tokens, the number of sequences, and of marks between documents."""
+    """The dtype of the tokens, the number of sequences, and the number of document marks."""
     return _megatron_header(path, bytes(MappedFile(path).read(0, MEGATRON_HEADER_BYTES)))
 
 

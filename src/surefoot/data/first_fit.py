@@ -1,4 +1,4 @@
-"""First fit: pieces of documents into rows of equal length, with little room left over."""
+"""First fit: packs pieces of documents into rows of equal length, with little padding."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 OPEN_ROWS = 256
 Piece = tuple[int, int, int]
-"""Shard, tokens that bear a loss, first token."""
+"""Shard, number of targets, first token."""
 
 
 def first_fit(pieces: Iterator[Piece], context: int, *, open_rows: int = OPEN_ROWS) -> Iterator[list[Piece]]:
-    """Rows of at most `context` tokens: each piece goes to the first open row that has room for it.
+    """Rows of at most `context` tokens. Each piece goes to the first open row with enough room.
 
-    So many rows are open at a time; when none has room, the fullest is closed.
+    `open_rows` rows are open at a time. When none has room, the fullest is closed.
     """
     free = np.full(open_rows, context)
     rows: list[list[Piece]] = [[] for _ in range(open_rows)]

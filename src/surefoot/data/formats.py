@@ -1,4 +1,4 @@
-"""Opens tokens that others have written, without converting them: nanoGPT, llm.c, datatrove, Megatron-LM, npy."""
+"""Opens token files of other tools without converting them: nanoGPT, llm.c, datatrove, Megatron-LM, npy."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ TOKEN_FILES = (".ds", ".bin", ".npy")
 _LLM_C_MAGIC = {20240520: "uint16", 20240801: "uint32"}  # llm.c, dev/data/data_common.py
 _LLM_C_HEADER_BYTES = 1024
 _STORED = 16
-"""A file that is so many times as large as what is stored of it has holes; no tokens can be packed so tightly."""
+"""A file that is so many times larger than its stored blocks has holes: tokens cannot be compressed so well."""
 
 
 def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocabulary: int = 0) -> Corpus:
     """The corpus in a folder, or a single file of tokens.
 
-    A folder is a corpus by its manifest, which says what is held out and what every page must be. A file is read as it
-    is, with a warning, if no manifest beside it names it: `.ds`, `.bin` with or without Megatron's `.idx`, `.npy`.
-    `dtype` says what a file without a header holds (default uint16).
+    A folder needs a manifest, which names the held-out part and the hash of every page. A file that no manifest next
+    to it names is read without verification, with a warning: `.ds`, `.bin` with or without Megatron's `.idx`, `.npy`.
+    `dtype` is the type of the tokens in a file without a header (default uint16).
     """
     place = Path(path)
     if os.path.lexists(place / MANIFEST):
@@ -53,7 +53,7 @@ def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocab
 
 
 def is_corpus(path: str | Path) -> bool:
-    """Whether there are tokens in a folder or file, and not text. A corpus that has lost its manifest is one, too."""
+    """Whether a folder or file holds tokens, not text. A corpus without its manifest counts too."""
     place = Path(path)
     if place.is_file():
         return place.suffix in TOKEN_FILES
@@ -61,7 +61,7 @@ def is_corpus(path: str | Path) -> bool:
 
 
 def adopt(path: str | Path, *, dtype: str = "", vocabulary: int = 0) -> Manifest:
-    """Writes a manifest and page hashes beside tokens that others have written; their files stay as they are."""
+    """Writes a manifest and page hashes next to token files of other tools. Does not change those files."""
     place = Path(path).resolve()
     folder = place.parent if place.is_file() else place
     if os.path.lexists(folder / MANIFEST):
@@ -92,7 +92,7 @@ def _token_files(folder: Path) -> list[Path]:
 
 
 def _no_corpus(place: Path) -> str:
-    """Why a place is no corpus, and what to do."""
+    """An error message: why a place is no corpus, and what to do."""
     if not place.is_dir() or not _token_files(place):
         return (
             f"{place} holds no tokens: no {MANIFEST} and no {', '.join(TOKEN_FILES)} file; "
@@ -110,7 +110,7 @@ def _no_corpus(place: Path) -> str:
 
 
 def _as_it_is(files: list[Path], dtype: str, vocabulary: int) -> Manifest:
-    """What files of tokens say of themselves."""
+    """A manifest made from the headers of token files."""
     for each in files:
         _refuse_other_kinds(each)
     looked = [_look(each, dtype) for each in files]
@@ -128,7 +128,7 @@ def _as_it_is(files: list[Path], dtype: str, vocabulary: int) -> Manifest:
 
 
 def _refuse_other_kinds(path: Path) -> None:
-    """Refuses a folder, a link or a pipe that is named like a file of tokens, or like what stands beside one."""
+    """Raises if a folder, link or pipe has the name of a token file or of its document ends."""
     for each in (path, ends_file(path)):
         try:
             if each is not None:
@@ -138,7 +138,7 @@ def _refuse_other_kinds(path: Path) -> None:
 
 
 def _refuse_holes(path: Path) -> None:
-    """Refuses a file of which next to nothing is on the disk: a copy that was cut, or a size that was only promised."""
+    """Raises if most of a file is not stored: an interrupted copy, or a file that was only allocated."""
     found = path.stat()
     stored = getattr(found, "st_blocks", found.st_size) * 512
     if stored * _STORED < found.st_size:
@@ -149,7 +149,7 @@ def _refuse_holes(path: Path) -> None:
 
 
 def _look(path: Path, dtype: str) -> tuple[Any, Shard]:
-    """What a file says of itself: the type of its tokens, and where they are."""
+    """The type of a file's tokens, and its shard record."""
     kind, offset, tokens = _layout(path, dtype)
     if kind not in ITEM_BYTES:
         raise DataError(f"{path} holds {kind}; tokens are read as {', '.join(ITEM_BYTES)}")
@@ -195,7 +195,7 @@ def _npy_layout(path: Path) -> tuple[str, int, int]:
 
 
 def _datatrove_dtype(path: Path) -> str:
-    """datatrove notes `tokenizer|bytes per token` beside a shard; everything else is uint16 until told otherwise."""
+    """datatrove writes `tokenizer|bytes per token` next to a shard. Without that note, tokens are uint16."""
     note = path.with_name(path.name + ".metadata")
     wide = note.is_file() and note.read_text(encoding="utf-8").split("\n")[0].endswith("|4")
     return "uint32" if wide else "uint16"
@@ -207,7 +207,7 @@ def _begins_with(path: Path, magic: bytes) -> bool:
 
 
 def _fingerprint(files: list[Path]) -> str:
-    """Names, sizes and 64 pages of each: what can be said of files that nobody has hashed."""
+    """A digest of names, sizes and 64 pages of each file, for files without hashes."""
     seen = xxh3_128()
     for path in files:
         size = path.stat().st_size

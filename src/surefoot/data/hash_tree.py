@@ -1,8 +1,8 @@
-"""The hashes of a file's pages, hashed in turn up to one digest: a few bytes in a manifest fix every bit.
+"""The hashes of a file's pages, hashed in turn up to one digest: a few bytes in a manifest verify every bit.
 
-Beside `F` stands `F.pages`: the xxh3 of each 4 KiB page of `F`, padded to whole pages; then, in the same way, the
-hashes of those pages; and so on until one page is left. The file's digest is the hash of that page. So opening a
-file of any size reads one page of hashes. Every other page of them is checked when it is first used.
+The file `F.pages` next to `F` holds the xxh3 of each 4 KiB page of `F`, padded to whole pages. Then follow the hashes
+of those pages, and so on until one page is left. The file's digest is the hash of that page. So opening a file of any
+size reads one page of hashes. Every other page of hashes is verified when it is first used.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ PAGE = 4096
 SUFFIX = ".pages"
 FANOUT = PAGE // 8  # hashes in a page: one page of hashes stands for 2 MiB
 Read = Callable[[int, int], memoryview]
-"""Some bytes of a file: from which on, and how many."""
+"""Reads bytes of a file: offset and length."""
 
 
 def pages_beside(path: Path) -> Path:
-    """Where the page hashes of a file are."""
+    """The file with the page hashes of a file."""
     return path.with_name(path.name + SUFFIX)
 
 
 class HashTree:
-    """The hashes of a file of `size` bytes; `known[0]` tells which pages of hashes were found to be sound.
+    """The hashes of a file of `size` bytes. `known[0]` marks the pages of hashes that were verified.
 
-    With `keep`, those are kept in `hashes`: 1/512 of the file, of which only what is used takes memory.
+    With `keep`, verified hashes are copied to `hashes`: 1/512 of the file. Only the used part takes memory.
     """
 
     def __init__(self, path: Path, size: int, digest: str, read: Read, hash_bytes: int, *, keep: bool = False) -> None:
@@ -61,12 +61,12 @@ class HashTree:
         self.known[-1][0] = 1
 
     def check(self, first: int, end: int) -> None:
-        """Refuses hashes of the file's bytes from `first` to `end` that are not as they were written."""
+        """Verifies the hashes of the file's bytes from `first` to `end`. Raises if they are damaged."""
         for number in range(first // PAGE // FANOUT, (end - 1) // PAGE // FANOUT + 1):
             self._check(0, number)
 
     def _check(self, level: int, number: int) -> None:
-        """Checks a page of hashes against the level above it."""
+        """Verifies a page of hashes with the level above it."""
         if self.known[level][number]:
             return
         self._check(level + 1, number // FANOUT)
@@ -92,7 +92,7 @@ def hashes_of(content: memoryview) -> list[int]:
 
 
 def write_hashes(path: Path, hashes: Sequence[int] | np.ndarray) -> str:
-    """Writes the hashes of a file's pages, and theirs, and returns the digest."""
+    """Writes the hashes of a file's pages and all levels above, and returns the digest."""
     draft = path.with_name(f".{path.name}.part")
     with open_new(draft) as file:
         for pages in _levels(len(hashes)):
@@ -105,7 +105,7 @@ def write_hashes(path: Path, hashes: Sequence[int] | np.ndarray) -> str:
 
 
 def keep(file: IO[bytes], draft: Path, path: Path) -> None:
-    """A file has its name only when all of it is on disk."""
+    """Syncs a draft and gives it its name: a file with this name is complete on disk."""
     file.flush()
     os.fsync(file.fileno())
     file.close()

@@ -21,7 +21,7 @@ def held_out(corpus: str | Corpus) -> Corpus:
 
 
 def held_out_batches(corpus: str | Corpus, context: int, size: int, *, batches: int | None = None) -> Iterator[Window]:
-    """The windows of the held-out part, each once, in order; at most so many batches of them."""
+    """The windows of the held-out part, each once, in order; at most `batches` batches."""
     windows = TokenWindows(held_out(corpus), context)
     end = len(windows) if batches is None else min(len(windows), batches * size)
     for first in range(0, end, size):

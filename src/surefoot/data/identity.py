@@ -1,4 +1,4 @@
-"""The identity of a data set: what it says it is, or else the hash of a few of its items, always the same ones."""
+"""The identity of a data set: its own `identity()`, or else a hash of a few of its items, always the same ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from surefoot.records.data_identity import DataIdentity
 from surefoot.world.child_processes import tied_to_this_process
 
 ITEMS = 64
-"""So many items are read, each of them twice, or as many as can be read in `SECONDS`."""
+"""The most items that are read, each twice. Fewer, if they take longer than `SECONDS`."""
 SECONDS = 0.5
 _DRAW = 0
-"""The seed of the draw of items: the same for every run, so that runs can be compared."""
+"""The seed that selects the items. It is the same for every run, so that runs can be compared."""
 
 
 def identity_of(
@@ -30,10 +30,10 @@ def identity_of(
     items: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> DataIdentity:
-    """Reads `items` of the data set's items; without a number, as many as half a second allows.
+    """Reads `items` items of the data set; by default, as many as half a second allows.
 
-    Random numbers that an item draws follow from `seed`. An item that changes when it is read again has no hash.
-    A data set that `workers` would read is read by one, so that it opens no file in this process.
+    The random numbers of an item depend on `seed`. An item that changes when it is read again is not hashed.
+    With `workers`, one worker process reads the data set, so that it opens no file in this process.
     """
     if hasattr(dataset, "identity"):
         return DataIdentity(str(dataset.identity()))
@@ -54,7 +54,7 @@ def identity_of(
 
 
 class _Hashes(IterableDataset[tuple[int, int]]):
-    """The hash of an item, twice, for each item of the draw; of a stream, for its first items."""
+    """Hashes each selected item twice. For a stream, these are its first items."""
 
     def __init__(self, dataset: Dataset[Any], seed: int, items: int) -> None:
         self.dataset, self.seed, self.items = dataset, seed, items
@@ -73,7 +73,7 @@ class _Hashes(IterableDataset[tuple[int, int]]):
         return content_hash(self.dataset[number])
 
     def _of_stream(self) -> Iterator[tuple[int, int]]:
-        """A stream is opened twice. One that can be read only once is left alone: training needs its items."""
+        """Opens a stream twice. A stream that can be read only once is skipped: training needs its items."""
         stream = cast(Any, self.dataset)
         if iter(stream) is not iter(stream):
             yield from zip(self._first(stream), self._first(stream), strict=False)

@@ -1,4 +1,4 @@
-"""Checks on data before a run: what would train a model on the wrong numbers, and raise nothing."""
+"""Checks on data before a run: faults that would train a model on wrong numbers without an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK = 1 << 22
 
 
 def inspect_corpus(corpus: Corpus, *, context: int | None = None, tell: Tell | None = None) -> Findings:
-    """Reads every token twice: once in order, once by document. `tell` hears of how many, as they are read."""
+    """Reads every token twice: once in order, once by document. Calls `tell` with the number of tokens read."""
     tell = tell or (lambda _: None)
     found = [
         *_not_hashed(corpus),
@@ -41,7 +41,7 @@ CHECKS = (
 
 
 def inspect_batch(batch: Any, *, vocabulary: int, ignored: int = -100) -> tuple[Finding, ...]:
-    """What a first batch of tokens and targets tells: ids in range, targets one ahead of their tokens."""
+    """Checks a first batch: are ids in range, and are targets one ahead of their tokens?"""
     tokens, targets = (np.asarray(each) for each in tuple(batch)[:2])
     return (*_batch_out_of_range(tokens, targets, vocabulary, ignored), *_shift(tokens, targets, ignored))
 
@@ -101,7 +101,7 @@ def _out_of_range(corpus: Corpus, tell: Tell) -> Iterator[Finding]:
 
 
 def _documents(corpus: Corpus, context: int | None, tell: Tell) -> Iterator[Finding]:
-    """What the ends of documents tell, in one pass; nothing where nobody has kept them."""
+    """All checks that need document ends, in one pass. Yields nothing if a shard has none."""
     if not all(shard.documents for shard in corpus.manifest.shards):
         return
     seen: dict[str, dict[int, str]] = {TRAIN: {}, HELD_OUT: {}}

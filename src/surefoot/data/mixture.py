@@ -1,4 +1,4 @@
-"""Mixtures: several data sets in stated shares, each in an order of its own."""
+"""Mixtures: several data sets in fixed shares, each in its own order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from surefoot.errors import DataError
 
 
 class Mixture(Dataset[Any]):
-    """`samples` samples, of which each source gives its share, exactly, to the nearest sample.
+    """`samples` samples, of which each source contributes its exact share, rounded to whole samples.
 
-    A source that must give more samples than it has begins again, in another order, when all of it was given;
-    one that gives fewer gives a random part. By default there are as many samples as can be had without giving
-    any twice. Make it as long as the run: then no epoch of the mixture repeats what one source could still give.
+    A source that must contribute more samples than it has is repeated in another order. A source that contributes
+    fewer is sampled at random. By default, `samples` is the largest number without a repeated sample. Make the mixture
+    as long as the run: then no sample repeats while its source still has unused ones.
     """
 
     draws_randomness = False
@@ -54,7 +54,7 @@ class Mixture(Dataset[Any]):
         return tuple(torch.cat(tensors)[back] for tensors in zip(*parts, strict=True))
 
     def by_source(self, indices: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Each source that gives any of some samples: which of them, and which of its own they are."""
+        """For each source of some samples: their positions in `indices`, and their numbers in the source."""
         numbers = np.searchsorted(self.starts, indices, side="right") - 1
         for number, (name, source) in enumerate(self.sources.items()):
             here = np.flatnonzero(numbers == number)
@@ -63,12 +63,12 @@ class Mixture(Dataset[Any]):
                 yield name, here, samples_at(len(source), self.seed + number, positions)
 
     def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
-        """Tells the kernel which samples come next."""
+        """Asks the kernel to read these samples ahead."""
         for name, _, inside in self.by_source(np.asarray(indices)):
             self.sources[name].will_need(inside)
 
     def epochs(self) -> dict[str, float]:
-        """How often each source is gone through."""
+        """How many epochs of each source the mixture holds."""
         return {name: self.given[name] / len(source) for name, source in self.sources.items()}
 
     def identity(self) -> str:
@@ -78,7 +78,7 @@ class Mixture(Dataset[Any]):
 
 
 def _apportioned(shares: list[float], samples: int) -> list[int]:
-    """Whole samples, as near to the shares as whole numbers can be: the largest remainders are rounded up."""
+    """Shares as whole samples. The largest remainders are rounded up."""
     exact = np.array(shares) * samples
     whole = np.floor(exact).astype(np.int64)
     short = samples - int(whole.sum())

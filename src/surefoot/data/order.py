@@ -15,9 +15,9 @@ _ALL_BITS = (1 << 64) - 1
 
 
 def sample_ids(samples: int, seed: int, first: int, count: int) -> np.ndarray:
-    """The samples at positions `first` to `first + count - 1` of a run without end, as int64.
+    """The samples at positions `first` to `first + count - 1` of an endless run, as int64.
 
-    Position `p` lies in epoch `p // samples`. Every epoch holds each sample once, in an order of its own.
+    Position `p` is in epoch `p // samples`. Every epoch holds each sample once, in its own order.
     """
     if samples < 1:
         raise ValueError(f"an order of {samples} samples")
@@ -28,14 +28,14 @@ def sample_ids(samples: int, seed: int, first: int, count: int) -> np.ndarray:
 
 
 def samples_at(samples: int, seed: int, positions: np.ndarray) -> np.ndarray:
-    """The samples at any positions of that run, as int64."""
+    """The samples at any positions of an endless run, as int64."""
     epochs, index = np.divmod(positions.astype(np.uint64), np.uint64(samples))
     one = epochs.size > 0 and bool((epochs == epochs[0]).all())
     return permuted(index, samples, epoch_key(seed, int(epochs[0]) if one else epochs)).astype(np.int64)
 
 
 def permuted(index: np.ndarray, samples: int, key: int | np.ndarray) -> np.ndarray:
-    """Where the permutation of `range(samples)` that a key names takes each index; as uint64.
+    """Applies the permutation of `range(samples)` with this key to each index; as uint64.
 
     A Feistel network over the smallest power of two that holds `samples`, walked along its cycle until the
     result is a sample (Black and Rogaway, 2002): a bijection of any size, with no table.
@@ -62,7 +62,7 @@ def _block(samples: int, seed: int, block: int) -> np.ndarray:
 
 
 def _network(index: np.ndarray, key: np.ndarray, bits: int) -> np.ndarray:
-    """A bijection of `range(2 ** bits)`: the two halves of an index take turns in changing each other."""
+    """A bijection of `range(2 ** bits)`: the two halves of an index change each other in turn."""
     low_bits = np.uint64((bits + 1) // 2)
     low_mask, high_mask = np.uint64((1 << (bits + 1) // 2) - 1), np.uint64((1 << bits // 2) - 1)
     high, low = index >> low_bits, index & low_mask

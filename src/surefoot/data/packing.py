@@ -1,11 +1,11 @@
-"""Packing: whole documents side by side in rows of `context` tokens, none of which sees another.
+"""Packing: whole documents side by side in rows of `context` tokens. No document sees another.
 
-Which piece of which document lies where is decided once and kept beside the corpus, in files of any size
-that are read page by page, like the tokens themselves:
+The packing is computed once and stored next to the corpus, in files that are read page by page, like the
+tokens themselves:
 
     corpus/packed-CONTEXT.pieces   shard, tokens and first token of each piece
-    corpus/packed-CONTEXT.rows     how many pieces come before the end of each row
-    corpus/packed-CONTEXT.json     what both belong to; written last
+    corpus/packed-CONTEXT.rows     the number of pieces up to the end of each row
+    corpus/packed-CONTEXT.json     the corpus that both belong to; written last
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
 
 IGNORED = -100
-"""The target of a position that bears no loss; what `cross_entropy` ignores by default."""
+"""The target of a position without a loss. `cross_entropy` ignores it by default."""
 
 PIECE = np.dtype([("shard", "<u4"), ("tokens", "<u4"), ("first", "<u8")])
 Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -35,7 +35,7 @@ Packed = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class _PackedFiles:
-    """Which corpus rows were packed from, and the digests of the two files that hold them."""
+    """The corpus that was packed, and the digests of the two files."""
 
     corpus: str
     pieces: str
@@ -43,10 +43,10 @@ class _PackedFiles:
 
 
 class PackedDocuments(Dataset[Packed]):
-    """Sample `i` is a row: tokens, targets, positions that begin anew with each document, and which document.
+    """Sample `i` is a row: tokens, targets, positions that restart with each document, and document numbers.
 
-    A document longer than `context` comes in several pieces. Where a row is not full, the target is `IGNORED`
-    and the document is -1. Every token but the first of a document is a target exactly once.
+    A document longer than `context` is split into pieces. In the padding at the end of a row, the target is `IGNORED`
+    and the document is -1. Every token except the first of a document is a target exactly once.
     """
 
     draws_randomness = False
@@ -95,7 +95,7 @@ class PackedDocuments(Dataset[Packed]):
         return self._piece[first:last].tolist()
 
     def targets_by_shard(self) -> np.ndarray:
-        """How many targets each shard gives."""
+        """The number of targets of each shard."""
         counts = np.zeros(len(self.corpus.manifest.shards), np.int64)
         self._pieces.whole()
         for first in range(0, len(self._piece), 2**20):
@@ -104,18 +104,18 @@ class PackedDocuments(Dataset[Packed]):
         return counts
 
     def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
-        """Tells the kernel which tokens come next."""
+        """Asks the kernel to read the tokens of these samples ahead."""
         for index in indices:
             for shard, count, first in self.pieces(int(index)):
                 self.corpus.advise(shard, first, count + 1)
 
     def identity(self) -> str:
-        """A digest of every token and of how they are packed."""
+        """Identifies every token and the packing."""
         return f"documents packed by {self.context} from {self.corpus.identity()}"
 
 
 def document_pieces(corpus: Corpus, context: int) -> Iterator[Piece]:
-    """Every document of a corpus, those longer than `context` in several pieces."""
+    """Every document of a corpus. Documents longer than `context` are split into pieces."""
     for shard, each in enumerate(corpus.manifest.shards):
         begin = 0
         for start in range(0, each.documents, 65_536):
@@ -142,5 +142,5 @@ def _pack(corpus: Corpus, context: int, name: Path, tell: Callable[[int], None] 
 
 
 def _belongs(name: Path, corpus: Corpus) -> bool:
-    """Whether rows were packed before, from this very corpus."""
+    """Whether this corpus was packed before."""
     return name.exists() and read_record(_PackedFiles, name, error=DataError).corpus == corpus.identity()

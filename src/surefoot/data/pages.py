@@ -1,7 +1,7 @@
-"""A file of which every 4 KiB page is hashed: no byte is used before its page is as it was written.
+"""A file with a hash for every 4 KiB page: no byte is used before its page is verified.
 
-`MappedFile` is the faster of two for what stays in the page cache. `ReadFile` is for what does not: a map that is
-read all over keeps a page of page tables for every 2 MiB that was ever touched, and a read keeps nothing.
+`MappedFile` is faster for files that fit in the page cache. `ReadFile` is for larger files: a map keeps a page of page
+tables for every 2 MiB that was ever touched, a read keeps nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from surefoot.data.hash_tree import FANOUT, PAGE, HashTree, hashes_of, keep, pag
 from surefoot.errors import DataError
 from surefoot.records.plain_files import open_new, open_plain
 
-ADVISES = hasattr(os, "posix_fadvise")  # macOS takes advice for maps only
+ADVISES = hasattr(os, "posix_fadvise")  # macOS supports it for maps only
 
 
 class MappedFile:
-    """A file, read through a map of the kernel's page cache. Without a digest it is read as it is.
+    """A file, read through a map of the kernel's page cache. Without a digest it is not verified.
 
-    A process that touches a page behind the end of a mapped file is ended by the kernel (SIGBUS). So the size is asked
-    for before every read, and the hashes are not mapped: each page of them is copied when it is verified.
+    The kernel kills a process that touches a page past the end of a mapped file (SIGBUS). So the size is checked before
+    every read, and the hashes are not mapped: each page of them is copied when it is verified.
     """
 
     def __init__(self, path: Path, digest: str = "") -> None:
@@ -38,7 +38,7 @@ class MappedFile:
             self._hashes = self._tree.hashes
 
     def whole(self) -> None:
-        """Refuses a file that was cut since it was opened."""
+        """Raises if the file was truncated since it was opened."""
         if self._size_now() < self.size:
             raise _cut(self.path, self.size)
 
@@ -51,8 +51,8 @@ class MappedFile:
         return self.bytes[first : first + length]
 
     def check(self, firsts: Iterable[int], length: int) -> None:
-        """Refuses a page that is not as it was written and holds any of the `length` bytes from each of `firsts`."""
-        if self._size_now() < self.size:  # as `whole`, without a call: this is the hottest loop of the loader
+        """Verifies the pages of `length` bytes from each of `firsts`. Raises if one is damaged."""
+        if self._size_now() < self.size:  # like `whole`, but inlined: this is the hottest loop of the loader
             raise _cut(self.path, self.size)
         hashes, known, content, digest = self._hashes, self._tree.known[0], self.bytes, xxh3_64_intdigest
         for first in firsts:  # shifts by 12 are pages, by 21 pages of hashes
@@ -70,7 +70,7 @@ class MappedFile:
 
 
 class ReadFile:
-    """The same by reads: what was verified is a copy, and no page table grows with what was ever touched."""
+    """Like `MappedFile`, by reads: it verifies a copy, and page tables do not grow."""
 
     def __init__(self, path: Path, digest: str = "") -> None:
         self.path, self.digest = path, digest
@@ -107,13 +107,13 @@ PagedFile = MappedFile | ReadFile
 
 
 def check_all(file: PagedFile) -> Iterator[int]:
-    """Checks a whole file, and tells after every 2 MiB how many bytes were checked."""
+    """Verifies a whole file, and yields the number of bytes after every 2 MiB."""
     for first in range(0, file.size, PAGE * FANOUT):
         yield len(file.read(first, min(PAGE * FANOUT, file.size - first)))
 
 
 class PagedWriter:
-    """Writes a file and its page hashes; neither has its name before `close`."""
+    """Writes a file and its page hashes. Both get their names in `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,13 +123,13 @@ class PagedWriter:
         self._hashes: list[int] = []
 
     def write(self, content: bytes) -> None:
-        """Appends bytes; what is hashed is what was given, not what was read back."""
+        """Appends bytes. Hashes the given bytes, not bytes read back from disk."""
         self._waiting += content
         if len(self._waiting) >= 256 * PAGE:
             self._write_pages(len(self._waiting) // PAGE * PAGE)
 
     def close(self) -> str:
-        """Gives both files their names, on disk, and returns the digest."""
+        """Completes both files on disk, and returns the digest."""
         self._write_pages(len(self._waiting))
         digest = write_hashes(pages_beside(self.path), self._hashes)
         keep(self._file, self._draft, self.path)
@@ -148,7 +148,7 @@ class PagedWriter:
 
 
 def hash_pages(path: Path) -> str:
-    """Writes the page hashes of a file that somebody else has written, and returns its digest."""
+    """Writes the page hashes of an existing file, and returns its digest."""
     file, hashes = _Descriptor(path), list[int]()
     for first in range(0, file.size, PAGE * FANOUT):
         hashes += hashes_of(file.read(first, min(PAGE * FANOUT, file.size - first)))
@@ -161,7 +161,7 @@ class _Descriptor:
     def __init__(self, path: Path) -> None:
         self._number = _opened(path)
         self.path, self.size = path, os.fstat(self._number).st_size
-        # As for maps: left alone, the kernel reads far more than random windows need.
+        # As for maps: by default, the kernel reads far more than random windows need.
         if ADVISES:
             os.posix_fadvise(self._number, 0, 0, os.POSIX_FADV_RANDOM)
         if not self.size:
@@ -196,7 +196,7 @@ def _mapped(path: Path) -> mmap.mmap:
         if os.fstat(file.fileno()).st_size == 0:
             raise DataError(f"{path} is empty")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    # Left alone, the kernel reads 46 to 60 times the bytes that random windows need.
+    # By default, the kernel reads 46 to 60 times the bytes that random windows need.
     mapped.madvise(mmap.MADV_RANDOM)
     return mapped
 

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class Ahead(Iterator[Item], Generic[Item]):
-    """The items of an iterator, up to `depth` of them made before they are asked for. An error comes in its place."""
+    """Prepares up to `depth` items of an iterator ahead. An error is raised at the place of its item."""
 
     def __init__(self, items: Iterator[Item], depth: int = 2) -> None:
         self._ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
@@ -31,7 +31,7 @@ class Ahead(Iterator[Item], Generic[Item]):
         return cast(Item, item)
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops the thread."""
         self._stopped.set()
         while self._thread.is_alive():
             try:

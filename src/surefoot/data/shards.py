@@ -1,12 +1,12 @@
-"""A corpus: shards of little-endian tokens, the ends of their documents, and a manifest that fixes every bit.
+"""A corpus: shards of little-endian tokens, the ends of their documents, and a manifest that verifies every bit.
 
     corpus/manifest.json           what it holds
     corpus/NAME.ds                 tokens, flat
     corpus/NAME.ds.index           where each document ends, in tokens, as uint64
     corpus/*.pages                 the page hashes of both
-    corpus/tokenizer.json          for byte-pair encodings, what made the tokens
+    corpus/tokenizer.json          the tokenizer, for byte-pair encodings
 
-Tokens and ends are laid out and named as datatrove does it, so each reads the other's without conversion.
+Tokens and ends have datatrove's layout and names, so each tool reads the other's files without conversion.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from surefoot.records.manifest import ITEM_BYTES, TRAIN, Manifest, Shard
 from surefoot.records.plain_files import inside, read_plain
 
 MAPPED_BYTES = 64 << 30
-"""A corpus up to this size is mapped: its page tables take up to 1/512 of it. A larger one is read."""
+"""A corpus up to this size is mapped; its page tables take up to 1/512 of it. A larger one is read."""
 OPEN_SHARDS = 16_384  # the kernel allows a process 65,530 maps, and a shard takes two
 
 
 class Corpus:
-    """Shards of tokens, opened when they are first read. Every page that is read is verified, unless told not to."""
+    """Shards of tokens, opened when they are first read. Every page that is read is verified if `verify` is on."""
 
     def __init__(self, folder: Path, manifest: Manifest, *, verify: bool = True) -> None:
         self.folder, self.manifest = folder, manifest
@@ -54,7 +54,7 @@ class Corpus:
         return partial(Corpus, verify=self.verified), (self.folder, self.manifest)
 
     def tokens(self, shard: int, first: int, count: int) -> np.ndarray:
-        """Verified tokens of a shard, as they are on disk."""
+        """Verified tokens of a shard, in the dtype on disk."""
         file, offset = self._tokens(shard)
         return np.frombuffer(file.read(offset + first * self.item_bytes, count * self.item_bytes), self._little)
 
@@ -67,18 +67,18 @@ class Corpus:
         return Rows(file, as_strided(tokens, shape, strides, writeable=False), offset)
 
     def ends(self, shard: int, first: int = 0, count: int | None = None) -> np.ndarray:
-        """Where documents of a shard end, in tokens from its beginning."""
+        """The document ends of a shard, in tokens from its beginning."""
         found = self._ends(shard)
         end = len(found) if count is None else min(first + count, len(found))
         return found.between(first, end)
 
     def advise(self, shard: int, first: int, count: int) -> None:
-        """Tells the kernel which tokens are needed soon."""
+        """Asks the kernel to read these tokens ahead."""
         file, offset = self._tokens(shard)
         file.advise(offset + first * self.item_bytes, count * self.item_bytes)
 
     def files(self) -> Iterator[PagedFile]:
-        """Every file that carries page hashes, opened one after the other."""
+        """Opens every file that has page hashes, one after the other."""
         for number, shard in enumerate(self.manifest.shards):
             if shard.digest:
                 yield self._open(number)[0]
@@ -87,13 +87,13 @@ class Corpus:
                 yield ReadFile(ends_file(path) or ends_beside(path), shard.ends_digest)
 
     def only(self, part: str = "", *sources: str) -> Corpus:
-        """The same corpus, of which only the shards of a part and of some sources are seen."""
+        """The same corpus, limited to the shards of a part and of some sources."""
         return Corpus(self.folder, self.manifest.only(part, sources), verify=self.verified)
 
     def identity(self) -> str:
-        """A digest of the manifest, and through it of every token; where nothing is hashed, of a sample of them.
+        """A digest of the manifest, and so of every token. Without hashes, it covers only a sample of tokens.
 
-        Refuses a shard that is missing, cut or replaced: each is opened, and its first page read.
+        Reads the first page of each shard. Raises if a shard is missing, truncated or replaced.
         """
         for number in range(len(self.manifest.shards)):
             self.tokens(number, 0, 1)
@@ -138,7 +138,7 @@ def _open_ends(folder: Path, manifest: Manifest, verified: bool, number: int) ->
 
 
 def shard_file(folder: Path, shard: Shard) -> Path:
-    """Where the tokens of a shard are: in the folder of their manifest, and nowhere else."""
+    """The file of a shard. It must be in the folder of its manifest."""
     try:
         return inside(folder, shard.file)
     except OSError as error:
@@ -146,7 +146,7 @@ def shard_file(folder: Path, shard: Shard) -> Path:
 
 
 class ShardWriter:
-    """Writes the documents of one shard; nothing has its name before `close`."""
+    """Writes the documents of one shard. Its files get their names in `close`."""
 
     def __init__(self, folder: Path, name: str, dtype: str, *, source: str = "text", part: str = TRAIN) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class ShardWriter:
         self._written = self._documents = self._text_bytes = 0
 
     def add(self, tokens: np.ndarray, text_bytes: int = 0) -> None:
-        """Appends a document, with its end-of-document token if it is to have one."""
+        """Appends the tokens of a document, with its end-of-document token if it has one."""
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() <= np.iinfo(self._little).max:
             raise DataError(f"{self.path}: token {tokens.max()} (or {tokens.min()}) does not fit {self._little.name}")
         self._written += len(tokens)
@@ -167,7 +167,7 @@ class ShardWriter:
         self._ends.write(self._written.to_bytes(8, "little"))
 
     def close(self) -> Shard | None:
-        """Puts the shard on disk, whole. A shard without tokens is no shard."""
+        """Completes the shard on disk. Returns None and writes nothing if it has no tokens."""
         if not self._written:
             self.discard()
             return None
@@ -189,24 +189,24 @@ class ShardWriter:
 
 
 def open_shards() -> int:
-    """How many shards are kept open: with two files each, they take half of what a process may have."""
+    """How many shards are kept open. With two files each, they use half of the process's limit."""
     return min(OPEN_SHARDS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
 
 def smallest_dtype(vocabulary: int) -> str:
-    """What a token of a vocabulary is stored in."""
+    """The smallest dtype that holds the tokens of a vocabulary."""
     return "uint16" if vocabulary <= 2**16 else "uint32"
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Writes `manifest.json` whole or not at all, with its own digest in it."""
+    """Writes `manifest.json`, whole or not at all, with its own digest."""
     sealed = replace(manifest, digest=manifest_digest(manifest))
     write_whole(folder / "manifest.json", to_json(sealed) + "\n")
     return sealed
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a corpus, if it is as it was written."""
+    """The manifest of a corpus. Raises if it is missing, damaged or changed."""
     path = folder / "manifest.json"
     try:
         manifest = from_json(Manifest, read_plain(path))
@@ -222,7 +222,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _refuse_unsound(path: Path, shard: Shard) -> None:
-    """Refuses a shard that is elsewhere, that is not counted as it can be, or that cannot be verified."""
+    """Raises if a shard is outside of the folder, has impossible counts, or cannot be verified."""
     shard_file(path.parent, shard)
     counts = (shard.tokens, shard.documents, shard.text_bytes, shard.offset)
     if shard.tokens < 1 or min(counts) < 0 or max(counts) >= 2**63:
@@ -238,5 +238,5 @@ def _refuse_unsound(path: Path, shard: Shard) -> None:
 
 
 def manifest_digest(manifest: Manifest) -> str:
-    """A digest of everything a manifest says."""
+    """A digest of all fields of a manifest except its own digest."""
     return xxh3_128_hexdigest(to_json(replace(manifest, digest="")).encode())

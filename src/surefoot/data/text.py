@@ -33,7 +33,7 @@ class ByteWindows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def text_source(corpus: str) -> str:
-    """What a corpus is, in words."""
+    """Describes a corpus in words."""
     if corpus == STANDARD_LIBRARY:
         return "the Python standard library's own sources, which every machine has"
     return f"the text files in {corpus}"
@@ -53,7 +53,7 @@ def byte_windows(corpus: str, context: int) -> ByteWindows:
 
 
 def _read_all(folder: Path, pattern: str) -> bytes:
-    """The files of a folder in order of name, joined; files that are not UTF-8 text are left out."""
+    """The files of a folder, joined in order of name. Files that are not UTF-8 text are skipped."""
     if not folder.is_dir():
         raise RecipeError(f"no folder {folder}; corpus names a folder of text files, or {STANDARD_LIBRARY!r}")
     texts = [path.read_bytes() for path in sorted(folder.glob(pattern)) if path.is_file()]

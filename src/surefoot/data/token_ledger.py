@@ -1,4 +1,4 @@
-"""Books the token ledger by following the order of samples: what was trained, repeated, padded, and is left."""
+"""Computes the token ledger from the order of samples: tokens trained, repeated, padded and left."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Tell = Callable[[int], None]
 Booked = Counter[str]
 _CHUNK = 65_536
 MOST_FOLLOWED = 500_000
-"""Samples that a run follows for its own ledger when it ends: some seconds."""
+"""The most samples that a run follows for its ledger when it ends. They take some seconds."""
 
 
 def ledger_of_run(
     data: object, *, seed: int, step_samples: int, steps: int, passed_over: Collection[int]
 ) -> TokenLedger | None:
-    """The ledger of a run's steps so far; None of data that is not tokens, or of which too many are to be followed."""
+    """The ledger of a run's steps so far. None if the data is not tokens, or there are too many samples to follow."""
     if not isinstance(data, TokenData) or steps * step_samples % len(data) > MOST_FOLLOWED:
         return None
     left_out = [range(step * step_samples, (step + 1) * step_samples) for step in passed_over if step < steps]
@@ -35,9 +35,9 @@ def ledger_of_run(
 def token_ledger(
     data: TokenData, samples: int, *, seed: int = 0, left_out: Iterable[range] = (), tell: Tell | None = None
 ) -> TokenLedger:
-    """The ledger of the first `samples` samples of a run with this seed, over all ranks, but for those left out.
+    """The ledger of the first `samples` samples of a run with this seed, over all ranks, except those left out.
 
-    Whole epochs are known; the samples of the epoch that was begun are followed one by one.
+    Whole epochs are computed at once. The samples of the current epoch are followed one by one.
     """
     order = order_seed(seed)
     new, again = _followed(data, samples, order, tell)
@@ -57,7 +57,7 @@ def token_ledger(
 
 
 def _followed(data: TokenData, samples: int, seed: int, tell: Tell | None = None) -> tuple[Booked, Booked]:
-    """Targets by source in the first samples of an order: those seen for the first time, and again."""
+    """Targets by source in the first samples of an order: those seen for the first time, and those repeated."""
     epochs, begun = divmod(samples, len(data))
     new, again = _whole_epoch(data) if epochs else (Counter(), Counter())
     if epochs > 1:
@@ -90,7 +90,7 @@ def _whole_epoch(data: TokenData) -> tuple[Booked, Booked]:
 
 
 def _targets(data: TokenData, ids: np.ndarray) -> tuple[Booked, Booked]:
-    """Targets by source in some samples; what a source of a mixture gives beyond its own length, it gives again."""
+    """Targets by source in some samples: new and repeated. In a mixture, samples beyond a source's length repeat."""
     if isinstance(data, TokenWindows):
         return _window_targets(data, ids), Counter()
     if isinstance(data, PackedDocuments):
@@ -121,7 +121,7 @@ def _packed_targets(data: PackedDocuments, ids: np.ndarray) -> Booked:
 
 
 def _usable(data: TokenWindows | PackedDocuments) -> Booked:
-    """Every target there is, by source."""
+    """All possible targets, by source."""
     if isinstance(data, TokenWindows):
         return _by_source(data, np.diff(data.starts) * data.context)
     return _by_source(data, data.targets_by_shard())
@@ -135,7 +135,7 @@ def _by_source(data: TokenWindows | PackedDocuments, counts: np.ndarray) -> Book
 
 
 def _held(data: TokenData) -> dict[str, tuple[int, int, int]]:
-    """Of each source: tokens on disk, those that are never predicted, and those that can be."""
+    """For each source: tokens on disk, tokens that are never targets, and tokens that can be targets."""
     if isinstance(data, Mixture):
         parts = {name: list(_held(source).values()) for name, source in data.sources.items()}
         return {name: tuple(map(sum, zip(*rows, strict=True))) for name, rows in parts.items()}  # type: ignore[misc]

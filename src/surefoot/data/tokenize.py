@@ -1,7 +1,8 @@
-"""From text to a corpus, by datatrove: share-nothing tasks that can be killed at any moment and run again.
+"""Tokenises text to a corpus, with datatrove: independent tasks that can be killed at any time and run again.
 
-Every task reads its files, tokenises them with a fast engine, has the reference tokenizer encode a share of
-the documents again, and writes its shards whole or not at all. The manifest is written when all are done.
+Every task reads its files and tokenises them with a fast engine. The reference tokenizer encodes a share of the
+documents again, to compare. The task writes its shards whole or not at all. The manifest is written when all tasks
+are done.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def tokenize(
     """Makes a corpus of the text in folders, globs or files, one source each; `name=path` names a source.
 
     `tokenizer` is `bytes`, `bpe:SIZE`, which is learned from the text itself, or a `tokenizer.json`.
-    Killed and called again, it does what is left, to the same bits. `executor` is one of datatrove's, such as
-    `partial(SlurmPipelineExecutor, time="8:00:00", partition="cpu")`; where that returns before the tasks are
-    done, so does this, with None: called again when they are, it writes the manifest.
+    If it is killed, call it again: it does the rest, with the same bits. `executor` is one of datatrove's, for example
+    `partial(SlurmPipelineExecutor, time="8:00:00", partition="cpu")`. If the executor returns before the tasks are
+    done, this returns None. Call it again when they are done: it then writes the manifest.
     """
     folder = Path(to)
     job = Job(_sources(paths), tokenizer, end_of_document, held_out, audit, text_key)
@@ -72,7 +73,7 @@ def tokenize(
 
 
 def _sources(paths: Sequence[str]) -> tuple[Source, ...]:
-    """The files behind each path, in order of name."""
+    """The files of each path, in order of name."""
     found = [_source(path) for path in paths]
     names = [each.name for each in found]
     if len(set(names)) < len(names):
@@ -110,7 +111,7 @@ def _documents(job: Job, source: Source) -> Any:
 
 
 def _begin(folder: Path, job: Job) -> None:
-    """Writes down the job, or finds that it is the one that was begun here before."""
+    """Writes the job to disk. Raises if another job was started in this folder."""
     make_folder(folder / ".job")
     kept = folder / ".job" / "job.json"
     if not kept.exists():
@@ -126,7 +127,7 @@ def _begin(folder: Path, job: Job) -> None:
 
 
 def _keep_tokenizer(folder: Path, job: Job) -> None:
-    """A byte-pair encoding is kept in the corpus, and learned first if it is to be."""
+    """Stores a byte-pair encoding in the corpus. Learns it first for `bpe:SIZE`."""
     kept = tokenizer_file(folder)
     if job.tokenizer == BYTES or kept.exists():
         return
@@ -203,7 +204,7 @@ def _tasks_done(folder: Path, job: Job) -> int:
 
 
 def progress(folder: Path, job: Job) -> TaskProgress:
-    """How far a job has come, seen from its files."""
+    """How far a job has come, read from its files."""
     written = [*folder.glob("*.ds"), *folder.glob(".*.ds.part")]
     size = sum(path.stat().st_size for path in written if path.exists())
     return TaskProgress(_tasks_done(folder, job), sum(each.tasks for each in job.sources), size)
@@ -211,7 +212,7 @@ def progress(folder: Path, job: Job) -> TaskProgress:
 
 @contextmanager
 def _telling(folder: Path, job: Job, tell: Callable[[TaskProgress], None] | None) -> Iterator[None]:
-    """Tells twice a second how far the job is, from a thread of its own."""
+    """Calls `tell` with the progress twice a second, from a separate thread."""
     if tell is None:
         yield
         return

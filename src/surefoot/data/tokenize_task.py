@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Job:
-    """What decides every token of a corpus. `held_out` and `audit` are shares of the documents."""
+    """All inputs that determine the tokens of a corpus. `held_out` and `audit` are shares of the documents."""
 
     sources: tuple[Source, ...]
     tokenizer: str
@@ -42,7 +42,7 @@ class Job:
 
 
 def write_shards(texts: Iterable[str], folder: Path, job: Job, source: str, rank: int) -> None:
-    """One task: the shards of its documents, one for each part of the corpus."""
+    """One task: writes the shards of its documents, one for each part of the corpus."""
     tokenizer = tokenizer_of(folder, job)
     dtype, parts = smallest_dtype(tokenizer.size), (TRAIN, HELD_OUT) if job.held_out else (TRAIN,)
     names = {part: f"{source}-{part}-{rank:05d}" for part in parts}
@@ -61,7 +61,7 @@ def write_shards(texts: Iterable[str], folder: Path, job: Job, source: str, rank
 
 
 def _tokenized(texts: Iterable[str], tokenizer: Tokenizer, job: Job) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Part, tokens and size of each document. Chance is its content's hash: equal documents are in one part."""
+    """Part, tokens and size of each document. Its hash selects the part, so equal documents are in one part."""
     end, audited = [tokenizer.end_of_document], False
     for batch in _batches(map(sound, texts)):
         for text, tokens in zip(batch, tokenizer.encode(batch), strict=True):
@@ -88,7 +88,7 @@ def _audit(tokenizer: Tokenizer, text: str, tokens: np.ndarray) -> None:
 
 
 def sound(text: str) -> str:
-    """The text, with a question mark for every half of a surrogate pair that stands alone."""
+    """The text, with a question mark for every lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -117,10 +117,10 @@ def tokenizer_of(folder: Path, job: Job) -> Tokenizer:
 
 
 def tokenizer_file(folder: Path) -> Path:
-    """Where a corpus keeps its byte-pair encoding."""
+    """The file of a corpus's byte-pair encoding."""
     return folder / "tokenizer.json"
 
 
 def record_of(folder: Path, source: str, part: str, rank: int) -> Path:
-    """Where a shard's record waits for the manifest."""
+    """The file that holds a shard's record until the manifest is written."""
     return folder / ".job" / f"{source}-{part}-{rank:05d}.json"

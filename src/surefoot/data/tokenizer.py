@@ -1,6 +1,6 @@
 """Tokenizers: bytes, or a byte-pair encoding from a `tokenizer.json`, with the reference that audits the fast one.
 
-Text that spells a special token stays text: special tokens are taken out of the tokenizer before it sees any.
+Text that spells a special token stays text: special tokens are removed from the tokenizer first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BytePairTokenizer:
 
     @property
     def name(self) -> str:
-        """A digest of all that decides its tokens."""
+        """A digest of everything that determines its tokens."""
         return f"bpe {self.size} {xxh3_128_hexdigest(self.content.encode())} end {self.end_of_document}"
 
     def encode(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
@@ -65,7 +65,7 @@ class BytePairTokenizer:
             yield flat[first:end]
 
     def reference(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
-        """The tokens of each text, by the tokenizer that defines what is right."""
+        """The tokens of each text, by the reference tokenizer."""
         for text in texts:
             yield np.array(self._reference.encode(text, add_special_tokens=False).ids, np.uint32)
 
@@ -80,7 +80,7 @@ class BytePairTokenizer:
     def _made(self, make: Callable[[str], Any]) -> Any:
         try:
             return make(self._ordinary)
-        except Exception as error:  # each library raises what it likes
+        except Exception as error:  # each library raises its own errors
             raise DataError(f"{self.path} is not a tokenizer.json: {error}") from error
 
 
@@ -88,7 +88,7 @@ Tokenizer = ByteTokenizer | BytePairTokenizer
 
 
 def train_byte_pairs(texts: Iterable[str], size: int, path: Path) -> None:
-    """Learns a byte-level byte-pair encoding from texts, with GPT-2's way of splitting words."""
+    """Learns a byte-level byte-pair encoding from texts, and splits words as GPT-2 does."""
     library = _need("tokenizers")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

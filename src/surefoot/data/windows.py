@@ -1,4 +1,4 @@
-"""Windows: a corpus as one stream of tokens, cut every `context` tokens, whatever documents they come from."""
+"""Windows: a corpus as one stream of tokens, cut every `context` tokens, regardless of documents."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Window = tuple[torch.Tensor, torch.Tensor]
 class TokenWindows(Dataset[Window]):
     """Sample `i` is `context` tokens, and the same shifted by one as targets.
 
-    Windows follow each other without a gap inside a shard; the last tokens of a shard that do not fill one are
-    left out. A batch is one copy from the page cache: no worker process, and no state but the samples' numbers.
+    Windows follow each other without a gap inside a shard. The last tokens of a shard that do not fill a window are
+    skipped. A batch is one copy from the page cache: it needs no worker process and no state.
     """
 
     draws_randomness = False
@@ -49,7 +49,7 @@ class TokenWindows(Dataset[Window]):
 
     @cached_property
     def _rows(self) -> Rows | None:
-        """The only shard of a corpus that is mapped, as rows of tokens."""
+        """The tokens as rows, if the corpus is mapped and has only one shard."""
         one = len(self.starts) == 2 and self.corpus.mapped
         return self.corpus.rows(0, self.context, self.context + 1) if one else None
 
@@ -64,16 +64,16 @@ class TokenWindows(Dataset[Window]):
         return batch.as_strided(shape, strides), batch.as_strided(shape, strides, 1)  # faster than slices
 
     def will_need(self, indices: Sequence[int] | np.ndarray) -> None:
-        """Tells the kernel which windows come next."""
+        """Asks the kernel to read these windows ahead."""
         for shard, row in self._places(indices):
             self.corpus.advise(shard, row * self.context, self.context + 1)
 
     def identity(self) -> str:
-        """A digest of every token and of how they are cut."""
+        """Identifies every token and the size of windows."""
         return f"windows of {self.context} from {self.corpus.identity()}"
 
     def _places(self, indices: Sequence[int] | np.ndarray) -> Iterator[tuple[int, int]]:
-        """The shard that each sample lies in, and its window there."""
+        """The shard of each sample, and its window in the shard."""
         starts = self.starts
         for index in np.asarray(indices).tolist():
             shard = bisect_right(starts, index) - 1

@@ -1,9 +1,10 @@
 """Measures the bytes torch really asked its allocator for: the truth for plans and profiles.
 
-`allocator.cpp` counts at torch's CPU allocator: every byte as requested, without rounding, also what
-kernels take and give back inside. It needs a C++ compiler once; what it builds is kept and loaded from
-then on, if nobody but this user and root could have changed it.
-Memory that never passes torch's allocator (Python's heap, MKL's buffers, thread stacks) is not seen.
+`allocator.cpp` counts at torch's CPU allocator: every requested byte, without rounding, including temporary memory
+of kernels. It needs a C++ compiler once. The built library is cached, and loaded only if nobody but this user and
+root could have changed it.
+
+Memory outside of torch's allocator (Python's heap, MKL's buffers, thread stacks) is not counted.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 def available() -> bool:
-    """Whether the allocator can be counted here: it was built before, or a compiler can build it."""
+    """Whether the counter is available: it was built before, or a compiler can build it."""
     return sys.platform != "win32" and (only_ours(_library()) or _compiler() is not None)
 
 
 def install() -> None:
-    """Counts from here on; what was allocated before is freed as ever."""
+    """Starts counting. Memory allocated before is not counted and is freed as usual."""
     if _counter().surefoot_install():
         raise WorldError(
             "torch's CPU allocator has been replaced by one that cannot be wrapped; "
@@ -44,7 +45,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """New tensors are no longer counted; those that were are still booked out when they are freed."""
+    """Stops counting new tensors. Tensors that were counted are still subtracted when they are freed."""
     _counter().surefoot_uninstall()
 
 
@@ -59,7 +60,7 @@ def peak_bytes() -> int:
 
 
 def reset_peak() -> None:
-    """The peak starts again from what is live now."""
+    """Resets the peak to the bytes that are live now."""
     _counter().surefoot_reset_peak()
 
 
@@ -78,7 +79,7 @@ def _counter() -> ctypes.CDLL:
 
 
 def _library() -> Path:
-    """Where the built counter is kept: one for each torch and each state of the source."""
+    """The file of the built counter: one for each torch version and each version of the source."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     return _cache() / f"allocator-{torch.__version__}-{source}.so"
 
@@ -88,7 +89,7 @@ def _cache() -> Path:
 
 
 def _own_folder() -> Path:
-    """The user's cache, closed to others; where that cannot be had, a private folder that goes with this process."""
+    """The user's cache, closed to others. If that fails, a private folder that is removed with this process."""
     cache = _cache()
     with suppress(OSError):
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def _build(name: str) -> Path:
         if run.returncode:
             raise WorldError(f"{compiler} could not build {SOURCE.name} for torch {torch.__version__}:\n{run.stderr}")
         built.chmod(0o700)
-        built.replace(library)  # at once, so that a process that builds beside this one sees all or nothing
+        built.replace(library)  # atomic, so that a concurrent build sees all or nothing
     return library
 
 

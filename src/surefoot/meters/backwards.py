@@ -1,4 +1,4 @@
-"""Backwards: how many of them a step has, and in how many gradients are reduced over ranks."""
+"""Backwards: counts the backward passes of a step, and those that reduce gradients over ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from surefoot.records.tally import Account
 
 
 class BackwardsMeter(Meter):
-    """Books `backwards/all` and, of these, `backwards/reduced`: those with an all-reduce."""
+    """Books `backwards/all`, and `backwards/reduced` for those with an all-reduce."""
 
     def __init__(self, phases: Phases) -> None:
         self.phases = phases

@@ -26,8 +26,8 @@ from surefoot.world.kernels import AnyKernels, Kernels
 class Books(Listener):
     """Keeps one `Usage` per step: from the end of one update to the end of the next.
 
-    Without a model, every module with parameters that is called from outside a module is one. With a journal,
-    what happens is written there instead of being booked. With `work`, every operator is booked, for its time.
+    Without `model`, every module with parameters that is called from outside of a module counts as a model. With a
+    journal, events are written there instead of being booked. With `work`, every operator is booked, for its time.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Books(Listener):
         self._entered, self._looking = ExitStack(), ExitStack()
 
     def beside(self, *meters: Meter) -> None:
-        """Further meters, told of everything; their accounts are no part of a step's usage: ask them."""
+        """Adds meters that see every event. Their accounts are not part of a step's usage: read them separately."""
         self._operators.meters += meters
         self.phases.listeners += meters
 
@@ -74,13 +74,13 @@ class Books(Listener):
         self.phases.listeners = [each for each in self.phases.listeners if each not in listeners]
 
     def seen(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The batches as they come, their tensors booked as inputs."""
+        """Yields the batches, and books their tensors as inputs."""
         for batch in batches:
             self.memory.see(batch)
             yield batch
 
     def close(self) -> Usage:
-        """What was used since the books were last closed."""
+        """The usage since the books were last closed."""
         self.work.finish()
         if self.journal is not None:
             self.journal.close()
@@ -98,4 +98,4 @@ class Books(Listener):
             self._operators.paused = True
             self._forget(*self._operators.meters)
             if self._operators.is_innermost():
-                self._looking.close()  # from here on, operators run as if nobody had ever looked
+                self._looking.close()  # from here on, operators run at full speed

@@ -1,6 +1,6 @@
-"""Counts the bytes that operators read and write at least, by phase and module.
+"""Counts the minimum of bytes that operators read and write, by phase and module.
 
-Views move nothing. An operator reads every operand once and writes every result once; caches are not known.
+Views move nothing. An operator reads every operand once and writes every result once. Caches are ignored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NOTHING = {
     aten._local_scalar_dense,
 }
 _OVERWRITTEN = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
-"""They write their first operand without reading it."""
+"""Operators that write their first operand without reading it."""
 PICKS = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}
-"""They read as much of their first operand as they write."""
+"""Operators that read as many bytes of their first operand as they write."""
 
 
 class MovedMeter(Meter):
@@ -56,17 +56,17 @@ class MovedMeter(Meter):
 
 
 def moves_nothing(func: Any) -> bool:
-    """A view, or room for a result that others write."""
+    """Whether an operator is a view, or only allocates memory."""
     return func.is_view or func.overloadpacket in _NOTHING
 
 
 def written_by(func: Any, args: Any, out: Any) -> list[torch.Tensor]:
-    """Its results; those of a list operator that works in place, such as `_foreach_mul_`, are its first operands."""
+    """The tensors that a call writes. For an in-place list operator such as `_foreach_mul_`, the first operands."""
     return list(tensors_in(out if func._schema.returns else args[0]))
 
 
 def moved_bytes(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:
-    """What one call reads and writes at least."""
+    """The minimum of bytes that one call reads and writes."""
     written = sum(map(real_bytes, results))
     return written + sum(size for _, size in read_by(func, operands, results))
 
@@ -81,7 +81,7 @@ def read_by(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]
 
 
 def real_bytes(tensor: torch.Tensor) -> int:
-    """What is really there: an expanded dimension is read from one place."""
+    """The bytes in memory. An expanded dimension counts once."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride or not size else 1

@@ -1,4 +1,4 @@
-"""Clock: seconds by phase. It follows the phases alone, so it costs a few calls per step."""
+"""Clock: seconds by phase. It follows only the phases, so it costs a few calls per step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from surefoot.records.tally import Account
 
 
 class ClockMeter(Meter):
-    """Books `seconds/PHASE`. `now` is the clock to read; tests bring their own."""
+    """Books `seconds/PHASE`. `now` is the clock; tests pass their own."""
 
     def __init__(self, phases: Phases, *, now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now

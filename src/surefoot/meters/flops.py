@@ -1,8 +1,8 @@
 """FLOPs: those of matrix products, convolutions, attention and recurrent layers, by phase and module.
 
 A multiplication and an addition are two FLOPs. Elementwise work, norms and softmax are not counted. Attention
-counts the full square; a causal mask halves nothing. What recomputation executes again is booked under
-`flops/recompute`: all of `flops` is what the hardware does, without `recompute` it is what the model needs.
+counts the full square, even with a causal mask. Recomputation is booked under `flops/recompute`: the total of
+`flops` is what the hardware does; without `recompute` it is what the model needs.
 
 The formulas are surefoot's own: torch 2.13's `FlopCounterMode` counts 0 for attention and LSTM on the CPU.
 """
@@ -52,7 +52,7 @@ class FlopsMeter(Meter):
     def count_flops(
         self, segment: Segment, again: bool, module: str, amount: int, attention: tuple[int, ...] = ()
     ) -> None:
-        """An operator did so many; `attention` if it was one in forward."""
+        """Adds the FLOPs of an operator. `attention` is its shape, if it is attention in forward."""
         self._counted[segment, again, module] += amount
         if attention:
             self._attention.append(attention)
@@ -69,7 +69,7 @@ class FlopsMeter(Meter):
 
 
 def _product(out: torch.Tensor, left: torch.Tensor, *_: Any, **__: Any) -> int:
-    """Every element of the result is a sum over the inner dimension of the left operand."""
+    """Each element of the result is a sum over the inner dimension of the left operand."""
     return 2 * out.numel() * left.shape[-1]
 
 
@@ -78,7 +78,7 @@ def _added_product(out: torch.Tensor, added: torch.Tensor, left: torch.Tensor, *
 
 
 def _grouped_product(out: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *_: Any, **__: Any) -> int:
-    """Rows of one side go each to one group: rows x inner x columns, however they are grouped."""
+    """Each row belongs to one group: rows x inner x columns, for any grouping."""
     return 2 * left.shape[-2] * left.shape[-1] * right.shape[-1]
 
 
@@ -86,7 +86,7 @@ def _convolution(
     out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    """Each input of a transposed convolution, or output of another, meets one filter: weight[0] or its like."""
+    """One filter per output element, or per input element if transposed. A filter is as large as weight[0]."""
     return 2 * (x.numel() if transposed else out.numel()) * math.prod(weight.shape[1:])
 
 
@@ -94,7 +94,7 @@ def _convolution_backward(
     out: Any, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, stride: Any, padding: Any,
     dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: list[bool],
 ) -> int:  # fmt: skip
-    """The products of forward once for the input's gradient and once for the weight's, where they are asked for."""
+    """The products of forward, once for the input's gradient and once for the weight's, if requested."""
     forward = _convolution(grad, x, weight, None, stride, padding, dilation, transposed)
     return forward * sum(output_mask[:2])
 
@@ -116,12 +116,12 @@ def _attention_backward(
 def _recurrent_layer(
     out: Any, x: torch.Tensor, from_input: torch.Tensor, from_state: torch.Tensor, *_: Any, **__: Any
 ) -> int:
-    """At every time step of every sample, all gates' products with the input and with the state."""
+    """The products of all gates with the input and with the state, at every time step of every sample."""
     return 2 * x.shape[0] * x.shape[1] * (from_input.numel() + from_state.numel())
 
 
 def _recurrent_layer_backward(out: Any, *args: Any, **kwargs: Any) -> int:
-    """As many products again for the inputs and states, and for the weights."""
+    """As many products as in forward for inputs and states, and as many for the weights."""
     return 2 * _recurrent_layer(out, *args, **kwargs)
 
 

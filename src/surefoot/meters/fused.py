@@ -1,4 +1,4 @@
-"""Fused: the operators of compiled code, joined into regions that become one kernel each, in short as inductor does it.
+"""Fused: joins the operators of compiled code into regions, one kernel each: a simple model of inductor.
 
 | operators                                             | become                                                      |
 |-------------------------------------------------------|-------------------------------------------------------------|
@@ -10,10 +10,10 @@
 | reductions of columns (batch statistics, gradients of | kernels of their own, one for all that read the same        |
 | biases and of norms' weights)                         |                                                             |
 
-A region reads what others made and writes what others read, or what outlives its phase. No two operators are joined if
-something else must run between them: an operator that cannot be joined to what it reads stands one level above it, and
-regions hold one level. Forward, backward and recomputation are compiled apart; so is each block with `compile=blocks`.
-Not known are values that inductor computes again in backward rather than to keep them, and how it tiles.
+A region reads results of other regions. It writes results that others read or that outlive the phase. Two operators are
+not joined if another must run between them: an operator that cannot be joined to one it reads from is one level above
+it, and a region has one level. Forward, backward and recomputation are compiled separately; so is each block with
+`compile=blocks`. The model ignores tiling, and values that inductor recomputes in backward instead of keeping them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ ALONE = {
     aten.max_pool2d_with_indices_backward, aten.avg_pool2d, aten.avg_pool2d_backward, aten.upsample_nearest2d,
     aten.upsample_bilinear2d, aten._ctc_loss, aten.nll_loss_forward, aten.nll_loss_backward,
 }  # fmt: skip
-"""Operators that become kernels of their own, beside those that count FLOPs."""
+"""Operators that become separate kernels, besides those that have FLOPs."""
 
 _LAST = {aten._softmax: 1, aten._log_softmax: 1, aten._softmax_backward_data: 2, aten._log_softmax_backward_data: 2}
-"""Reductions along a dimension: which argument names it."""
+"""Reductions along a dimension: the position of the argument that names it."""
 _SHAPED = {aten.native_layer_norm: 1, aten._fused_rms_norm: 1}
 _SHAPED_BACKWARD = {aten.native_layer_norm_backward: 2, aten._fused_rms_norm_backward: 2}
-"""Norms of the last dimensions: which argument has their sizes."""
+"""Norms over the last dimensions: the position of the argument with their sizes."""
 _OF_CHANNELS = {
     aten.native_batch_norm, aten.cudnn_batch_norm, aten._native_batch_norm_legit, aten.native_group_norm,
     aten.native_batch_norm_backward, aten.cudnn_batch_norm_backward, aten.native_group_norm_backward,
@@ -55,14 +55,14 @@ _OF_CHANNELS = {
 
 
 class Loop(NamedTuple):
-    """What a kernel goes through: so many elements, and if they are reduced, into how many, along rows or columns."""
+    """The loop of a kernel: its elements, and for a reduction its results, along rows or columns."""
 
     elements: int
     reduced: int = 0
     columns: bool = False
 
     def joined(self, other: Loop) -> Loop | None:
-        """One loop for both; None where there is none."""
+        """One loop for both. None if they cannot be joined."""
         if self.columns or other.columns:
             return self if self == other else None
         if self.elements == other.elements:
@@ -76,7 +76,7 @@ class Loop(NamedTuple):
 
 @dataclass(eq=False)
 class Region:
-    """Operators that become one kernel; storages by their numbers, with the bytes read or written of each."""
+    """Operators that become one kernel. Storages are numbers, with the bytes read or written of each."""
 
     place: Place
     unit: str
@@ -86,10 +86,10 @@ class Region:
     reads: dict[int, int] = field(default_factory=dict)
     made: dict[int, int] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
-    """What it made and others read."""
+    """Storages that this region makes and others read."""
 
     def take_in(self, earlier: Region, loop: Loop) -> None:
-        """Goes on where another ended: what that made is not read."""
+        """Merges an earlier region: its results are no longer read from memory."""
         self.reads = {**earlier.reads, **{each: size for each, size in self.reads.items() if each not in earlier.made}}
         self.made = {**earlier.made, **self.made}
         self.used |= earlier.used
@@ -97,7 +97,7 @@ class Region:
 
 
 class Regions:
-    """The regions of the phase that runs. `unit_of` names what a phase of a module is compiled with, if it is."""
+    """The regions of the current phase. `unit_of` names the unit that a phase and module are compiled in."""
 
     def __init__(self, unit_of: Callable[[str, str], str]) -> None:
         self.unit_of = unit_of
@@ -109,7 +109,7 @@ class Regions:
         self._numbered = 0
 
     def take(self, func: Any, args: Any, kwargs: Any, out: Any, place: Place, work: Work) -> bool:
-        """Puts an operator into a region; False if it is a kernel alone, or is not compiled."""
+        """Puts an operator into a region. False if it is a separate kernel or not compiled."""
         segment, again, module = place
         unit = self.unit_of(segment.name, module)
         unit += " again" if unit and again else ""
@@ -127,7 +127,7 @@ class Regions:
         return True
 
     def finish(self) -> Iterator[tuple[Place, Work]]:
-        """The kernels of a phase that has ended; what they made and still lives was written."""
+        """The kernels of a phase that has ended. Results that are used or still live count as written."""
         alive = {number for number, storage in self._numbers.values() if storage() is not None}
         for region in self._open:
             written = sum(size for number, size in region.made.items() if number in region.used or number in alive)
@@ -137,7 +137,7 @@ class Regions:
         self._readers.clear()
 
     def _is_bias(self, func: Any, args: Any, unit: str) -> bool:
-        """Added in place to the product just made; the result is the product's."""
+        """Whether an operator adds a bias in place to the result of a product."""
         if func is not aten.add_.Tensor or not isinstance(args[1], torch.Tensor) or args[1].dim() != 1:
             return False
         return self._makers.get(self._number(args[0]), (0, 0, ""))[::2] == (None, unit)
@@ -149,14 +149,14 @@ class Regions:
             self._makers[self._number(each)] = None, max(levels, default=0), unit
 
     def _use(self, reads: dict[int, int]) -> None:
-        """Regions learn that what they made is read by others."""
+        """Marks storages as read by other regions."""
         for number in reads:
             region, _, _ = self._makers.get(number, (None, 0, ""))
             if region is not None:
                 region.used.add(number)
 
     def _join(self, new: Region) -> None:
-        """Joins a region of one operator to those at its level that feed it, or that read the same."""
+        """Joins a region of one operator to regions at its level that feed it, or that read the same storages."""
         makers = [self._makers[number] for number in new.reads if number in self._makers]
         for maker, level, unit in makers:
             if unit == new.unit:
@@ -185,7 +185,7 @@ class Regions:
 
 
 def _loops(packet: Any, args: Any, results: list[torch.Tensor]) -> list[tuple[Loop, list[torch.Tensor]]]:
-    """What an operator goes through, and what is made there; some norms go twice."""
+    """The loops of an operator, with the results of each. Some norms have two loops."""
     operands = list(tensors_in(args))
     elements = max((each.numel() for each in (*operands, *results)), default=0)
     whole, parts = ([each for each in results if (each.numel() == elements) is of] for of in (True, False))
@@ -205,6 +205,6 @@ def _loops(packet: Any, args: Any, results: list[torch.Tensor]) -> list[tuple[Lo
 
 
 def _of_columns(args: Any, operand: torch.Tensor) -> bool:
-    """Does a reduction leave the last dimension, and not all but one number?"""
+    """Whether a reduction keeps the last dimension, and more than one number."""
     dims = next((each for each in args[1:] if isinstance(each, list | tuple)), None)
     return bool(dims) and operand.dim() - 1 not in [dim % operand.dim() for dim in dims or ()]

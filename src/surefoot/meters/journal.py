@@ -1,8 +1,8 @@
-"""Journal: what the meters saw, entry by entry, to be posted to the books later, as it was or unrolled.
+"""Journal: the events that meters saw, entry by entry, to post to the books later, unchanged or unrolled.
 
-An entry is words, sizes and numbers. Words say what happened. Sizes (bytes, shapes, FLOPs) seldom depend on how often
-a block is repeated. Numbers do: the block that a module belongs to, how many storages of the same kind were booked
-since the one that is meant, and how much was computed beside a collective.
+An entry has words, sizes and numbers. Words name the event. Sizes (bytes, shapes, FLOPs) seldom depend on how often a
+block is repeated. Numbers do: the block of a module, the number of storages of the same kind that were booked since
+this one, and the FLOPs computed during a collective.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from surefoot.events.listener import Segment
 
 Numbers = tuple[int, ...]
 Split = Callable[[str], tuple[str, Numbers]]
-"""Parts a module's name into a pattern and the number of the repeated block in it, if it is in one."""
+"""Splits a module's name into a pattern and the number of its repeated block, if it is in one."""
 
 
 class Entry(NamedTuple):
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """A storage: of its kind the how manieth, or by the name it had before the journal began; and its age."""
+    """A storage: its kind and number, or its name from before the journal began; and its entry."""
 
     words: tuple[Any, ...]
     numbers: Numbers
@@ -38,7 +38,7 @@ class Noted(NamedTuple):
 
 
 class Journal:
-    """Takes the place of the books while the meters look on."""
+    """Records events in place of the books."""
 
     def __init__(self, split: Split) -> None:
         self.entries: list[Entry] = []
@@ -92,7 +92,7 @@ class Journal:
         self.entries.append(Entry(("traffic", kind, dimension, phase, pattern), (size,), block))
 
     def count_overlap(self, kind: str, dimension: str, phase: Segment, amount: int, *, together: bool) -> None:
-        """Of collectives that end together, each began later than the one before: amounts that grow evenly."""
+        """Adds the FLOPs that overlap a collective. Collectives that end together have evenly growing amounts."""
         words = ("overlap", kind, dimension, phase)
         self.entries.append(Entry(words, (), (amount,)) if together else Entry(words, (amount,)))
 
@@ -103,7 +103,7 @@ class Journal:
         self.entries.append(Entry(("close",)))
 
     def finished(self) -> list[Entry]:
-        """All entries. Segments have their names by now; what was freed at once stands in the order of age."""
+        """All entries, with the names of segments. Storages that are freed together are sorted by age."""
         entries: list[Entry] = []
         for freeing, together in itertools.groupby(enumerate(self.entries), lambda item: item[1].words[0] == "free"):
             run = list(together)
@@ -116,16 +116,16 @@ class Journal:
 
 
 def _named(entry: Entry) -> Entry:
-    """An entry whose segment, if it has one, is told by its name."""
+    """An entry with the name of its segment in place of the segment."""
     if not any(isinstance(word, Segment) for word in entry.words):
         return entry
     return entry._replace(words=tuple(word.name if isinstance(word, Segment) else word for word in entry.words))
 
 
 def post(entries: Sequence[tuple[Any, Numbers, Numbers]], books: Any, storages: dict[Any, Any]) -> Iterator[None]:
-    """Posts entries to the books and pauses where the journal was closed.
+    """Posts entries to the books. Yields each time the journal was closed.
 
-    `storages` are the bookings of what was there before the journal began, by the names it has for them.
+    `storages` are the bookings from before the journal began, by their names in the journal.
     """
     memory, flops, traffic, tokens = books.memory.book, books.flops, books.traffic, books.tokens
     work = books.work
@@ -176,7 +176,7 @@ def _storage(words: tuple[Any, ...], numbers: Numbers, booked: dict[Any, Any], s
 
 
 def _shape(tensor: str) -> tuple[str, Numbers]:
-    """`float32[4, 8]` as `float32[{}, {}]` and its sizes."""
+    """Splits `float32[4, 8]` into `float32[{}, {}]` and its sizes."""
     dtype, _, sizes = tensor.partition("[")
     found = tuple(map(int, re.findall(r"\d+", sizes)))
     return f"{dtype}[{', '.join('{}' for _ in found)}]", found

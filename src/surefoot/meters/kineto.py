@@ -18,7 +18,7 @@ from surefoot.records.spans import MODULE, PHASE, STEP
 
 
 class _Marks(Listener):
-    """Writes a mark where a phase begins. Its name may be known only later, so it is written as a number."""
+    """Writes a mark when a phase begins. The mark is a number, since the phase's name may be known only later."""
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
@@ -31,14 +31,14 @@ class _Marks(Listener):
 def traced(
     step: Callable[[], object], model: torch.nn.Module, file: Path, *, times: int, inside: Mapping[torch.nn.Module, str]
 ) -> dict[str, str]:
-    """Takes steps under the profiler and writes the trace to a file; the names of its phases, by number.
+    """Takes steps under the profiler and writes the trace to a file. Returns the names of its phases, by number.
 
-    `inside` are the modules to tell apart, with their names.
+    `inside` are the modules to mark in the trace, with their names.
     """
     marks = _Marks()
     with Phases(model) as phases, _ranges(inside), ExitStack() as entered:
         phases.listeners.append(marks)
-        with _quiet():  # it announces itself on stderr, whatever its log level
+        with _quiet():  # the profiler prints to stderr at any log level
             profiler = entered.enter_context(torch.profiler.profile(activities=_activities()))
         for _ in range(times):
             with record_function(STEP):
@@ -57,7 +57,7 @@ def read_trace(file: Path) -> list[dict[str, Any]]:
 
 
 def name_phases(file: Path, phases: Mapping[str, str], *, to: Path) -> None:
-    """Copies a trace with the names of phases and modules in it, for people to look at."""
+    """Copies a trace, and writes readable names of phases and modules into it."""
     trace = json.loads(file.read_text(encoding="utf-8"))
     for event in trace["traceEvents"]:
         name = event.get("name", "")
@@ -96,7 +96,7 @@ def _ranges(names: Mapping[torch.nn.Module, str]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing reaches the process's stderr."""
+    """Silences the process's stderr."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

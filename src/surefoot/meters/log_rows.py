@@ -19,14 +19,13 @@ from surefoot.meters.tokens import TokensMeter
 from surefoot.records.log import LogRow
 
 CROWD = 50
-"""So many rows are written together where the value of a loss must be waited for."""
+"""How many rows are written together if reading a loss must wait for the device."""
 
 
 class Rows(Listener):
-    """Gives every row to `write`, while entered. A row's loss is what the backwards of its step began with, added up.
+    """Passes every row to `write`, while entered. A row's loss is the sum of the losses that backward started from.
 
-    A loss that a `GradScaler` has scaled counts as it was before. What a loop does not tell, such as the norm of its
-    gradients, is None.
+    A loss that a `GradScaler` scaled counts without the scale. Unknown values, for example the gradient norm, are None.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Rows(Listener):
 
 
 def _copy(loss: Any) -> torch.Tensor | None:
-    """The number in a tensor, kept without its graph and without asking for it; None where it is not one number."""
+    """A copy of a loss, without its graph and without a sync. None if it is not a single number."""
     if type(loss) is not torch.Tensor or loss.numel() != 1:
         return None
     with aside():

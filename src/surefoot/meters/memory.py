@@ -1,7 +1,7 @@
-"""Memory: which storages are live, what they are for, and who made them.
+"""Memory: which storages are live, what they are for, and which module made them.
 
 A storage is booked once, however many views it has, from the operator that returned it until it is
-freed. What it is for can become known later, so accounts are settled when the step is closed:
+freed. Its purpose may become known later, so accounts are settled when the step is closed:
 
 | account       | a storage that                                                              |
 |---------------|-----------------------------------------------------------------------------|
@@ -14,7 +14,7 @@ freed. What it is for can become known later, so accounts are settled when the s
 | `temporary`   | is none of these                                                            |
 | `workspace`   | an operator's kernel takes and gives back inside itself                     |
 
-Where parameters are sharded, `parameters`, `gradients` and `optimizer` are this rank's shards, and beside them are
+If parameters are sharded, `parameters`, `gradients` and `optimizer` are this rank's shards. There are also:
 
 | account                 | a storage that                                                    |
 |-------------------------|-------------------------------------------------------------------|
@@ -22,8 +22,7 @@ Where parameters are sharded, `parameters`, `gradients` and `optimizer` are this
 | `unsharded-gradients`   | is the gradient of a whole parameter, before it is reduced        |
 | `communication`         | a collective reads from or writes to, and is none of these        |
 
-A data set that samples are cut from is no part of the step: what existed before and is only read while
-loading is not booked.
+The data set is not part of the step: storages that existed before and are only read while loading are not booked.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from surefoot.world.kernels import AnyKernels
 
 
 class MemoryMeter(Meter):
-    """Follows storages from the operator that returned them until they are freed, and tells its book."""
+    """Follows storages from the operator that returned them until they are freed, and updates its book."""
 
     def __init__(self, phases: Phases, kernels: AnyKernels, journal: Journal | None = None) -> None:
         self.phases, self.kernels = phases, kernels
@@ -83,7 +82,7 @@ class MemoryMeter(Meter):
             self.book.book_workspace(kernel.workspace_bytes, self.phases.module(), str(func))
 
     def _see_communication(self, name: str, args: Any, kwargs: Any) -> None:
-        """What FSDP gathers and reduces, and the buffers of collectives that write to their operands."""
+        """Settles the tensors that FSDP gathers and reduces, and the buffers of in-place collectives."""
         if name == "split_with_sizes_copy":
             self._settle_temporary(kwargs["out"], "unsharded-parameters")
         elif name == "chunk_cat":
@@ -100,7 +99,7 @@ class MemoryMeter(Meter):
         self._book(state, "temporary", "get_rng_state")
 
     def see(self, batch: Any) -> None:
-        """Books a batch that was loaded outside the meter's sight."""
+        """Books a batch that was loaded unseen by the meter."""
         for tensor in tensors_in(batch):
             for inner in plain(tensor):
                 self._book(inner, "inputs", "")
@@ -122,13 +121,13 @@ class MemoryMeter(Meter):
         return [(storage, booking) for storage, booking in found if storage is not None]
 
     def follow(self, storage: torch.UntypedStorage, booking: Booking | Noted) -> None:
-        """A storage is booked already; what becomes of it is told to the book under this booking."""
+        """Follows a storage that is already booked, under this booking."""
         key = id(storage)
         self._bookings[key] = booking
         self._weak[key] = weakref.ref(storage, lambda _: self._gone(key))
 
     def let_go(self) -> None:
-        """Follows no storage any longer; the book stays as it is."""
+        """Stops following all storages. The book does not change."""
         self._bookings.clear()
         self._purposes.clear()
         self._weak.clear()
@@ -200,5 +199,5 @@ class MemoryMeter(Meter):
 
 
 def _stored(tree: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a tree that have one storage; a sparse one has two tensors in its place, booked as they come."""
+    """The tensors of a tree that have one storage. The parts of a sparse tensor are booked when they appear."""
     return (tensor for tensor in tensors_in(tree) if tensor.layout == torch.strided)

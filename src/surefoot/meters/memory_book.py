@@ -1,4 +1,4 @@
-"""Memory book: bookings and their events, in plain data; finds the peak of a step and of each of its phases."""
+"""Memory book: bookings and their events as plain data; finds the peak of a step and of each of its phases."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from surefoot.records.usage import Holding, Peak, Timeline
 HOLDINGS = 5
 """How many of the largest storages at the peak are kept by name."""
 MOMENTS = 100
-"""How many moments of a step a timeline has at most."""
+"""The most moments of a step in a timeline."""
 
 
 class Booking:
-    """One storage: its bytes, its account, the module and operator that made it, for which tensor, in which stream."""
+    """One storage: its bytes, account, tensor and stream, and the module and operator that made it."""
 
     __slots__ = ("account", "born", "live", "module", "number", "operator", "outlived", "size", "stream", "tensor")
 
@@ -55,12 +55,12 @@ class MemoryBook:
         self._numbers = itertools.count()
 
     def enter(self, segment: Segment) -> None:
-        """A stretch of a phase begins; one that allocates nothing has a peak too."""
+        """Starts a segment of a phase. A segment without allocations has a peak too."""
         self._segment = segment
         self._events.append((None, segment, ""))
 
     def book(self, size: int, account: str, module: str, operator: str, tensor: str, stream: int = 0) -> Booking:
-        """A storage is there from now on."""
+        """Books a new storage."""
         if self._freed:
             self._tell_freed()
         booking = Booking(size, account, module, operator, tensor, self._segment, stream)
@@ -74,7 +74,7 @@ class MemoryBook:
         return booking
 
     def free(self, booking: Booking) -> None:
-        """A storage is gone."""
+        """Removes a storage."""
         booking.live = False
         del self._live[booking]
         self._events.append((booking, self._segment, ""))
@@ -87,11 +87,11 @@ class MemoryBook:
         self._freed.clear()
 
     def settle(self, booking: Booking, account: str, module: str) -> None:
-        """What a storage is for has become known."""
+        """Sets the account and module of a storage when its purpose becomes known."""
         booking.account, booking.module = account, module
 
     def settle_born_in(self, phases: tuple[str, ...], account: str) -> None:
-        """What was made in these phases, is still there and is for nothing yet, is for this."""
+        """Assigns an account to live storages that were made in these phases and have none yet."""
         waiting, self._unsettled = self._unsettled, []
         for booking in waiting:
             if not booking.live or booking.account != "temporary":
@@ -102,7 +102,7 @@ class MemoryBook:
                 self._unsettled.append(booking)
 
     def book_workspace(self, size: int, module: str, operator: str) -> None:
-        """Bytes that a kernel takes and gives back: there beside its results, and gone."""
+        """Books the temporary bytes of a kernel: live together with its results, then freed."""
         booking = Booking(size, "workspace", module, operator, "", self._segment)
         self._events += [(booking, self._segment, operator), (booking, self._segment, "")]
         self._tell_freed()
@@ -111,11 +111,11 @@ class MemoryBook:
             follow(booking)
 
     def live(self) -> list[Booking]:
-        """What is there now, in the order in which it came."""
+        """The live bookings, oldest first."""
         return list(self._live)
 
     def accounts(self) -> list[Account]:
-        """The step's peak by account and module; `peak` and `phase_peaks` say when it was."""
+        """The step's peak by account and module. `peak` and `phase_peaks` hold where it was."""
         self._tell_freed()
         live_at_peak = self._replay()
         amounts: dict[str, int] = defaultdict(int)
@@ -129,9 +129,9 @@ class MemoryBook:
         return [*(Account(name, amount, "bytes") for name, amount in amounts.items()), *kept]
 
     def _outlived(self) -> list[Booking]:
-        """What the forwards or losses of several earlier steps made, by one operator, and nobody has let go of.
+        """Storages that one operator made in the forward or loss of several earlier steps, and that are still live.
 
-        What only one step made is a cache, such as a mask that the first forward keeps for all others.
+        Storages of only one step are a cache, for example a mask that the first forward keeps.
         """
         found: dict[tuple[str, str], list[Booking]] = defaultdict(list)
         for each in self._carried:
@@ -142,7 +142,7 @@ class MemoryBook:
         return [each for kept in growing for each in kept]
 
     def _replay(self) -> list[Booking]:
-        """Finds the peak of the step and of each phase, and returns what was live at the step's."""
+        """Finds the peak of the step and of each phase. Returns the bookings that were live at the step's peak."""
         present, running = set(self._carried), None
         live = highest = sum(booking.size for booking in self._carried)
         at, self.phase_peaks = -1, {}
@@ -172,14 +172,14 @@ class MemoryBook:
             self.phase_peaks[peak.phase] = peak
 
     def _live_after(self, index: int, moments: list[int]) -> list[Booking]:
-        """What was live after an event; the timeline is written down on the way."""
+        """The bookings that were live after an event. Also writes the timeline."""
         present, found = dict.fromkeys(self._carried), list(self._carried)
         amounts: dict[str, int] = defaultdict(int)
         for carried in present:
             amounts[carried.account] += carried.size
         wanted, snapshots = set(moments), []
         for number, (booking, segment, _) in enumerate(self._events):
-            if booking is not None and booking in present:  # an event of a storage already present is its end
+            if booking is not None and booking in present:  # the second event of a storage is its end
                 del present[booking]
                 amounts[booking.account] -= booking.size
             elif booking is not None:
@@ -194,9 +194,9 @@ class MemoryBook:
 
 
 def _moments(levels: dict[int, int], at: int) -> list[int]:
-    """The events to show: of births, the highest of each of `MOMENTS` stretches; where the peak is, the peak.
+    """The events to show: the allocation with the highest level in each of `MOMENTS` intervals, and the peak.
 
-    Not of ends: what is freed at once is freed in any order.
+    Frees are not shown: the order of storages that are freed together is arbitrary.
     """
     highest: dict[int, int] = {}
     for number, (index, level) in enumerate(levels.items()):

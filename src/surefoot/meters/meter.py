@@ -1,4 +1,4 @@
-"""Meter: what every meter can do, and the mode that shows it every operator that is executed."""
+"""Meter: the interface of every meter, and the mode that shows it every executed operator."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ASKS_DEVICE = torch.ops.prim.device.default
 
 
 class Meter(Listener):
-    """Counts one resource. `accounts()` tells what was counted since it was last asked."""
+    """Counts one resource. `accounts()` returns the counts since the last call."""
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        """An operator has been executed."""
+        """Called after every executed operator."""
 
     def accounts(self) -> list[Account]:
-        """What was counted since the last call, by account; counting starts again from nothing."""
+        """The counts since the last call, by account. Resets them."""
         raise NotImplementedError
 
 
@@ -40,15 +40,15 @@ class Operators(TorchDispatchMode):
         self.in_linear = False
 
     def is_innermost(self) -> bool:
-        """Whether no other mode was entered after this one, so that it can be left."""
+        """Whether no other mode was entered after this one, so that it can be exited."""
         return innermost_mode() is self
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is ASKS_DEVICE:
-            return args[0].device  # half of all calls on fake tensors, and no work
+            return args[0].device  # half of all calls on fake tensors, and trivial
         if any(map(_is_wrapper, types)):
             self.shards_seen()
-            return NotImplemented  # DTensor and its like: their inner operators come by again
+            return NotImplemented  # DTensor and other wrappers: their inner operators are seen later
         kwargs = kwargs or {}
         out = _add_in_place(*args) if self.in_linear and _adds_bias(func, args) else func(*args, **kwargs)
         if not self.paused:
@@ -64,10 +64,10 @@ def _is_wrapper(kind: type) -> bool:
 
 @contextmanager
 def linear_as_ever(operators: Operators) -> Iterator[None]:
-    """Keeps `F.linear` on the path it takes when nobody looks.
+    """Keeps `F.linear` on the path that it takes without a dispatch mode.
 
-    While a dispatch mode is on, torch adds the bias to a product of three or more dimensions out of place, for
-    the sake of tensor subclasses; that takes one result more. Here it is added in place again.
+    Under a dispatch mode, torch adds the bias to a product of three or more dimensions out of place, because of
+    tensor subclasses. That allocates one more result. Here the bias is added in place again.
     """
     plain = torch.nn.functional.linear
 

@@ -1,4 +1,4 @@
-"""Records the operator calls of a step in order, with what each reads, makes and frees."""
+"""Records the operator calls of a step in order, with the storages that each reads, makes and frees."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from surefoot.world.kernels import for_real, signature
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor of a call: which storage it lies in, and how."""
+    """A tensor of a call: its storage and its layout."""
 
     storage: int
     storage_bytes: int
@@ -33,7 +33,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operator, where it stood in the step."""
+    """One call of an operator, and its place in the step."""
 
     func: Any
     args: Any
@@ -53,11 +53,11 @@ class Call:
 
     @property
     def place(self) -> Any:
-        """Calls of one place are taken to last equally long."""
+        """A key. Calls with the same key are assumed to take equally long."""
         return self.signature, self.phase, self.module
 
     def timed(self, calls: int, seconds: float | None) -> Timed:
-        """This call and those like it in its place, once they are timed."""
+        """The timing of this call and of those in the same place."""
         name = self.func.overloadpacket.__name__
         return Timed(self.phase, self.module, name, is_product=self.is_product, calls=calls, seconds=seconds)
 
@@ -70,7 +70,7 @@ class Freed:
 
 
 class Script(Meter):
-    """Writes down the step that runs; `steps` are those that have ended."""
+    """Records the current step. `steps` holds the steps that have ended."""
 
     def __init__(self, phases: Phases) -> None:
         self.phases = phases

@@ -1,4 +1,4 @@
-"""Pace: the seconds of each step of somebody's loop, by phase, and what it waited for its loaders."""
+"""Pace: the seconds of each step of your own loop, by phase, and the time it waits for data loaders."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Pace(Listener):
         self._last = moment
 
     def mean(self) -> Tally:
-        """Seconds of a step by phase."""
+        """The mean seconds of a step, by phase."""
         timed = max(1, len(self.step_seconds))
         return Tally.of(Account(each.name, each.amount / timed, each.unit) for each in self._spent)
 
     def mean_data_seconds(self) -> float | None:
-        """What a step waited for its loaders."""
+        """The mean seconds that a step waits for data loaders."""
         return None if self.data_seconds is None else self.data_seconds / max(1, len(self.step_seconds))

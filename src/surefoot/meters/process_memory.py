@@ -1,4 +1,4 @@
-"""Measures the memory of this process, cheaply enough to ask after every step."""
+"""Measures the memory of this process, fast enough for every step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import torch
 
 STATM = "/proc/self/statm"
-"""Of Linux: sizes in pages, the second of which is resident."""
+"""Linux only: sizes in pages. The second one is the resident memory."""
 
 
 def held_bytes(device: torch.device) -> int | None:
-    """On a GPU the bytes in live tensors, elsewhere the resident memory of the process; None where nobody says."""
+    """The bytes of live tensors on a GPU, or else the resident memory of the process. None if unknown."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     try:

@@ -1,4 +1,4 @@
-"""Steady traffic: the collectives of one step of a run, for the ledger's other side."""
+"""Steady traffic: the collectives of one step of a run, to compare with the plan in the ledger."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 STEADY = 2
-"""The step that is looked at: the first is unlike the others, as a plan's is."""
+"""The step that is observed. The first step differs from the others, in a plan too."""
 
 
 class SteadyTraffic:
-    """Put around every step of a process, it looks at the second. No number changes."""
+    """Wraps every step of a process and observes the second. It changes no numbers."""
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh | None, *, on: bool = True) -> None:
         self._model, self._mesh, self._on, self._taken = model, mesh, on, 0

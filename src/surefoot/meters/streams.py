@@ -1,7 +1,7 @@
-"""Streams: how far the computation must be before a stream goes on, and when the computation waits for a stream.
+"""Streams: tracks when a stream waits for the computation, and when the computation waits for a stream.
 
-On a GPU, FSDP gives its collectives to streams of their own, which run beside the computation until one waits for
-the other. On a CPU the same code runs with streams that do nothing; here they are followed while entered.
+On a GPU, FSDP issues its collectives on separate streams. They run in parallel with the computation until one waits
+for the other. On a CPU the same code runs with streams that do nothing; here they are tracked while entered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 
 class Moment:
-    """A point of a stream: the computation that lies before it for certain, and the work that does."""
+    """A point of a stream: the computation and the work that are certainly done before it."""
 
     def __init__(self, computed: int, work: frozenset[Any] = frozenset()) -> None:
         self.computed, self.work = computed, work
@@ -26,7 +26,7 @@ class Moment:
 
 
 class Streams:
-    """Follows `torch.cpu`'s streams. `awaited` hears of all work that the computation has just waited for."""
+    """Tracks `torch.cpu`'s streams. Calls `awaited` with all work that the computation has just waited for."""
 
     def __init__(self, computed: Callable[[], int], awaited: Callable[[frozenset[Any]], None]) -> None:
         self._computed, self._awaited = computed, awaited
@@ -46,15 +46,15 @@ class Streams:
         self._entered.close()
 
     def computing(self) -> bool:
-        """Does what runs now run in the stream of the computation?"""
+        """Whether the current stream is that of the computation."""
         return torch.cpu.current_stream() is self._compute
 
     def now(self) -> Moment:
-        """Where the current stream stands."""
+        """The current point of the current stream."""
         return self._now(torch.cpu.current_stream())
 
     def issue(self, work: Any) -> None:
-        """Work was given to the current stream."""
+        """Adds work to the current stream."""
         stream = torch.cpu.current_stream()
         self._moments[stream] = self._now(stream).after(Moment(0, frozenset([work])))
 

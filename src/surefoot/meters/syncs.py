@@ -1,4 +1,4 @@
-"""Syncs: where the host asks a tensor for its value, and so waits for the device to have computed it."""
+"""Syncs: where the host reads the value of a tensor, and so waits for the device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 ASKING = {aten._local_scalar_dense, aten.item, aten.equal, aten.is_nonzero, aten.nonzero, aten.masked_select}
 """`.item()`, `float()`, `if tensor:`, `torch.equal`, and results whose size depends on values."""
 OWN = "surefoot"
-"""The place of what the trainer itself asks: whether the loss is finite."""
+"""The name for syncs of the trainer itself: whether the loss is finite."""
 
 
 _PACKING = torch.ops.aten._pack_padded_sequence
@@ -29,8 +29,8 @@ _PACKING = torch.ops.aten._pack_padded_sequence
 class SyncsMeter(Meter):
     """Books `syncs/PHASE/FILE:LINE`, a count.
 
-    On a CPU there is nothing to wait for. There, values are booked that were computed from what is trained: on an
-    accelerator, these are the ones that are waited for. Lengths and targets of a batch are at hand.
+    A CPU never waits. There, a read counts if the value was computed from trained parameters: on an accelerator, the
+    host would wait for it. Lengths and targets of a batch do not count.
     """
 
     def __init__(self, phases: Phases) -> None:
@@ -46,18 +46,18 @@ class SyncsMeter(Meter):
         self._in_loader = False
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        self._in_optimizer = True  # it reads counters that it keeps on the host
+        self._in_optimizer = True  # the optimizer reads counters that it keeps on the host
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._in_optimizer = False
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if any(map(self._is_computed, _tensors((*args, *kwargs.values())))):
-            made = out[:1] if func.overloadpacket is _PACKING else (out,)  # of a packed sequence, not its sizes
+            made = out[:1] if func.overloadpacket is _PACKING else (out,)  # not the sizes of a packed sequence
             self._computed.update((each, True) for each in _tensors(made))
         if func.overloadpacket not in ASKING or self._in_optimizer or not self._on_the_device(args[0]):
             return
-        if not asked_inside("torch.distributions"):  # which tests what it is given, and keeps no sum of it
+        if not asked_inside("torch.distributions"):  # it validates its arguments
             self._counted[self.phases.now(), Path(caller()).name or OWN] += 1
 
     def accounts(self) -> list[Account]:
@@ -71,7 +71,7 @@ class SyncsMeter(Meter):
         return tensor.requires_grad or tensor in self._computed
 
     def _on_the_device(self, tensor: torch.Tensor) -> bool:
-        """Whether its value would have to be waited for."""
+        """Whether the host would wait for its value."""
         device = torch.accelerator.current_accelerator()
         if device is None:
             return not self._in_loader and self._is_computed(tensor)

@@ -1,7 +1,7 @@
-"""Tokens: what the model was trained on, counted at its door.
+"""Tokens: counts the tokens that the model was trained on, at its inputs.
 
-Of the first tensor given to the model, every element is a token if it holds integers; otherwise every
-sample counts as one. A forward without gradients trains nothing and is not counted.
+If the first tensor passed to the model holds integers, every element is a token. Otherwise every sample
+counts as one. A forward without gradients is not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TokensMeter(Meter):
         self.book.count_tokens(given.numel() if integers else len(given) if given.dim() else 1)
 
     def count_tokens(self, amount: int) -> None:
-        """A model was given so many."""
+        """Adds tokens."""
         self._counted += amount
 
     def accounts(self) -> list[Account]:

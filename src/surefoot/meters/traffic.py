@@ -1,8 +1,7 @@
-"""Traffic: every collective, by kind, dimension of the mesh, phase and module; and what can run beside it.
+"""Traffic: every collective, by kind, dimension of the mesh, phase and module; and the FLOPs that can overlap it.
 
-Booked are the bytes of the whole that a collective makes or takes apart: what an all-gather gives each rank, what each
-rank gives to a reduce-scatter, what an all-reduce sums. Of n ranks in a ring, each sends (n - 1) / n of them, and
-twice that for an all-reduce.
+The bytes booked are those of the whole tensor: the result of an all-gather, the input of a reduce-scatter, the tensor
+that an all-reduce sums. In a ring of n ranks, each rank sends (n - 1) / n of them, and twice that for an all-reduce.
 
 | account                                     | unit  | what it is                                                    |
 |---------------------------------------------|-------|---------------------------------------------------------------|
@@ -10,8 +9,8 @@ twice that for an all-reduce.
 | `collectives/all-gather/dp_shard/forward`    | times | in how many calls                                             |
 | `overlap/all-gather/dp_shard/forward`        | FLOP  | what may be computed while they run, each counted by itself   |
 
-A collective may begin once the stream it is given to has nothing left to wait for; it ends, at the latest, where the
-computation waits for it. What is computed between the two can hide it.
+A collective may begin once its stream has nothing left to wait for. It ends, at the latest, when the computation waits
+for it. Computation between the two can hide it.
 """
 
 from __future__ import annotations
@@ -53,23 +52,23 @@ KINDS = {
     "recv_": "receive",
     "wait_tensor": "wait",
 }
-"""The kinds of collectives, by torch's names: those that write to their operands, and functional ones."""
+"""The kinds of collectives, by torch's names: in-place and functional ones."""
 
 
 def kind_of(func: Any) -> str | None:
-    """Which kind of collective an operator is, if it is one."""
+    """The kind of collective that an operator is. None if it is not a collective."""
     return KINDS.get(func.overloadpacket.__name__) if func.namespace in ("c10d", "_c10d_functional") else None
 
 
 class Collective:
-    """One that has not been waited for yet."""
+    """A collective that the computation has not waited for yet."""
 
     def __init__(self, kind: str, dimension: str, phase: Any, began: int) -> None:
         self.kind, self.dimension, self.phase, self.began = kind, dimension, phase, began
 
 
 class TrafficMeter(Meter):
-    """Books `traffic/KIND/DIMENSION/PHASE/MODULE`, and beside it how often, and what can overlap."""
+    """Books `traffic/KIND/DIMENSION/PHASE/MODULE`, the number of calls, and the FLOPs that can overlap."""
 
     def __init__(self, phases: Phases, flops: FlopsMeter, journal: Journal | None = None) -> None:
         self.phases, self.flops, self.book = phases, flops, self if journal is None else journal
@@ -83,7 +82,7 @@ class TrafficMeter(Meter):
         self._all = "all"
 
     def know(self, mesh: DeviceMesh | None) -> None:
-        """A dimension that holds all ranks uses their group."""
+        """Finds the mesh dimension that holds all ranks: it uses the default group."""
         for dimension, name in enumerate((mesh and mesh.mesh_dim_names) or ()):
             if mesh is not None and mesh.size(dimension) == mesh.size():
                 self._all = name
@@ -122,12 +121,12 @@ class TrafficMeter(Meter):
         self._ended(frozenset(self._open))  # DDP waits for its buckets here
 
     def count_traffic(self, kind: str, dimension: str, phase: Any, module: str, size: int) -> None:
-        """A collective of so many bytes was given to its ranks."""
+        """Adds a collective of `size` bytes."""
         self._bytes[kind, dimension, phase, module] += size
         self._times[kind, dimension, phase] += 1
 
     def count_overlap(self, kind: str, dimension: str, phase: Any, amount: int, *, together: bool = False) -> None:
-        """Beside a collective so many FLOPs could be computed."""
+        """Adds FLOPs that can be computed during a collective."""
         self._overlap[kind, dimension, phase] += amount
 
     def accounts(self) -> list[Account]:

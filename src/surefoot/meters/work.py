@@ -1,7 +1,7 @@
 """Work: every operator that is executed, with its FLOPs and the bytes it moves, by phase and module.
 
-Views do nothing and are left out; `moved.py` says what the others read and write, `fused.py` which of them a compiled
-step joins.
+Views do nothing and are skipped. `bytes_moved.py` counts what the others read and write; `fused.py` decides which of
+them a compiled step joins.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class WorkMeter(Meter):
         moved: int,
         shape: tuple[int, ...],
     ) -> None:
-        """An operator was executed."""
+        """Adds one executed operator."""
         self._counted[segment, again, starred(module), operator, number_format, flops, moved, shape] += 1
 
     def accounts(self) -> list[Account]:
-        """The bytes that operators move are an account; `works()` has the rest, and is to be asked before."""
+        """The bytes that operators move, by phase. Resets the counts, so call `works()` first."""
         moved: Counter[str] = Counter()
         for (segment, again, _, _, _, _, size, _), calls in self._counted.items():
             moved["recompute" if again else segment.name] += calls * size
@@ -86,7 +86,7 @@ class WorkMeter(Meter):
         return [Account(f"moved/{phase}", amount, "bytes") for phase, amount in moved.items()]
 
     def works(self) -> tuple[Work, ...]:
-        """What was executed since the accounts were last asked for."""
+        """The work executed since the last call of `accounts`."""
         found: Counter[tuple[Any, ...]] = Counter()
         for (segment, again, *kind), calls in self._counted.items():
             found["recompute" if again else segment.name, *kind] += calls
@@ -94,12 +94,12 @@ class WorkMeter(Meter):
 
 
 def work_of(func: Any, args: Any, kwargs: Any, out: Any) -> Work:
-    """What one call does, wherever it stands."""
+    """The work of one call, without its phase and module."""
     packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
     operands = list(tensors_in([args, kwargs]))
     flops = formula(out, *args, **kwargs) if formula else 0
     if flops and _is_causal(func, args, kwargs):
-        flops //= 2  # fused attention leaves out what its mask hides
+        flops //= 2  # fused attention skips what its mask hides
     return Work(
         phase="",
         module="",
@@ -118,7 +118,7 @@ def starred(module: str) -> str:
 
 @functools.cache
 def does_nothing(func: Any) -> bool:
-    """A view, room for a result, or no operator of torch's own."""
+    """Whether an operator is a view, only allocates, or is not torch's own."""
     return moves_nothing(func) or func.namespace not in ("aten", "mkldnn", "mkldnn_prepacked")
 
 

@@ -1,8 +1,7 @@
 """Checks that every repeated block behaves, and is sharded and recomputed, like the few that were traced.
 
-A forward of all blocks, before ranks share the model, must go entry by entry as the forwards of the few predict. So
-must the lists of what is done to each part: how it is cut, whether it is sharded and recomputed on its own, and the
-group of the optimizer in which it is.
+A forward of all blocks, before ranks share the model, must match the prediction from the few, entry by entry. So must
+the treatment of each part: how it is cut, whether it is sharded and recomputed on its own, and its optimizer group.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from surefoot.techniques import fsdp, groups, precision, recompute
 
 
 def prove_forward(tracing: Tracing, copies: Copies) -> None:
-    """Refuses a model whose forward with all blocks goes otherwise than those with a few predict."""
+    """Raises if the forward of all blocks differs from the prediction from a few."""
     few = [_forward(tracing, *copies.short(times)) for times in FEW]
     _refuse_other(_forward(tracing, *copies.whole()), unrolled(few, copies.more), "a forward of all of them goes")
 
 
 def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal) -> list[Entry]:
-    """The journal of the forward of a model that ranks do not share, of its loss, and of what is let go then."""
+    """The journal of a forward and its loss, before ranks share the model, and of the memory freed after it."""
     recipe = tracing.recipe
     with books:
         books.phases.find(model)
@@ -47,13 +46,13 @@ def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal)
 
 
 def plan_entries(copies: Copies, recipe: Recipe, model: nn.Module) -> list[Entry]:
-    """How tensor parallelism is to cut the parts of a model, a line for each."""
+    """How tensor parallelism cuts the parts of a model, one entry each."""
     plan = recipe.tensor_plan(model) if recipe.tensor_plan is not None else {}
     return [copies.entry("plan", name, type(style), str(vars(style))) for name, style in plan.items()]
 
 
 def part_entries(copies: Copies, step: Step) -> Iterator[Entry]:
-    """What is done to each part of the model of a step, a line for each."""
+    """How each part of a step's model is cut, sharded, recomputed and grouped, one entry each."""
     names = {parameter: name for name, parameter in step.model.named_parameters()}
     if step.cutting is not None:
         yield from (copies.entry("cut", name) for name in names.values() if name in step.cutting.names)
@@ -65,9 +64,9 @@ def part_entries(copies: Copies, step: Step) -> Iterator[Entry]:
 
 
 def whole_step(copies: Copies, short: Step, parts: Sequence[list[Entry]]) -> Step:
-    """The step of all blocks, as far as it tells about itself: ranks do not share its model.
+    """A step of all blocks that can describe itself. Its model is not shared among ranks.
 
-    `short` is one of its steps with few blocks, `parts` are the lists of what was done to the parts of each.
+    `short` is a step with few blocks. `parts` are the entries of `part_entries` for each such step.
     """
     recipe, model, step = short.recipe, copies.model, copy.copy(short)
     predicted, planned = unrolled(parts, copies.more), plan_entries(copies, recipe, model)

@@ -13,18 +13,18 @@ from surefoot.world.this_machine import present_sheet
 from surefoot.world.world import FakeWorld
 
 FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
-"""What a precision computes in, where that is not float32."""
+"""The number format of each precision that does not compute in float32."""
 
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:
-    """The dense peak of a device, in FLOP/s, for what a precision computes in."""
+    """The dense peak of a device for a precision, in FLOP/s. None if no datasheet states it."""
     sheet = present_sheet(device)
     single = "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
     return sheet.dense_flops.get(FORMATS.get(precision, single)) if sheet else None
 
 
 def step_flops(recipe: Recipe) -> float:
-    """The FLOPs that the model needs for one step, counted on fake tensors; what is recomputed is left out."""
+    """The FLOPs that the model needs for one step, counted on fake tensors, without recomputation."""
     world, batches = FakeWorld(density=recipe.density), batches_of(recipe)
     with kept(), world, Books() as books:
         step = Step(recipe, world)

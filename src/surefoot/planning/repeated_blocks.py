@@ -1,9 +1,9 @@
 """Finds the repeated blocks of a model, and builds the same model with fewer of them.
 
 Blocks are children of an `nn.ModuleList` or `nn.Sequential`. Two are alike if they have the same modules, parameters,
-buffers and attributes, but for attributes that hold the block's own position. A pattern of up to four kinds of blocks
-that comes again and again counts as one block. That blocks are alike is a guess about what they do; `proof.py`
-proves it before it relies on it.
+buffers and attributes, except for attributes that hold the block's own position. A repeated pattern of up to four
+kinds of blocks counts as one block. Alike blocks may still behave differently: `block_proof.py` verifies that they do
+not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_KINDS = 4
 
 @dataclass(frozen=True)
 class Repeat:
-    """A run of alike blocks: `times` x `kinds` children of a container, from the one at `first` on."""
+    """A run of alike blocks: `times` x `kinds` children of a container, starting at `first`."""
 
     name: str
     container: nn.Module
@@ -41,7 +41,7 @@ class Repeat:
 
 
 class Repeats:
-    """The runs of a model that are equally long; all are shortened together."""
+    """The runs of a model that have the same length. All are shortened together."""
 
     def __init__(self, runs: list[Repeat]) -> None:
         self.runs = runs
@@ -52,7 +52,7 @@ class Repeats:
         return bool(self.runs)
 
     def split(self, name: str) -> tuple[str, tuple[int, ...]]:
-        """`layers.3.mlp` as `layers.{}.mlp` and 3, if block 3 of `layers` is one of a run, or comes after it."""
+        """Splits `layers.3.mlp` into `layers.{}.mlp` and 3, if block 3 of `layers` is in a run or after it."""
         if name not in self._split:
             self._split[name] = self._parted(name)
         return self._split[name]
@@ -66,7 +66,7 @@ class Repeats:
 
     @contextmanager
     def shortened(self, times: int) -> Iterator[None]:
-        """The model with the first `times` blocks of each run and without the others of it."""
+        """A context in which the model has only the first `times` blocks of each run."""
         whole = [dict(run.container._modules) for run in self.runs]
         for run in self.runs:
             dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
@@ -83,7 +83,7 @@ class Repeats:
 
 
 def find_repeats(model: nn.Module, *, fewest: int) -> Repeats:
-    """The runs of at least `fewest` blocks whose shortening saves most, and those that are as long."""
+    """The run of at least `fewest` blocks that saves most when shortened, and all runs of the same length."""
     owners = _owners(model)
     runs = [run for run in _runs(model, "", owners) if run.times >= fewest]
     weights = {run: run.times * sum(1 for _ in _blocks(run)[0].parameters()) for run in runs}
@@ -92,7 +92,7 @@ def find_repeats(model: nn.Module, *, fewest: int) -> Repeats:
 
 
 def _runs(module: nn.Module, name: str, owners: dict[int, int]) -> Iterator[Repeat]:
-    """The longest run of each container; what is inside a run is not looked into."""
+    """The longest run of each container. Runs inside of a run are not searched."""
     run = _longest_run(module, name, owners) if isinstance(module, nn.ModuleList | nn.Sequential) else None
     if run is not None:
         yield run
@@ -102,7 +102,7 @@ def _runs(module: nn.Module, name: str, owners: dict[int, int]) -> Iterator[Repe
 
 
 def _longest_run(container: nn.Module, name: str, owners: dict[int, int]) -> Repeat | None:
-    """None if no block comes a second time, or if the children are not numbered, or tied to others."""
+    """The longest run of a container. None if no block repeats, or children are not numbered or are tied to others."""
     if [*container._modules] != [str(position) for position in range(len(container._modules))]:
         return None
     blocks = list(container.children())
@@ -121,7 +121,7 @@ def _longest_run(container: nn.Module, name: str, owners: dict[int, int]) -> Rep
 
 
 def _alike_runs(found: list[list[tuple[Any, Any]]], kinds: int) -> Iterator[tuple[int, int]]:
-    """Where runs begin whose members are like those `kinds` further on, and how many members they have."""
+    """The start and length of runs in which each member is like the one `kinds` positions later."""
     first = 0
     for position in range(len(found)):
         after = position + kinds
@@ -141,7 +141,7 @@ def _alike(one: list[tuple[Any, Any]], at: int, other: list[tuple[Any, Any]], th
 
 
 def _features(block: nn.Module) -> list[tuple[Any, Any]]:
-    """Everything by which blocks are compared: names, and values that can be compared."""
+    """The names and values by which blocks are compared."""
     found: list[tuple[Any, Any]] = []
     for name, module in block.named_modules():
         found.append(((name, "class"), type(module)))
@@ -165,7 +165,7 @@ def _leaves(path: tuple[Any, ...], items: Iterable[tuple[Any, Any]]) -> Iterator
 
 
 def _plain(value: Any) -> Any:
-    """Something to compare a value by: itself, a tensor's layout, or what an object is made of."""
+    """A comparable form of a value: the value itself, a tensor's layout, or an object's parts."""
     if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device | type):
         return value
     if isinstance(value, torch.Tensor):
@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Object:
-    """Equal to the same object, to a function of the same code, and to an object of the same kind and parts."""
+    """Equal to the same object, to a function with the same code, and to an object of the same type and parts."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

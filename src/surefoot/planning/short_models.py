@@ -18,13 +18,13 @@ from surefoot.trees import plain
 from surefoot.world.kernels import AnyKernels
 
 FEW = (3, 4, 5)
-"""With how many blocks copies are made."""
+"""The numbers of blocks of the copies."""
 
 
 class Copies:
-    """A model with all its blocks, of which copies with fewer can be made.
+    """A model with all its blocks, which can be copied with fewer.
 
-    The books in which it was booked hear no more of it: what becomes of it is posted to them.
+    Its books stop following it. Later changes are posted to them from a journal.
     """
 
     def __init__(self, model: nn.Module, repeats: Repeats, booked: Books, kernels: AnyKernels) -> None:
@@ -44,11 +44,11 @@ class Copies:
         booked.memory.let_go()
 
     def whole(self) -> tuple[nn.Module, Books, Journal]:
-        """The model itself, with books that know its storages and write to a journal."""
+        """The model itself, with books that know its storages, and the journal they write to."""
         return self.model, *self._books(self._noted)
 
     def short(self, times: int, *, work: bool = False) -> tuple[nn.Module, Books, Journal]:
-        """A copy with so many blocks of each run, and the same for it."""
+        """A copy with `times` blocks of each run, with its own books and journal."""
         for parameter in self.model.parameters():
             if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
                 raise Irregular("parameters have hooks, which copies of them would not have")
@@ -67,7 +67,7 @@ class Copies:
         return model, *self._books(known, work=work)
 
     def entry(self, kind: str, name: str, *how: Any) -> Entry:
-        """A line of a journal about a part of the model."""
+        """A journal entry about a part of the model."""
         pattern, numbers = self.repeats.split(name)
         return Entry((kind, pattern, *how), (), numbers)
 

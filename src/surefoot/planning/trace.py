@@ -29,19 +29,19 @@ from surefoot.world.world import FakeWorld
 
 @dataclasses.dataclass
 class Trace:
-    """What was booked, stretch by stretch, and what had to be assumed."""
+    """The usage of each stage (building, steps, evaluation, resume), and the assumptions made."""
 
     step: Step
     init: Usage
     host_bytes: int = 0
-    """What building took of the host's memory, where it was not built on the device."""
+    """Host memory used for building, if the model was not built on the device."""
     choices: tuple[str, ...] = ()
     first: Usage = Usage()
     steady: Usage = Usage()
     evaluate: Usage = Usage()
     resume: Usage = Usage()
     script: Script | None = None
-    """Of the steps, where it was asked for."""
+    """The operators of the steps, if requested."""
     attention: tuple[tuple[int, ...], ...] = ()
     allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
     reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -49,15 +49,15 @@ class Trace:
     checkpoint_bytes: int = 0
     assumed: dict[str, int] = dataclasses.field(default_factory=dict)
     too_large: int = 0
-    """How many distinct kernels were too large to try."""
+    """The number of distinct kernel calls that were too large to try."""
     unknown: frozenset[str] = frozenset()
-    """The operators whose workspace on the GPU no rule knows."""
+    """The operators whose GPU workspace is unknown."""
     blocks: str = ""
-    """Which blocks stand for all, or why none do; empty where no block is repeated often."""
+    """The blocks that were traced for all others, or why none were. Empty if no block repeats often."""
 
 
 class Tracing:
-    """Builds a step in a fake world, under the meters, and runs it. Enter it before anything else."""
+    """Builds a step in a fake world, under the meters, and runs it. Enter it first."""
 
     def __init__(
         self,
@@ -90,19 +90,19 @@ class Tracing:
 
     @functools.cached_property
     def model(self) -> torch.nn.Module:
-        """The model before ranks share it, booked."""
+        """The model before ranks share it. Its memory is booked."""
         self.books.memory.book.followers += self._followers.values()
         with self.books:
             return model_of(self.recipe, self.layout, self.world.device)
 
     def traced(self) -> Trace:
-        """The whole step, built and run."""
+        """Builds and runs the whole step."""
         made = self.build()
         self.run(made)
         return made
 
     def build(self) -> Trace:
-        """The model, shared among ranks, and the optimizer."""
+        """Builds the model, shares it among ranks, and builds the optimizer."""
         model = self.model
         with self.books:
             step = Step(dataclasses.replace(self.recipe, model=lambda: model), self.world)
@@ -111,7 +111,7 @@ class Tracing:
         return made
 
     def built(self, step: Step, close: Callable[[], Usage]) -> Trace:
-        """What building a step took, as the books say that are closed. What the host held is gone from the device."""
+        """The memory that building a step took. Memory of a build on the host does not count for the device."""
         init, left = close(), close()
         if not self._built_on_host(step):
             return Trace(step, init, choices=step.choices())
@@ -121,14 +121,14 @@ class Tracing:
         return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
 
     def run(self, made: Trace) -> None:
-        """Two steps, the first of which makes the optimizer's state; an evaluation; and a resume."""
+        """Runs two steps, an evaluation and a resume. The first step creates the optimizer's state."""
         books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
             step(next(loaded))
             step(next(loaded))
             made.first, made.steady = books.steps
             made.script = self.script
-            made.choices = step.choices()  # a budget for recomputation is settled by now
+            made.choices = step.choices()  # a budget for recomputation is decided by now
             made.attention = books.flops.attention
             books.close()  # the gradients of the last step are gone by now
             made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
@@ -144,17 +144,17 @@ class Tracing:
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
 
     def _built_on_host(self, step: Step) -> bool:
-        """What is to be sharded on GPUs is built in the host's memory: only the shards come to the device."""
+        """Whether the model is built in host memory: for sharding on GPUs, only the shards go to the device."""
         return self.world.gpu is not None and step.layout.shards
 
     def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
-        """The micro-batches of one step after the other."""
+        """The micro-batches of each step."""
         batches = batches_of(self.recipe, rank=self.layout.data_rank, ranks=self.layout.data_ranks)
         while True:
             yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches(self.layout.data_ranks)))
 
     def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
-        """What the allocators had in use at most, and have reserved by now; they are told nothing more."""
+        """The most bytes that the allocators had in use, and the bytes they have reserved. Stops following them."""
         self.books.memory.book.followers.clear()
         allocators = {kind: follower.allocator for kind, follower in self._followers.items()}
         return (
@@ -163,7 +163,7 @@ class Tracing:
         )
 
     def resumed(self, books: Books, saved: dict[str, Any] | None) -> Usage:
-        """A step is built anew beside a saved state, which is booked already, and takes it over."""
+        """Builds a new step next to a saved state, which is already booked, and loads the state."""
         books.close()
         step = Step(self.recipe, self.world)
         if self._built_on_host(step):
@@ -174,7 +174,7 @@ class Tracing:
 
 
 def know(books: Books, step: Step) -> None:
-    """Tells books of a step that was built: its modules, its mesh, and what of it will be compiled."""
+    """Registers a step with the books: its modules, its mesh, and its compiled regions."""
     books.phases.find(step.model)
     books.traffic.know(step.mesh)
     if step.recipe.compile != "off":
@@ -183,7 +183,7 @@ def know(books: Books, step: Step) -> None:
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """A trace makes very many objects and few cycles of them: Python's collector looks through them less often."""
+    """Runs Python's garbage collector less often: a trace makes many objects and few cycles."""
     before = gc.get_threshold()
     gc.set_threshold(20_000, 20, 100)
     try:
@@ -193,7 +193,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
-    """An allocator that holds what lives already."""
+    """A simulated allocator that holds all live storages."""
     follower = Follower(expandable_segments=kind == "expandable")
     for each in live:
         follower(each)
@@ -201,19 +201,19 @@ def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
 
 
 def saved_state(step: Step) -> dict[str, Any]:
-    """The state of a step as it comes from a file: every tensor once more, tied ones once."""
+    """The state of a step as if read from a file: a copy of every tensor; tied ones are copied once."""
     copies: dict[int, torch.Tensor] = {}
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
         return copies.setdefault(_identity(tensor), torch.empty_like(tensor))
 
     model = step.model.state_dict()
-    model.update(map_tensors(copy, dict(model)))  # in place: it also says which versions its modules have
+    model.update(map_tensors(copy, dict(model)))  # in place: the dict also holds the versions of its modules
     return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict())}
 
 
 def whole_bytes(saved: dict[str, Any]) -> int:
-    """What a saved state takes, with the shards of all ranks."""
+    """The bytes of a saved state, with the shards of all ranks."""
     tensors = {_identity(tensor): tensor for tensor in tensors_in(saved)}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
@@ -224,7 +224,7 @@ def load_state(step: Step, saved: dict[str, Any]) -> None:
 
 
 def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
-    """What this rank holds of some tensors, each storage once."""
+    """This rank's parts of some tensors, each storage once."""
     return list({_identity(part): part for tensor in tensors for part in plain(tensor)}.values())
 
 

@@ -1,9 +1,10 @@
 """Traces a model with many repeated blocks from runs with 3, 4 and 5 of them.
 
-The model is built with all its blocks. What follows, sharing it among ranks and taking steps, is run on copies with a
-few blocks and written to journals. The first two journals tell what one block more adds; they must predict the third,
-entry by entry (`costs/unroll.py`). No block may behave otherwise for being the 60th, nor be treated so (`proof.py`).
-The journal of all blocks is then posted to the same books that a trace in full keeps. What cannot be proved is refused.
+The model is built with all its blocks. Sharing it among ranks and taking steps is run on copies with a few blocks, and
+written to journals. The first two journals show what one more block adds. They must predict the third, entry by entry
+(`costs/unroll.py`). `block_proof.py` verifies that later blocks behave, and are treated, like the first ones. The
+journal of all blocks is then posted to the same books that a full trace keeps. If the proof fails, the model is
+refused.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from surefoot.records.usage import Usage
 from surefoot.step import Step
 
 FEWEST = 20
-"""From how many blocks on this is quicker: the runs of a few, and the forward of all, are work too."""
+"""From this number of blocks on it is faster than a full trace: the short runs and one full forward take time too."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ShortRun:
-    """What a run with a few blocks left: its journal, how often what was assumed, and the calls not tried."""
+    """The results of a run with a few blocks: its journal, its assumptions, and the calls that were too large."""
 
     step: Step
     entries: list[Entry]
@@ -43,7 +44,7 @@ class ShortRun:
 
 
 def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
-    """What `tracing.traced()` returns, with the blocks of `repeats` run a few times for all."""
+    """The result of `tracing.traced()`, computed from runs with a few blocks of `repeats`."""
     if tracing.recipe.recompute.startswith("budget"):
         raise Irregular("a budget for recomputation is shared out among all of them")
     if tracing.layout.replicates:
@@ -65,7 +66,7 @@ def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
 
 
 def _runs(tracing: Tracing, copies: Copies) -> list[ShortRun]:
-    """A run for each number of blocks. A model may refuse to be copied, or to run with fewer than it has."""
+    """A run for each number of blocks. Some models cannot be copied, or cannot run with fewer blocks."""
     try:
         prove_forward(tracing, copies)
         return [_short_run(tracing, copies, times) for times in FEW]
@@ -76,7 +77,7 @@ def _runs(tracing: Tracing, copies: Copies) -> list[ShortRun]:
 
 
 def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
-    """All that follows building the model, with so many blocks."""
+    """Runs everything after building the model, with `times` blocks."""
     model, books, journal = copies.short(times, work=tracing.work)
     planned, before = plan_entries(copies, tracing.recipe, model), dict(tracing.world.assumptions)
     tracing.kernels.too_large.clear()
@@ -100,10 +101,10 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
 
 
 def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
-    """A step of a model that the books know from then on; they are closed as `Tracing.built` closes them."""
+    """Builds a step and registers it with the books. Closes them as often as `Tracing.built` does."""
     step = Step(dataclasses.replace(tracing.recipe, model=lambda: model), tracing.world)
     if step.optimizer.state:
-        raise Irregular("the optimizer makes its state when it is made itself")  # loading one gives it up
+        raise Irregular("the optimizer makes its state when it is made itself")  # loading a state replaces it
     books.close()
     books.close()
     know(books, step)
@@ -114,7 +115,7 @@ def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
 
 
 def _posted(tracing: Tracing, copies: Copies, step: Step, entries: Sequence[unroll.Entry]) -> Trace:
-    """The books of all blocks."""
+    """Posts the journal of all blocks to the books."""
     books = tracing.books
     closings = post(entries, books, copies.bookings)
 
@@ -141,7 +142,7 @@ def _posted(tracing: Tracing, copies: Copies, step: Step, entries: Sequence[unro
 
 
 def _resumed(beside: Books, built: list[Booking]) -> Usage:
-    """A step built by the host beside what is booked: what comes of it to the device is known."""
+    """Books a resume of a step that is built on the host: the memory on the device is known."""
     for each in built:
         beside.memory.book.book(each.size, "temporary", "", each.operator, each.tensor)
     beside.close()
@@ -149,7 +150,7 @@ def _resumed(beside: Books, built: list[Booking]) -> Usage:
 
 
 def _unrolled_counts(counts: Sequence[dict[str, int]], more: int) -> dict[str, int]:
-    """Counts that grow by the same number with every block."""
+    """Counts for all blocks. Raises if they do not grow evenly with every block."""
     grown = {}
     for note in {note: None for each in reversed(counts) for note in each}:
         first, second, third = (each.get(note, 0) for each in counts)

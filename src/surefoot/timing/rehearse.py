@@ -1,10 +1,10 @@
 """Times each distinct operator call of a step on this machine.
 
-A script is gone through in its order, several times. Each time, one of the calls of every place is run for real and
-timed: first the first of them, then the next. What came just before it is run too, untimed, as far back as a core's
-cache remembers. For all other calls room is made, and nothing is computed. So a timed call finds its operands as it
-would in the step: just written by the call before, or long out of the cache, in memory that the allocator hands out as
-it does there. Nothing of the step's own code runs: no module, no autograd, no optimizer. Numbers are noise.
+A script is replayed in order, several times. In each round, one call of every place is run for real and timed: first
+the first of them, then the next. The calls just before it are run too, untimed, as far back as a core's cache reaches.
+For all other calls only memory is allocated. So a timed call finds its operands as in the step: just written by the
+call before, or long out of the cache, in memory that the allocator assigns as it does there.
+Nothing of the step's own code runs: no module, no autograd, no optimizer. Numbers are noise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rehearsal:
         self._noise: dict[torch.dtype, torch.Tensor] = {}
 
     def go_through(self) -> None:
-        """One round."""
+        """Replays the script once."""
         timed = {calls[self.rounds % len(calls)] for calls in self._places.values()}
         run = timed.union(*(self._before(index) for index in timed))
         with for_real():

@@ -1,1 +1,1 @@
-"""Training: the parts of a run: its directory, its resumption, its guards and what its ranks exchange."""
+"""Training: the parts of a run: its directory, its resume, its guards and the exchange between its ranks."""

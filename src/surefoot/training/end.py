@@ -44,7 +44,7 @@ def _is_done(step: Step) -> bool:
 
 
 def _tokens(run: Run, data: RunData) -> TokenLedger | None:
-    """What became of the tokens of the data; None if the data is not made of tokens."""
+    """Counts how the tokens of the data were used. None if the data is not made of tokens."""
     recipe = data.recipe
     return ledger_of_run(
         data.batches.dataset,

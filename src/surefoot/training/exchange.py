@@ -1,4 +1,4 @@
-"""Exchanges between ranks, after every step, what each alone knows: its clock, its samples, its signals."""
+"""Exchanges the facts that each rank alone knows, after every step: its clock, its samples, its signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surefoot.world.world import World
 
 @dataclass(frozen=True)
 class Told:
-    """The slowest rank's seconds, and what each spent by itself; samples in the order of one rank alone."""
+    """The step as all ranks saw it. Seconds are the slowest rank's; samples are in the order of a single rank."""
 
     seconds: float
     data_seconds: float
@@ -34,9 +34,9 @@ def tell_all(
     hashes: list[int],
     asked: bool,
 ) -> Told:
-    """One message of a few numbers from every rank to every rank.
+    """Sends a few numbers from every rank to every rank.
 
-    Samples are among them only where they are few; else their digest speaks for them.
+    It sends the sample numbers only if they are few. Otherwise it sends only their digest.
     """
     layout, size = step.layout, step.recipe.micro_batch_size
     count = step.micro_batches * size  # a stream can end with fewer
@@ -63,17 +63,17 @@ def tell_all(
 
 
 def _signed(number: int) -> int:
-    """64 bits as torch's int64 holds them."""
+    """The number as a signed 64-bit integer, which torch's int64 can hold."""
     return number - (number >> 63 << 64)
 
 
 def _places(layout: Layout, count: int, size: int) -> list[int]:
-    """Where this rank's samples stand in the step: ranks take turns, a micro-batch each."""
+    """The positions of this rank's samples in the step. Ranks take turns, one micro-batch each."""
     return [(at // size * layout.data_ranks + layout.data_rank) * size + at % size for at in range(count)]
 
 
 def _in_order(taken: list[list[int]], size: int) -> tuple[int, ...]:
-    """The samples of all ranks as they took turns in them, `size` each time."""
+    """The samples of all ranks in the order of the step: ranks take turns, `size` samples each."""
     turns = range(0, len(taken[0]), size)
     numbers = (number for turn in turns for mine in taken for number in mine[turn : turn + size])
     return tuple(number for number in numbers if number >= 0)

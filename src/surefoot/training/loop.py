@@ -40,14 +40,14 @@ from surefoot.training.start import restored
 from surefoot.world.world import RealWorld
 
 Tell = Callable[[Run, LogRow], None]
-"""Is called after every step with the run so far and the log row of that step."""
+"""A function that is called after every step, with the run so far and the log row of that step."""
 
 
 class Training:
     """One rank of a run, from its last checkpoint or from step 0 to the end.
 
-    All ranks execute the same code and come to the same decisions. What only one rank knows (its signals, its clock,
-    its samples) is gathered after every step. The scribe writes the files.
+    All ranks execute the same code and make the same decisions. Facts that only one rank knows (its signals, its
+    clock, its samples) are gathered after every step. The scribe writes the files.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Training:
         return self.run
 
     def _build(self) -> None:
-        """Builds the step, its data and its watchers. Many ranks or compiled code leave fewer watchers on."""
+        """Builds the step, its data and its watchers. With many ranks or compiled code, fewer watchers are on."""
         self.step = Step(self.recipe, self.world)
         self.data = RunData(self.step)
         glances = RunThrottle(
@@ -184,7 +184,7 @@ class Training:
         )
 
     def _told(self, seconds: float) -> Told:
-        """Gathers what each rank knows of this step: whether one was asked to stop, and whether one lags."""
+        """Gathers the facts of this step from all ranks: which ones received a signal, and which one lags."""
         told = tell_all(
             self.world,
             self.step,
@@ -203,7 +203,7 @@ class Training:
         return told
 
     def _asked_to_stop(self) -> bool:
-        """On many ranks, only a request that all have heard of counts: they stop after the same step."""
+        """On many ranks, a request counts only when all ranks know it, so that all stop after the same step."""
         if self.world.ranks == 1 and self.stop.received is not None:
             self.stopped = self.stop.received
         return bool(self.stopped)
@@ -217,7 +217,7 @@ class Training:
             return self.step.evaluate(taken, most=recipe.evaluation_batches).item()
 
     def _agree(self, row: LogRow) -> None:
-        """Raises if a step that was taken before a crash does not come out the same, bit for bit, when taken again."""
+        """Raises if a step from before a crash differs in any bit when it is repeated."""
         first = self.replayed.pop(row.step, None)
         differences = row.differs_from(first) if first else []
         if first and differences:

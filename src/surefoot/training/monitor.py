@@ -19,11 +19,11 @@ from surefoot.training.run_writer import RunWriter
 from surefoot.world.world import agent_store
 
 PATIENCE_SECONDS = 60.0
-"""A step that takes less is never called slow."""
+"""A shorter step is never reported as slow."""
 
 
 class Monitor:
-    """Every rank has one. A step that hangs, a rank that lags and replicas that differ are told through the scribe."""
+    """Reports a step that hangs, a rank that lags, and replicas that differ. Every rank has one."""
 
     def __init__(self, step: Step, scribe: RunWriter, run: Run) -> None:
         self.step, self.scribe, self.run = step, scribe, run
@@ -43,35 +43,35 @@ class Monitor:
         self._open.close()
 
     def own_seconds(self, seconds: float) -> float:
-        """Of a step that took so long, what this rank spent at work of its own."""
+        """How many seconds of a step this rank spent on its own work."""
         return seconds * self.beats.own_share()
 
     def late(self, told: Told) -> str:
-        """The rank that lags, in words, where one does."""
+        """A message that names the rank that lags, or an empty string."""
         return self.stragglers.see(told.seconds, told.own_seconds) if self.many else ""
 
     def step_ended(self, seconds: float) -> None:
-        """After every step; once in a while replicas are compared."""
+        """Call it after every step. From time to time it compares replicas."""
         self.watchdog.beat()
         self.beats.step = self.step.number
         if self.fingerprints.due(seconds):
             self.compare_replicas()
 
     def compare_replicas(self) -> None:
-        """Raises if a replica holds other bits than the others."""
+        """Raises if the bits of one replica differ from the others."""
         finding = self.fingerprints.compare()
         if finding is not None:
             self.scribe.find(self.run, finding)
             raise ReplicaError(f"{finding.seen}\n{finding.where}\n{finding.remedy}")
 
     def _slow(self, said: str) -> None:
-        """A step takes far too long: says so, on many ranks with the one that is waited for. Another thread's call."""
+        """Reports a step that takes far too long, and the rank that others wait for. The watchdog's thread calls it."""
         waits = self.beats.explain()
         said = "; ".join(filter(None, (said, waits.text, f"see {self.scribe.stacks}")))
         self.scribe.tell_of(self.run, self.step.number, "slow-step", said, anyway=waits.teller == self.rank)
 
     def _give_up(self, said: str) -> None:
-        """Ends this rank, so that torchrun starts all anew from the last checkpoint. Another thread's call."""
+        """Ends this rank, so that torchrun restarts all from the last checkpoint. The watchdog's thread calls it."""
         waits = self.beats.explain()
         finding = Finding(
             check="hanging-rank",

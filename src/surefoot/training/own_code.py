@@ -25,10 +25,10 @@ def code_digest(source: Path) -> str:
 
 
 def module_digests(source: Path) -> dict[str, str]:
-    """A digest for each file of the user's own that a file imports, directly or not, by its name there.
+    """A digest of each of the user's own files that a file imports, directly or not, by relative path.
 
-    Packages that pip installed and the standard library are not among them, nor is surefoot. Imports are read from
-    the source, so those inside functions count; those whose name is computed do not.
+    Installed packages, the standard library and surefoot are left out. Imports are read from the source: imports
+    inside functions count, imports with a computed name do not.
     """
     found: dict[Path, None] = {}
     waiting = [source.resolve()]
@@ -37,7 +37,7 @@ def module_digests(source: Path) -> dict[str, str]:
             if path not in found and path != source.resolve():
                 found[path] = None
                 waiting.append(path)
-    root = _package_root(source.resolve())  # names are relative, so that all of it can be moved together
+    root = _package_root(source.resolve())  # names are relative, so that the whole project can be moved
     return {os.path.relpath(path, root): code_digest(path) for path in sorted(found)}
 
 
@@ -51,7 +51,7 @@ def _imported(path: Path) -> Iterator[Path]:
             for alias in node.names:
                 yield from _files(path, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
-            names = [[], *([alias.name] for alias in node.names)]  # the module, and what may be a module in it
+            names = [[], *([alias.name] for alias in node.names)]  # the module, and names that may be modules in it
             words = node.module.split(".") if node.module else []
             for name in names:
                 yield from _files(path, [*words, *name], level=node.level)
@@ -69,7 +69,7 @@ def _files(path: Path, words: list[str], *, level: int = 0) -> Iterator[Path]:
 
 
 def _roots(path: Path, top: str) -> list[Path]:
-    """The folders in which a top-level name of the user's own is found: beside the file, or on Python's path."""
+    """The folders that hold a top-level module of the user: next to the file, or on Python's path."""
     beside = [each for each in (path.parent, _package_root(path)) if _holds(each, top)]
     return beside[:1] or _on_path(top)
 
@@ -98,7 +98,7 @@ def _on_path(top: str) -> list[Path]:
 
 
 def _installed(path: Path) -> bool:
-    """Whether a file is the standard library's, or was put there by pip."""
+    """Whether a file belongs to the standard library or was installed by pip."""
     paths = sysconfig.get_paths()
     folders = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return any(map(path.is_relative_to, folders)) or bool({"site-packages", "dist-packages"} & set(path.parts))

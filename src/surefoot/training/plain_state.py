@@ -1,4 +1,4 @@
-"""Plain state: attributes of a model that training changes, that steps depend on, and that no checkpoint holds."""
+"""Plain state: finds attributes of a model that training changes and steps depend on, but no checkpoint holds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_BYTES = 2**20
 MOST_ITEMS = 10_000
 FAILED = -1
 _OWN = frozenset(vars(nn.Module()))
-"""What every module has."""
+"""The attributes that every module has."""
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _Generator = random.Random | np.random.Generator | np.random.RandomState | torch.Generator
 
 
 @dataclass(frozen=True)
 class _Attribute:
-    """One attribute of one module. Its value is put back as a copy; a generator is put back into a state."""
+    """One attribute of one module. `put` restores a copy of its value, or the state of a generator."""
 
     holder: dict[str, Any]
     name: str
@@ -46,16 +46,16 @@ class _Attribute:
 
 
 class PlainState:
-    """The plain attributes of a model as they were; `lost` names those whose change a resume would undo."""
+    """Remembers the plain attributes of a model. `lost` names those whose changes a resume would lose."""
 
     def __init__(self, model: nn.Module) -> None:
         self._attributes = dict(_attributes(model))
         self._first = {path: each.state() for path, each in self._attributes.items()}
 
     def lost(self, measure: Callable[[], int]) -> list[str]:
-        """The attributes that have changed and on whose first values `measure` would give another number.
+        """The attributes that have changed and that change the result of `measure` if they are reset.
 
-        Every attribute has its present value afterwards. Where `measure` does not repeat itself, nothing is named.
+        Afterwards every attribute has its current value again. If `measure` is not deterministic, the list is empty.
         """
         now = {path: each.state() for path, each in self._attributes.items()}
         changed = [path for path, state in now.items() if content_hash(state) != content_hash(self._first[path])]
@@ -70,7 +70,7 @@ class PlainState:
             self._put(now)
 
     def _measured(self, states: dict[str, Any], measure: Callable[[], int]) -> int:
-        """What is measured with these values; a model that cannot compute with them gives its own answer."""
+        """The result of `measure` with these values, or `FAILED` if it raises."""
         self._put(states)
         try:
             return measure()
@@ -83,7 +83,7 @@ class PlainState:
 
 
 def loss_of(step: Step, batch: Any) -> int:
-    """A hash of the loss that a step's model gives for one micro-batch; nothing of the step changes."""
+    """A hash of the loss of one micro-batch. It leaves buffers and random state as they were."""
     buffers = [(buffer, buffer.clone()) for buffer in step.model.buffers()]
     try:
         with kept(), torch.no_grad():
@@ -97,7 +97,7 @@ def loss_of(step: Step, batch: Any) -> int:
 def _attributes(model: nn.Module) -> Iterator[tuple[str, _Attribute]]:
     for owner, module in model.named_modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
-            continue  # it says by itself what is to be saved
+            continue  # the module saves its own extra state
         for name, value in vars(module).items():
             if name not in _OWN and _is_plain(value):
                 yield f"{owner}.{name}".lstrip("."), _Attribute(vars(module), name)

@@ -1,4 +1,4 @@
-"""Decides whether a directory holds a run that this recipe may resume, and says what has changed if not."""
+"""Decides whether this recipe may resume the run in a directory, and lists the changes if not."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ FREE = {
     "bytes_per_token",
     "density",
 }
-"""What may change on resume without changing a bit of any step."""
+"""Settings that may change on resume without changing any bit of a step."""
 LAYOUT = {*DIMENSIONS, "reshard_after_forward"}
-"""What may change on resume, and changes steps by rounding alone."""
+"""Settings that may change on resume, and change steps by rounding only."""
 FAILURES = 3
-"""A run that failed so often in a row without a new checkpoint is not started again by itself."""
+"""After so many failures in a row without a new checkpoint, a run resumes only with --accept-change."""
 
 
 def folder_for(recipe: Recipe, path: str | None) -> Path:
-    """Where the run is kept. A directory that holds anything but a run is left alone."""
+    """The directory of the run. Refuses a directory that is not empty and holds no run."""
     folder = Path(path) if path else _fresh(Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
     fetching = recipe.mirror is not None and (folder / RESTORED).exists()
     if folder.exists() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
@@ -53,7 +53,7 @@ def folder_for(recipe: Recipe, path: str | None) -> Path:
 
 
 def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
-    """A run that has not taken a step, written to its directory."""
+    """Creates a run at step 0 and writes it to its directory."""
     source = source_of(recipe)
     run = Run(
         path=str(folder),
@@ -80,9 +80,9 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
 
 
 def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = "1 rank") -> Run:
-    """The run of a directory, if this recipe may go on with it.
+    """The run in a directory. Raises if this recipe may not resume it.
 
-    With other ranks, or the model held otherwise, it is a new attempt: steps taken again may differ by rounding.
+    On other ranks or with other sharding it counts as a new attempt: repeated steps may differ by rounding.
     """
     run, source = read_run(folder), source_of(recipe)
     digest, modules = source_digest(source), module_digests(source) if source else {}
@@ -122,7 +122,7 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
 
 
 def changed_modules(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Which of the modules that a recipe imports are not as they were, and how."""
+    """The imported modules that have changed since the run began, and how."""
     for name in sorted({*run.module_digests, *modules}):
         before, now = run.module_digests.get(name), modules.get(name)
         if before != now:
@@ -130,7 +130,7 @@ def changed_modules(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, st
 
 
 def refuse_other_data(before: DataIdentity | None, now: DataIdentity, what: str) -> None:
-    """Refuses data that is not what the run began with."""
+    """Raises if the data differs from the data that the run began with."""
     if before is not None and before != now:
         raise RunError(
             f"the {what} is not what the run began with: it was {before}, and is {now}\n"
@@ -139,7 +139,7 @@ def refuse_other_data(before: DataIdentity | None, now: DataIdentity, what: str)
 
 
 def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
-    """Refuses to begin from step 0 where checkpoints were saved and are gone."""
+    """Raises if the run had saved checkpoints and all of them are gone."""
     if run.saved_step and not left:
         raise RunError(
             f"{run.checkpoints} holds no checkpoint, and the run had saved step {run.saved_step}: they were deleted\n"
@@ -149,7 +149,7 @@ def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
 
 
 def refuse_lost_rows(run: Run, *, upto: int) -> None:
-    """Refuses a log that lacks a step: of those up to a checkpoint every one was on the disk before it was saved."""
+    """Raises if the log lacks a step. Every row up to a checkpoint was on disk before the checkpoint was saved."""
     missing = sorted(_missing_steps(run, list(read_rows(run.log)) if run.log.exists() else [], upto))
     if missing:
         named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
@@ -163,9 +163,9 @@ def refuse_lost_rows(run: Run, *, upto: int) -> None:
 
 
 def _missing_steps(run: Run, rows: Sequence[LogRow], upto: int) -> Iterator[int]:
-    """Steps that a log passes over. A start may go back to a checkpoint, and never forward.
+    """The steps that a log lacks. A resume may go back to a checkpoint, but never forward.
 
-    What was missing when a change was accepted is not asked for again: rows since then are of a later attempt.
+    Rows that were missing when a change was accepted are not reported again: later rows belong to a new attempt.
     """
     last, attempt = 0, 0
     for row in rows:
@@ -198,14 +198,14 @@ def source_digest(source: Path | None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What numbers and speed may depend on."""
+    """Versions and hardware facts that results and speed may depend on."""
     packages = {name: version(name) for name in ("surefoot", "torch", "numpy")}
     machine = {"python": platform.python_version(), "system": platform.platform(), "cores": str(os.cpu_count())}
     return {**machine, **packages, "cuda": str(torch.version.cuda or "none")}
 
 
 def _foreign(folder: Path) -> Iterator[Path]:
-    """What surefoot does not leave behind when it is killed before its first file is whole."""
+    """Files other than those that surefoot leaves if it is killed before its first file is complete."""
     ours = ("lock", "run.json", "recipe.py", "plan.json", "profile.json")
     return (path for path in folder.iterdir() if path.name.removeprefix(".").removesuffix(".part") not in ours)
 

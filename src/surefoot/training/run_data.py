@@ -27,18 +27,18 @@ class RunData:
         self.seconds = 0.0
 
     def open(self, run: Run) -> None:
-        """Opens the micro-batches from the next step on. Those of a step that spiked are skipped."""
+        """Opens the micro-batches from the next step on. Batches that the run skips after a spike are left out."""
         self.batches.close()
         self.batch = run.batch_of(self.step.number)
         self.batches = self._batches(ahead=True)
         self.batches.hashed = True
 
     def close(self) -> None:
-        """Ends the workers that load ahead."""
+        """Stops the workers that load ahead."""
         self.batches.close()
 
     def begin_step(self) -> None:
-        """Before a step: its seconds and samples are counted from zero."""
+        """Resets the seconds and samples before a step."""
         self.seconds = 0.0
         self.batches.begin_step()
 
@@ -57,7 +57,7 @@ class RunData:
             self.open(run)
 
     def again(self) -> Iterator[tuple[list[int], Any]]:
-        """The micro-batches of the step under way once more, each with the numbers of its samples."""
+        """The micro-batches of the current step once more, each with its sample numbers."""
         return self._numbered(self._batches())
 
     def held_out_batches(self) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The findings of a run while it trains: bugs seen by the checks in a few steps, and state that no checkpoint holds."""
+"""The findings of a run while it trains: bugs that checks find in a few steps, and state that no checkpoint holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from surefoot.training.plain_state import PlainState, loss_of
 
 
 class RunFindings:
-    """Collects findings step by step. `plain` is None where state outside of the state_dict is not looked for."""
+    """Collects findings step by step. If `plain` is None, state outside of the state_dict is not checked."""
 
     def __init__(self, step: Step, glances: RunThrottle, plain: PlainState | None) -> None:
         self.step, self.glances, self.plain = step, glances, plain
@@ -29,22 +29,22 @@ class RunFindings:
         self.looked_at = 0
 
     def begin(self) -> None:
-        """Before the first step of this process: lost state is looked for once, a few steps later."""
+        """Call it before the first step of this process. Lost state is checked once, a few steps later."""
         self.looked_at = self.step.number + FIRST
 
     def around_step(self) -> AbstractContextManager[None]:
-        """Around the next step, which the checks may watch."""
+        """A context for the next step, in which checks may observe it."""
         return self.glances.at(self.step.number + 1)
 
     def noting(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Passes micro-batches on. Keeps the last one until lost state was looked for."""
+        """Passes micro-batches on. Keeps the last one until lost state was checked."""
         for batch in batches:
             if self.plain is not None:
                 self.last_batch = batch
             yield batch
 
     def new(self, identity: DataIdentity | None) -> list[Finding]:
-        """What the last step showed for the first time. `found` keeps all of them."""
+        """The findings that are new since the last step. `found` keeps all of them."""
         new = self.glances.new_findings()
         if self.step.number == self.looked_at:
             new += self._lost_state(identity)

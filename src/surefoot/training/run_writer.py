@@ -26,9 +26,9 @@ from surefoot.training.weights import write_weights
 
 
 class RunWriter:
-    """Every rank has one and calls it alike.
+    """Every rank has one and makes the same calls.
 
-    A disk that refuses what the run does not depend on (events, findings, the plan) does not end it.
+    If events, findings or the plan cannot be written, the run continues.
     """
 
     def __init__(self, run: Run, *, rank: int = 0) -> None:
@@ -41,7 +41,7 @@ class RunWriter:
 
     @contextmanager
     def log_of(self, run: Run) -> Iterator[None]:
-        """A context in which rows may be appended."""
+        """A context in which rows can be appended to the log."""
         if not self.writes:
             yield
             return
@@ -56,7 +56,7 @@ class RunWriter:
             self._log.append(row)
 
     def sync(self) -> None:
-        """Until the log is on the disk."""
+        """Returns when the log is on disk."""
         if self._log is not None:
             self._log.sync()
 
@@ -65,14 +65,14 @@ class RunWriter:
             write_run(run)
 
     def note(self, run: Run) -> None:
-        """Writes `run.json` if the disk takes it: between a run's start and its end nothing depends on it."""
+        """Writes `run.json`. A disk error is only reported: the file matters only at the start and end of a run."""
         try:
             self.write(run)
         except DiskError as error:
             self.tell_of(run, run.steps, "not-written", str(error))
 
     def tell_of(self, run: Run, step: int, kind: str, text: str, *, anyway: bool = False) -> None:
-        """One event; `anyway`, if no other rank can be relied on to tell it. What the disk refuses is told later."""
+        """Writes one event. `anyway` writes it on any rank. Events that cannot be written now are written later."""
         if self.writes or anyway:
             with self._telling:
                 self._events.append(Event(step, kind, text, f"{datetime.now():%Y-%m-%d %H:%M:%S}"))
@@ -80,7 +80,7 @@ class RunWriter:
                     self._tell(run)
 
     def last_events(self, run: Run) -> str:
-        """Until the events are on the disk; why they are not, if it refuses them."""
+        """Returns when the events are on disk: an empty string, or the reason why they are not."""
         with self._telling:
             try:
                 self._tell(run)
@@ -100,7 +100,7 @@ class RunWriter:
             del self._events[0]
 
     def find(self, run: Run, *findings: Finding, checks: Sequence[str] = (), anyway: bool = False) -> None:
-        """What was found, and which checks have looked: by default those that found something."""
+        """Writes the findings, and which checks were run: by default those that found something."""
         if self.writes or anyway:
             looked = tuple(checks) or tuple(finding.check for finding in findings)
             try:
@@ -109,7 +109,7 @@ class RunWriter:
                 self.tell_of(run, run.steps, "not-written", str(error), anyway=anyway)
 
     def keep_plan(self, run: Run, plan: Plan) -> None:
-        """The plan beside the run, if the disk takes it."""
+        """Writes the plan into the run directory. A disk error is only reported."""
         try:
             if self.writes:
                 write_plan(Path(run.path), plan)
@@ -117,7 +117,7 @@ class RunWriter:
             self.tell_of(run, run.steps, "not-written", str(error))
 
     def keep_weights(self, run: Run, model: torch.nn.Module) -> Fingerprint | None:
-        """The weights as one file. Ranks give their shards tensor by tensor; the first has all of it, once."""
+        """Writes the weights as one file. Shards are gathered tensor by tensor; only rank 0 holds the whole model."""
         sharded = any(isinstance(each, DTensor) for each in model.parameters())
         tensors = whole_tensors(model, keep=self.writes) if sharded else {}
         if not self.writes:

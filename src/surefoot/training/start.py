@@ -27,7 +27,7 @@ class Standing:
     taken: list[LogRow]
     """The rows of the steps up to the checkpoint."""
     replayed: dict[int, LogRow]
-    """The rows of later steps, which are taken again and must come out the same."""
+    """The rows of later steps, which are repeated and must come out the same."""
     place: str
     """The checkpoint's name, or `step 0`."""
 
@@ -43,7 +43,7 @@ def restored(
 ) -> Standing:
     """Brings step and data to the newest checkpoint that can be trusted, or to step 0.
 
-    Raises if checkpoints, log rows or data that the run had are gone or changed; `accepted` allows the first two.
+    Raises if checkpoints, log rows or data of the run are missing or changed. `accepted` allows the first two.
     """
     checkpoint = checkpoints.newest()
     for path, reason in checkpoints.rejected:
@@ -72,7 +72,7 @@ def _with_identities(run: Run, step: Step, data: RunData) -> Run:
 
 
 def _described(run: Run, step: Step) -> Run:
-    """The run with what this process knows of its step: size, device, choices and FLOPs."""
+    """The run with the facts of this process: model size, device, choices and FLOPs."""
     peak = peak_flops(step.device, step.recipe.precision)
     return replace(
         run,
@@ -87,5 +87,5 @@ def _described(run: Run, step: Step) -> Run:
 
 
 def _step_flops(recipe: Recipe) -> float:
-    """Of all ranks together: the step is counted as one rank would take it."""
+    """The FLOPs of a step on all ranks together, counted as if one rank computed it alone."""
     return step_flops(replace(recipe, dp_replicate=1, dp_shard=1, tp=1))

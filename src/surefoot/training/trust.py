@@ -15,16 +15,16 @@ from surefoot.training.own_code import module_digests
 from surefoot.training.resume import changed_modules, changes_since, source_digest
 
 COPY = "recipe.py"
-"""The copy of its recipe that a run directory holds."""
+"""The copy of the recipe in a run directory."""
 
 
 def recipe_of(
     made: Run | Profile, folder: str | Path, recipe: str | Recipe | None = None, *, trust_run: bool = False
 ) -> Recipe:
-    """The recipe that a run or a profile was made with, from code that the user vouches for.
+    """The recipe of a run or profile, loaded from code that the user trusts.
 
-    That is the recipe the user names, if it is the same; else a built-in one. What the directory itself names or
-    holds is imported and executed with `trust_run` alone.
+    This is the recipe that the user names, if it is unchanged, or a built-in one. Code that the directory holds or
+    names is executed only with `trust_run`.
     """
     if recipe is None and made.target in builtin_recipes():
         recipe = made.target
@@ -42,7 +42,7 @@ def recipe_of(
 
 
 def _held_against(made: Run | Profile, recipe: str | Recipe) -> tuple[list[str], Recipe | None]:
-    """What has changed since, or the recipe with the knobs it had."""
+    """The changes since then, or the recipe with its knobs if there are none."""
     if isinstance(recipe, str):
         changes = list(_misfits(made, recipe))
         if changes:
@@ -62,7 +62,7 @@ def _changes_of_code(made: Run | Profile, recipe: Recipe) -> Iterator[str]:
 
 
 def _misfits(made: Run | Profile, target: str) -> Iterator[str]:
-    """Why the knobs of a run cannot be those of a recipe. The recipe's function is not called with others."""
+    """Why the knobs of a run do not fit a recipe. Its function is called only if they fit."""
     function = find_function(target)
     if function.__name__ != made.recipe:
         yield f"that was {made.recipe!r}, this is {function.__name__!r}"
@@ -72,7 +72,7 @@ def _misfits(made: Run | Profile, target: str) -> Iterator[str]:
 
 
 def _brought(made: Run | Profile, folder: Path) -> Recipe:
-    """The recipe by the code that the directory holds or names."""
+    """The recipe, loaded from the code that the directory holds or names."""
     if not made.target:
         raise RunError(_refusal(made, folder))
     place, _ = split_target(made.target)
@@ -87,7 +87,7 @@ def _refusal(made: Run | Profile, folder: str | Path) -> str:
 
 
 def _ways_on(made: Run | Profile, folder: str | Path) -> str:
-    """What the user can do, and what exactly --trust-run would execute."""
+    """What the user can do, and which code --trust-run would execute."""
     if not made.target:
         return "name the recipe that it was made with"
     place, function = split_target(made.target)

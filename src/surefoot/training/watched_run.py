@@ -24,7 +24,7 @@ from surefoot.training.run_writer import RunWriter
 
 
 class WatchedRun:
-    """A row as each update ends, alarms as they come, and at the end what was seen. Of many ranks the first writes."""
+    """Writes a log row after each update, alarms at once, and a record of all of it at the end. Only rank 0 writes."""
 
     def __init__(self, folder: Path, script: str, phases: Phases) -> None:
         rank = int(os.environ.get("RANK", "0"))
@@ -67,7 +67,7 @@ class WatchedRun:
                 self.scribe.note(self.run)
 
     def end(self, seen: Watched) -> None:
-        """Keeps what was seen of the whole script."""
+        """Writes the record of the whole script."""
         self.run = replace(self.run, status="finished", parameters=seen.parameters, device=seen.device)
         self.scribe.find(self.run, *seen.findings.findings, checks=seen.findings.checks)
         if self.scribe.writes:

@@ -1,4 +1,4 @@
-"""The trained weights of a run as one file with a digest; a damaged file is made again."""
+"""The trained weights of a run as one file with a digest; a damaged file is written again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from surefoot.records.files import refusals_of, sync_file, sync_folder
 from surefoot.records.run import Run
 
 DRAFT = ".weights.part"
-"""The folder in which the file is written: the library leaves files of its own there when it is killed."""
+"""The folder in which the file is written. safetensors may leave temporary files there if it is killed."""
 
 
 def write_weights(final: Path, model: TensorsOf | dict[str, torch.Tensor]) -> Fingerprint:
-    """A model or its tensors as safetensors, whole or not at all. On return the file is on the disk, under its name."""
+    """Writes a model or its tensors as safetensors, whole or not at all. On return the file is on disk."""
     folder = final.parent / DRAFT
     draft = folder / final.name
     with refusals_of(final):
@@ -54,7 +54,7 @@ def damage_of(run: Run) -> str | None:
 
 
 def verified_weights(run: Run) -> Path:
-    """The weights of a finished run, read through and compared with their digest."""
+    """The weights of a finished run, after their bytes were compared with the digest."""
     if (reason := damage_of(run)) is not None:
         raise RunError(
             f"the weights of {run.path} cannot be used: {reason}\n"
@@ -64,9 +64,9 @@ def verified_weights(run: Run) -> Path:
 
 
 def to_repair(run: Run, reason: str) -> Run:
-    """A finished run with damaged weights, as one that resumes from its last checkpoint and writes them again.
+    """Reopens a finished run with damaged weights: it resumes from its last checkpoint and writes them again.
 
-    On many ranks, all call it.
+    All ranks must call it.
     """
     try:
         checkpoint = Checkpoints(run.checkpoints).newest()
@@ -85,7 +85,7 @@ def _beyond_repair(run: Run, reason: str, why: str) -> RunError:
 
 
 def _save(model: TensorsOf | dict[str, torch.Tensor], file: Path) -> None:
-    """The library tells of the disk's errors in words of its own; here they are the disk's again."""
+    """Saves with safetensors. Turns its error messages back into the OSError that caused them."""
     try:
         if isinstance(model, dict):
             save_file(model, file, metadata={"format": "pt"})

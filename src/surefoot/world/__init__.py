@@ -1,1 +1,1 @@
-"""World: where a step runs: on real tensors, on fake ranks, or on a GPU that is not there."""
+"""World: where a step runs: on real tensors, on fake ranks, or on a simulated GPU."""

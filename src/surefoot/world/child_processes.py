@@ -1,4 +1,4 @@
-"""Starts processes that end with the one that started them, however that one ends."""
+"""Ties child processes to their parent: they end when it ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ POLL_SECONDS = 1.0
 
 
 def tied_to_this_process() -> Callable[..., None]:
-    """What a child calls first, and a loader's worker as its `worker_init_fn`: it then ends with this process.
+    """A function that a child calls first, or a loader's worker as `worker_init_fn`, to end with this process.
 
-    A worker of torch's own looks every five seconds whether its parent lives, and not while it makes a sample.
+    torch's own workers check their parent only every five seconds, and not while they read a sample.
     """
     return partial(_tie, os.getpid(), threading.current_thread() is threading.main_thread())
 
 
 def _tie(parent: int, by_main_thread: bool, *_: object) -> None:
-    """Linux ends a child with the thread that started it; only the main thread lasts as long as its process."""
+    """Ties this process to its parent. Linux ends a child with its parent thread, so that must be the main one."""
     if sys.platform == "linux" and by_main_thread and not _served():
         mp._prctl_pr_set_pdeathsig(signal.SIGKILL)  # type: ignore[attr-defined]
     else:
         threading.Thread(target=_watch, args=(parent,), name="surefoot-parent", daemon=True).start()
-    if _is_gone(parent):  # it may have ended before the call
+    if _is_gone(parent):  # the parent may have ended before the call
         os._exit(1)
 
 
@@ -50,5 +50,5 @@ def _is_gone(parent: int) -> bool:
 
 
 def _served() -> bool:
-    """Whether a fork server is the process above. It lasts as long as its children do."""
+    """Whether the parent is a fork server. A fork server lives as long as its children."""
     return mp.get_start_method(allow_none=True) == "forkserver"

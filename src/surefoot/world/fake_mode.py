@@ -1,8 +1,8 @@
-"""Fake mode: torch's fake tensors, at a third of their cost where an operator was seen before with such operands.
+"""Fake mode: torch's fake tensors at a third of their cost, if an operator was seen before with such operands.
 
-torch remembers what an operator returned for operands of the same layout, too. What it takes to ask, and to make the
-result, is most of the time of a plan: here the same is asked and made in fewer steps. Whatever is unusual (sparse,
-quantised, conjugated, subclasses, operands that are not fake) is left to torch.
+torch caches results by operand layout too. Looking up its cache and making the result takes most of the time of a
+plan. Here both take fewer steps. Unusual operands (sparse, quantised, conjugated, subclasses, not fake) are left to
+torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VALUES = (int, float, bool, str, complex, type(None), torch.dtype, torch.device
 
 
 class FakeMode(FakeTensorMode):
-    """Copied layers stay in the mode of the first: fake tensors refer to it, and `deepcopy` would copy it too."""
+    """A fake mode that `deepcopy` does not copy: copied layers must stay in the same mode."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -37,17 +37,17 @@ class FakeMode(FakeTensorMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # the mode on top of it, `FakeOperators`, keeps the compiler away already
+        return False  # the mode above, `FakeOperators`, already disables the compiler
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """torch remembers no unsafe views, half of what a linear layer does: here they are views, which they are."""
+        """Treats unsafe views as views. torch does not cache them, and they are half of a linear layer's operators."""
         if func in _DISPATCH_META_HANDLERS or func in _DISPATCH_HANDLE_DIRECTLY:
             return self.dispatch(func, types, args, kwargs or {})
         safe = aten.view.default if func is aten._unsafe_view.default else func
         return self._cached_dispatch_impl(safe, types, args, kwargs or {})
 
     def _cache_key(self, state: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        """By what operators are remembered: torch's own key, put together faster."""
+        """The cache key of a call: equivalent to torch's own, but faster."""
         try:
             operands = self._operands((args, kwargs))
         except _Unusual:
@@ -56,14 +56,14 @@ class FakeMode(FakeTensorMode):
         return _DispatchCacheKey((FakeMode, func, *settings, get_proxy_mode() is not None, operands))
 
     def _operands(self, items: Any) -> tuple[Any, ...]:
-        """Something that is the same for operands of the same layout."""
+        """A key that is equal for operands of the same layout."""
         found: list[Any] = []
         for item in items:
             kind = type(item)
             if kind is FakeTensor:
                 found.append(self._layout(item))
             elif kind in _VALUES:
-                found += (kind, item)  # 1 and 1.0 are equal, and their results are not
+                found += (kind, item)  # 1 and 1.0 are equal, but their results differ
             elif kind is list or kind is tuple:
                 found += (kind, self._operands(item))
             elif kind is dict:
@@ -94,7 +94,7 @@ class FakeMode(FakeTensorMode):
         )
 
     def _get_output_tensor_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
-        """A new tensor of a remembered layout; of a view, on the storage of its operand."""
+        """A new tensor with the cached layout. A view shares the storage of its operand."""
         layout = entry.metadata
         if layout is None or entry.inplace_idx is not None or layout.is_conj or layout.is_neg:
             return super()._get_output_tensor_from_cache_entry(state, entry, key, func, args)
@@ -107,7 +107,7 @@ class FakeMode(FakeTensorMode):
         return self._fake(made, layout.device)
 
     def _fake(self, tensor: torch.Tensor, device: torch.device) -> FakeTensor:
-        """As torch's own constructor makes it; the first one of a device tells what all have."""
+        """Makes a fake tensor like torch's constructor. Copies the attributes of the first one on the device."""
         if device not in self._attributes or not self._allow_unsafe_data_ptr_access:
             first = FakeTensor(self, tensor, device)
             self._attributes[device] = dict(vars(first))
@@ -121,4 +121,4 @@ class FakeMode(FakeTensorMode):
 
 
 class _Unusual(Exception):
-    """Left to torch."""
+    """An operand that is left to torch."""

@@ -1,9 +1,9 @@
-"""Fake operators: what a fake step cannot know, and what stands in for it.
+"""Fake operators: assumptions for values and shapes that a fake step cannot know.
 
-Values: scalars and small integer tensors stay real; `.item()` on anything else answers 1; every number is taken
-to be finite, so `isfinite` is true and `isnan` false, and `GradScaler` finds no infinity; other branches on values
-are refused. Shapes: how many elements `nonzero` or a mask chooses is the recipe's density, or all. Sizes: results
-that torch's fake kernels get wrong are put right (`kernels.py`). Every assumption made is counted.
+Values: scalars and small integer tensors stay real; `.item()` on anything else returns 1. Every number is assumed to
+be finite, so `isfinite` is true, `isnan` is false, and `GradScaler` finds no infinity. Other branches on values raise
+an error. Shapes: `nonzero` or a mask selects the share given by the recipe's density, or everything. Sizes: wrong
+results of torch's fake kernels are corrected (`kernels.py`). Every assumption is counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torc
 
 
 class FakeOperators(TorchDispatchMode):
-    """Sits on top of FakeTensorMode: small tensors stay real, wrong fakes are put right, the unknowable is assumed."""
+    """A mode above FakeTensorMode: keeps small tensors real, corrects wrong results, assumes unknown values."""
 
     def __init__(self, assumptions: dict[str, int], kernels: AnyKernels, density: float | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -48,7 +48,7 @@ class FakeOperators(TorchDispatchMode):
         if func is torch.ops.prim.device.default:
             return _device(args[0])
         if func is torch.ops._c10d_functional.wait_tensor.default:
-            return args[0]  # as its kernel does; torch's fake one makes another tensor
+            return args[0]  # like its kernel; torch's fake kernel makes another tensor
         kwargs = kwargs or {}
         tensors = list(tensors_in([args, kwargs]))
         if all(map(is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
@@ -70,7 +70,7 @@ class FakeOperators(TorchDispatchMode):
         return out
 
     def _truth(self, func: Any, args: Any) -> bool | None:
-        """Whether a result is true if every number is finite; None where that decides nothing."""
+        """Whether a result is true if every number is finite. None if that does not determine it."""
         name = func.overloadpacket.__name__
         if name in ("isnan", "isinf"):
             return False
@@ -89,7 +89,7 @@ class FakeOperators(TorchDispatchMode):
         return rules[name](known) if name in rules else None
 
     def _selection(self, func: Any, args: Any, error: Exception) -> Any:
-        """As many elements as the recipe's density says are chosen, or all: how many no fake step can know."""
+        """Selects the share of elements given by the recipe's density, or all. The true number is unknown."""
         share = 1.0 if self.density is None else self.density
         name = func.overloadpacket.__name__
         if name == "_pack_padded_sequence" and not isinstance(args[1], FakeTensor):
@@ -108,7 +108,7 @@ class FakeOperators(TorchDispatchMode):
         return torch.empty((count, *shape), dtype=args[0].dtype)
 
     def _stand_in(self, func: Any, tensor: torch.Tensor, error: Exception) -> float | int:
-        """A value in place of one that no fake step can know. Numbers are finite; other branches are refused."""
+        """A value that a fake step cannot know. Numbers are assumed finite; branches on other values raise an error."""
         if func is aten._local_scalar_dense.default and tensor in self._truths:
             self._note("numbers were taken to be finite")
             return self._truths[tensor]
@@ -126,10 +126,10 @@ class FakeOperators(TorchDispatchMode):
 
 @contextmanager
 def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]]:
-    """A place where code runs on fakes and nobody looks on: it yields what turns a tree's tensors into fakes.
+    """A context for code on fake tensors, unseen by meters. Yields a function that makes a tree's tensors fake.
 
-    In a fake world they are fakes already, and stay the same ones; what stays real is copied, so that counters do not
-    move. Random generators and autocast's copies of weights are left as they were.
+    Tensors that are already fake stay the same. Real ones are copied, so that counters do not change. Random generators
+    and autocast's copies of weights are left as they were.
     """
     known = next((tensor for tensor in tensors_in(tree) if isinstance(tensor, FakeTensor)), None)
     mode = FakeTensorMode(allow_non_fake_inputs=True) if known is None else known.fake_mode
@@ -148,19 +148,19 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
 
 
 def _device(tensor: torch.Tensor) -> torch.device:
-    """Where a tensor is said to be; asked as often as all operators together."""
+    """The device of a tensor. This is called as often as all operators together."""
     return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
 def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor], Any]:
-    """An all-reduce of fake ranks, with its tensors as the answer that DDP waits for; by itself it answers nothing."""
+    """An all-reduce of fake ranks, with its tensors as the result. DDP needs one; the fake backend gives none."""
     done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     done.set_result(tensors)
     return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()  # type: ignore[attr-defined]
 
 
 def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """What packing gives: the rows within their lengths, and how many sequences reach each time step."""
+    """The result of packing: the rows within their lengths, and the number of sequences at each time step."""
     with unset_fake_temporarily():
         _, batch_sizes = aten._pack_padded_sequence(torch.zeros(*padded.shape[:2], 1), lengths, batch_first)
         rows = int(lengths.sum())

@@ -15,7 +15,7 @@ from surefoot.errors import WorldError
 
 @contextmanager
 def fake_ranks(ranks: int) -> Iterator[None]:
-    """This process is the first of so many ranks; collectives send nothing."""
+    """A context in which this process is rank 0 of `ranks` ranks. Collectives send nothing."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
@@ -30,7 +30,7 @@ def fake_ranks(ranks: int) -> Iterator[None]:
 
 
 def _forget_meshes() -> None:
-    """DTensor remembers how operators went on meshes like the next world's, and with which groups of ranks."""
+    """Clears DTensor's caches: they hold this world's groups of ranks, and the next mesh may look the same."""
     from torch.distributed.tensor import _redistribute
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
@@ -41,9 +41,9 @@ def _forget_meshes() -> None:
 
 @contextmanager
 def _own_chunk_only() -> Iterator[None]:
-    """FSDP cuts each parameter into the shards of all ranks and takes one; here the others are not made.
+    """FSDP cuts each parameter into the shards of all ranks and uses one. Here the others are not made.
 
-    Else building a plan would take time in proportion to ranks x parameters.
+    Otherwise the time of a plan would be proportional to ranks x parameters.
     """
     from torch.distributed.fsdp._fully_shard import _fsdp_param
 
@@ -57,12 +57,12 @@ def _own_chunk_only() -> Iterator[None]:
 
 @contextmanager
 def _meshes_remembered() -> Iterator[None]:
-    """FSDP makes two meshes of all ranks for every parameter; here each is made once.
+    """FSDP makes two meshes of all ranks for every parameter. Here each is made once.
 
     On 16,384 ranks that is two thirds of the time of sharding, and most of the memory of a plan.
     """
     slice_of, whole_of = DeviceMesh.__getitem__, DeviceMesh._concatenate
-    known: dict[Any, tuple[Any, DeviceMesh]] = {}  # by the identities of what they were made from, which is kept too
+    known: dict[Any, tuple[Any, DeviceMesh]] = {}  # keys are identities of their sources, which are kept alive too
 
     def one_slice(mesh: DeviceMesh, names: str | tuple[str, ...]) -> DeviceMesh:
         key = id(mesh), names
@@ -85,9 +85,9 @@ def _meshes_remembered() -> Iterator[None]:
 
 @contextmanager
 def _strategies_remembered() -> Iterator[None]:
-    """How an operator may be sharded is worked out for every tensor of a list; here once for all that are alike.
+    """DTensor computes how to shard an operator for every tensor of a list. Here this is done once for all alike ones.
 
-    On three dimensions of a mesh it is a hundred milliseconds for each, and an optimizer's lists hold them all.
+    On a mesh of three dimensions it takes 100 ms per tensor, and an optimizer's lists hold all parameters.
     """
     from torch.distributed.tensor._ops import utils
 
@@ -103,7 +103,7 @@ def _strategies_remembered() -> Iterator[None]:
             if key not in known:
                 known[key] = plain(mesh, schema, placements, **how)
             return known[key]
-        except TypeError:  # something in it has no hash
+        except TypeError:  # a part of the key is not hashable
             return plain(mesh, schema, placements, **how)
 
     utils.expand_to_full_mesh_op_strategy = remembered  # type: ignore[assignment]
@@ -114,7 +114,7 @@ def _strategies_remembered() -> Iterator[None]:
 
 
 class Chunks:
-    """What `torch.chunk` makes of a tensor, padded with empty ones to a number; each is made when it is asked for."""
+    """The chunks of a tensor like `torch.chunk`, padded to `count` with empty ones. Each is made on access."""
 
     def __init__(self, tensor: torch.Tensor, count: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, count, dim

@@ -1,10 +1,10 @@
-"""Finds what an operator really allocates, where torch's fake version does not say.
+"""Measures the memory that an operator really allocates, since torch's fake version does not report it.
 
-A fake operator gives the shapes of its results. It says nothing of what the kernel takes and gives back inside
-itself, and of some results it has the wrong size. So each distinct call (operator, shapes, strides, dtypes, other
-arguments) is run once for real, on made-up data, and its allocations are read from torch's legacy profiler: it
-needs no compiler and prints nothing. What cannot differ is not run: views, elementwise work in one dtype, the
-optimizers' list operators. Random operators and calls above `limit_bytes` are not run either; the latter are counted.
+A fake operator gives the shapes of its results. It does not report the kernel's temporary memory, and the size of some
+results is wrong. So each distinct call (operator, shapes, strides, dtypes, other arguments) is run once for real, on
+made-up data. Its allocations are read from torch's legacy profiler, which needs no compiler and prints nothing. Calls
+that cannot differ are not run: views, elementwise work in one dtype, the optimizers' list operators. Random operators
+and calls above `limit_bytes` are not run either; the latter are counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTS = ("_foreach_", "_fused_", "_amp_")
 
 @dataclass(frozen=True)
 class Result:
-    """A tensor that an operator made: what it looks like, and the bytes of its storage."""
+    """A tensor that an operator made: its layout, and the bytes of its storage."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -39,16 +39,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One distinct call: its new results, None for operands handed back, and the bytes it needs beside them."""
+    """One distinct call: its results, with None for operands that it returns, and its temporary bytes."""
 
     results: tuple[Result | None, ...]
     workspace_bytes: int
     kept: tuple[torch.Tensor, ...] = ()
-    """Storages made for the call that stay: a library's workspace."""
+    """Storages that remain after the call: a library's workspace."""
 
 
 class AnyKernels(Protocol):
-    """Tells what calls allocate: by trying them, as `Kernels`, or by rules."""
+    """Knows what calls allocate: by running them, like `Kernels`, or by rules."""
 
     too_large: set[Any]
     unknown: set[str]
@@ -57,7 +57,7 @@ class AnyKernels(Protocol):
 
 
 class Kernels:
-    """Remembers what each distinct call allocates."""
+    """Runs each distinct call once and remembers its allocations."""
 
     def __init__(self, *, limit_bytes: int = LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
@@ -69,7 +69,7 @@ class Kernels:
         self._large: set[Any] = set()
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
-        """The kernel of a call; None where the fake version is trusted."""
+        """The kernel of a call. None if the fake version is right."""
         if func.namespace in ("c10d", "_c10d_functional"):
             return _gloo(func.overloadpacket.__name__, args)
         if not _can_differ(func):
@@ -90,8 +90,8 @@ class Kernels:
 
     def _measure(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
         if torch.autograd._profiler_enabled():
-            return None  # the loop is being profiled, and a second profiler would end the first
-        with for_real():  # gradients as in the loop: LSTM asks
+            return None  # the loop is being profiled, and a second profiler would stop the first
+        with for_real():  # gradients as in the loop: LSTM depends on it
             made_up_args, made_up_kwargs = map_tensors(made_up, (args, kwargs))
             results: list[Any] = []
             try:
@@ -105,15 +105,15 @@ class Kernels:
 
 @contextmanager
 def for_real() -> Iterator[None]:
-    """A context in which operators run as they are, whatever modes the loop runs in."""
+    """A context in which operators run for real, outside of all modes."""
     with _disable_current_modes(), torch.autocast("cpu", enabled=False):
         yield
 
 
 def _gloo(name: str, args: Any) -> Kernel | None:
-    """What gloo takes of torch's memory: it gathers into a copy of the result, and reduces in one of the operand.
+    """The memory that gloo takes from torch: a copy of the result for a gather, of the operand for a reduction.
 
-    A reduce-scatter is taken for an average, as FSDP asks for: the divisor is a number in two formats.
+    A reduce-scatter is assumed to average, as in FSDP: the divisor is stored in two formats.
     """
     if name in ("_allgather_base_", "all_gather_into_tensor"):
         ranks = 1 if name == "_allgather_base_" else args[1]
@@ -125,11 +125,11 @@ def _gloo(name: str, args: Any) -> Kernel | None:
 
 
 def allocated_peak(run: Callable[[], object]) -> int:
-    """The most bytes live at once of those that `run` allocated on this thread."""
+    """The peak of live bytes that `run` allocated on this thread."""
     from torch.autograd.profiler_legacy import profile
 
     collecting = gc.isenabled()
-    gc.disable()  # what the collector frees meanwhile was not allocated here
+    gc.disable()  # memory that the collector frees was not allocated here
     torch.autograd._enable_profiler_legacy(profile(profile_memory=True).config())
     try:
         run()
@@ -170,7 +170,7 @@ def _described(out: Any, args: Any, kwargs: Any, peak: int) -> Kernel:
 
 
 def signature(tree: Any) -> Any:
-    """What decides a call's allocations, as something that can be a key."""
+    """A hashable key of everything that determines a call's allocations."""
     if isinstance(tree, torch.Tensor):
         return tree.shape, tree.stride(), tree.dtype
     if isinstance(tree, list | tuple):
@@ -196,7 +196,7 @@ def reach(tensor: torch.Tensor) -> int:
 
 
 def corrected(out: Any, kernel: Kernel) -> Any:
-    """What a fake operator returned, with the results replaced whose dtype or storage the real one has otherwise."""
+    """The results of a fake operator. Those with a wrong dtype or storage size are replaced."""
     results = iter(kernel.results)
 
     def right(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,14 +9,14 @@ from surefoot.hardware.names import datasheet_of
 
 
 def present_sheet(device: torch.device) -> Datasheet | None:
-    """The datasheet of a device of this machine; None for a CPU and for what is not known for certain."""
+    """The datasheet of a device of this machine. None for a CPU, and if the name is not certain."""
     return datasheet_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
 
 
 def present(ranks: int) -> str | None:
-    """What a run on so many ranks of this machine is planned for: `8xh100-sxm`, `2xcpu`; None is one CPU.
+    """The target of a plan for `ranks` ranks of this machine: `8xh100-sxm` or `2xcpu`. None means one CPU.
 
-    A GPU without a datasheet is planned as a CPU: its tensors are the same, its kernels and allocator unknown.
+    A GPU without a datasheet is planned as a CPU: tensors are the same, kernels and allocator are unknown.
     """
     sheet = present_sheet(torch.device("cuda")) if torch.cuda.is_available() else None
     if sheet is not None:

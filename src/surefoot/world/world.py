@@ -30,11 +30,11 @@ from surefoot.world.kernels import AnyKernels, Kernels
 
 Made = TypeVar("Made")
 SIMPLE = (DataError, DiskError, MissingPackage, RecipeError, RunError, WorldError)
-"""Errors that are their message; others may not survive the way to another process."""
+"""Errors that can be sent to another process: they hold only a message."""
 
 
 def unseen() -> AbstractContextManager[Any]:
-    """No mode sees what happens inside: neither meters nor fakes."""
+    """A context that no mode sees: neither meters nor fake tensors."""
     return _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
 
 
@@ -44,9 +44,9 @@ class World:
     rank = 0
     ranks = 1
     compiles = True
-    """Whether a recipe's `compile` holds here: where a step is only looked at, it runs as it was written."""
+    """Whether a recipe's `compile` applies. A step that is only analysed runs uncompiled."""
     gpu: Gpu | None = None
-    """The one that a step is planned for."""
+    """The GPU that a step is planned for."""
 
     def __init__(self) -> None:
         self.device = torch.accelerator.current_accelerator() or torch.device("cpu")
@@ -67,7 +67,7 @@ class World:
         return totals.unbind()
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:
-        """What every rank gives, by rank; all give as many."""
+        """The numbers of every rank, by rank. All ranks must give equally many."""
         mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         everyone = mine.repeat(self.ranks, 1)
         if self.ranks > 1:
@@ -75,7 +75,7 @@ class World:
         return everyone.tolist()
 
     def most(self, numbers: Sequence[int]) -> list[int]:
-        """Of each number the largest that any rank gives; no mode sees them."""
+        """The maximum of each number over all ranks. No mode sees the exchange."""
         with unseen():
             mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
             if self.ranks > 1:
@@ -83,7 +83,7 @@ class World:
             return mine.tolist()
 
     def hand_out(self, value: Made, rank: int) -> Made:
-        """What one rank gives, on every rank."""
+        """Returns one rank's value on every rank."""
         if self.ranks == 1:
             return value
         box = [value]
@@ -91,7 +91,7 @@ class World:
         return box[0]
 
     def from_first(self, work: Callable[[], Made]) -> Made:
-        """What rank 0 makes, on every rank; what it refuses, is refused on every rank."""
+        """Does `work` on rank 0 and returns its result on every rank. An error is raised on every rank."""
         if self.ranks == 1:
             return work()
         try:
@@ -110,12 +110,12 @@ class World:
         return recipe
 
     def take(self, batches: Iterator[Any]) -> Any:
-        """The next batch, as it exists here. Loading it is no part of the step: no mode sees it."""
+        """The next batch, on the world's device. Loading is not part of the step: no mode sees it."""
         with unseen():
             return map_tensors(self._place, next(batches))
 
     def finite(self, number: torch.Tensor) -> bool:
-        """Whether a step may go on with this number."""
+        """Whether a number is finite, so that the step may continue."""
         return bool(torch.isfinite(number))
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -123,7 +123,7 @@ class World:
 
 
 class RealWorld(World):
-    """Real tensors on every rank that torchrun started: this process is one of them, or alone."""
+    """Real tensors on every rank that torchrun started, or on this process alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,10 +145,10 @@ class RealWorld(World):
 
 
 def agent_store(name: str) -> dist.Store | None:
-    """A store of torchrun's own process, which outlives ranks; None where there is none.
+    """A store in torchrun's own process, which outlives ranks. None without torchrun.
 
-    All restarts share it. torch 2.13 does not tell them apart: ranks that were started again would read where their
-    dead predecessors listened. So each start has its own prefix.
+    All restarts share it. torch 2.13 does not separate them: restarted ranks would read the addresses of their dead
+    predecessors. So each restart has its own prefix.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -157,7 +157,7 @@ def agent_store(name: str) -> dist.Store | None:
 
 
 class TinyWorld(World):
-    """Real tensors, and steps cut to two micro-batches of a few samples: for looking, not for training."""
+    """Real tensors, and steps cut to two micro-batches of a few samples: for checks, not for training."""
 
     compiles = False
 
@@ -173,12 +173,11 @@ class TinyWorld(World):
 
 
 class FakeWorld(World):
-    """Tensors with a shape and no memory, and `ranks` simulated ranks of which this process is the first.
+    """Tensors with a shape but no memory, and `ranks` simulated ranks. This process is rank 0.
 
-    Scalars stay real, so that optimizers and GradScaler read true step counts and scales; so do small integer
-    tensors, so that code which looks at tokens, positions, lengths and masks takes its usual path.
-
-    With a `gpu`, what CUDA does otherwise than a CPU is done as CUDA does it, on fake CPU tensors.
+    Scalars stay real, so that optimizers and GradScaler read true step counts and scales. Small integer tensors
+    stay real too, so that code that reads tokens, positions, lengths and masks takes its usual path.
+    With a `gpu`, fake CPU tensors behave as on CUDA.
     """
 
     compiles = False
@@ -218,7 +217,7 @@ class FakeWorld(World):
         return True
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake of a tensor, or a few integers as they are; those that share storage go on sharing it."""
+        """A fake of a tensor, or a small tensor unchanged. Tensors that share storage still share it."""
         return tensor if is_small(tensor) else self._fake.from_tensor(tensor)
 
 
@@ -228,7 +227,7 @@ def _in_backward() -> bool:
 
 @contextmanager
 def _as_on(gpu: Gpu) -> Iterator[None]:
-    """Operators and autocast as CUDA has them, and lists of tensors where optimizers choose them on CUDA."""
+    """Makes operators and autocast behave as on CUDA. Optimizers use lists of tensors as they do on CUDA."""
     with torch.library._scoped_library("aten", "IMPL") as library, _lists_by_default():
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Warning only once for all operators")
@@ -241,7 +240,7 @@ def _as_on(gpu: Gpu) -> Iterator[None]:
 
 @contextmanager
 def _lists_by_default() -> Iterator[None]:
-    """Optimizers and clipping take fake CPU tensors for what they take by lists on CUDA."""
+    """Makes optimizers and clipping use lists for fake CPU tensors, as they do on CUDA."""
     listed = optimizers._foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types
     devices = optimizers._get_foreach_kernels_supported_devices
     for types in listed:
@@ -262,6 +261,6 @@ def graphs_compiled() -> int:
 
 
 def fake_world(on: str = CPU, *, ranks: int | None = None) -> FakeWorld:
-    """Your own loop runs inside and allocates nothing: on `"256xh100-sxm"`, or on so many `ranks` of this CPU."""
+    """A context in which your own loop allocates nothing: on `"256xh100-sxm"`, or on `ranks` ranks of this CPU."""
     count, gpu = targets(on)
     return FakeWorld(ranks=ranks or count, gpu=gpu)

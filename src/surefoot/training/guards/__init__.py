@@ -1,1 +1,1 @@
-"""What a training run does in trouble: one kind of trouble per file."""
+"""Guards: how a training run reacts to trouble, one kind of trouble per file."""

@@ -1,8 +1,9 @@
-"""Beats: every rank tells the others that it lives, and where it stands; one that hangs can be named.
+"""Beats: every rank reports that it is alive and what it is doing, so that a rank that hangs can be named.
 
-A thread of each rank looks at its main thread twenty times a second. Once a second it writes to torchrun's store how
-often it has, the step, and the collective that its main thread is in. A stopped process writes no more; one that hangs
-in a collective says in which. The share of looks that find no collective tells which rank the others wait for.
+A thread of each rank samples the main thread twenty times a second. Once a second it writes a line to torchrun's
+store: a counter, the step, and the collective that the main thread is in. A stopped process writes no more lines. A
+process that hangs in a collective names it. The share of samples outside of any collective shows which rank the
+others wait for.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from torch.distributed import Store
 
 LOOK_SECONDS = 0.05
 LOOKS = 20
-"""So many looks to a line."""
+"""Samples of the main thread per line."""
 _COLLECTIVE = ("distributed_c10d.py", "_functional_collectives.py", "_fsdp_collectives.py")
 WAITS = {
     ("graph.py", "_engine_run_backward"): "backward",
     ("checkpoint/store.py", "_finish"): "a checkpoint",
     ("surefoot/events/rank_notes.py", "told"): "an exchange of notes",
 }
-"""Where else a rank waits for others, by file and function."""
+"""Other places where a rank waits for others, by file and function."""
 
 
 class Beat(NamedTuple):
-    """The last line of a rank: the how manieth, its step, and the collective it was in, if any."""
+    """The last line of a rank: its counter, its step, and the collective it was in, or an empty string."""
 
     number: int
     step: int
@@ -36,14 +37,14 @@ class Beat(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Why ranks wait, in words, and the first rank that lives to tell."""
+    """Why ranks wait, in words, and the first rank that is alive to report it."""
 
     text: str = ""
     teller: int = 0
 
 
 class Beats:
-    """The beats of one rank, and what the others' tell. Without a store, all stays silent."""
+    """Writes the beats of one rank and reads those of the others. Without a store it does nothing."""
 
     def __init__(self, store: Store | None, *, rank: int, ranks: int) -> None:
         self.store, self.rank, self.ranks = store, rank, ranks
@@ -65,7 +66,7 @@ class Beats:
             self._thread.join()
 
     def own_share(self) -> float:
-        """Of the looks since this was last asked, those that found the main thread at work of its own."""
+        """The share of samples since the last call that found the main thread outside of any collective."""
         looks, own, self._looks, self._own = self._looks, self._own, 0, 0
         return own / looks if looks else 0.0
 
@@ -82,11 +83,11 @@ class Beats:
         self._count += 1
         try:
             self.store.set(str(self.rank), f"{self._count} {self.step} {place}")
-        except RuntimeError:  # the store has gone: the run is ending
+        except RuntimeError:  # the store is gone: the run is ending
             self._stop.set()
 
     def explain(self, *, patience: float = 3.0) -> Waiting:
-        """Which rank the others wait for, and in what; nothing where that cannot be told."""
+        """Names the rank that the others wait for, and the collective. The text is empty if that is unknown."""
         if self.store is None or self.ranks == 1:
             return Waiting()
         try:
@@ -105,7 +106,7 @@ class Beats:
 
 
 def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting:
-    """Who keeps the others waiting: those that write no more, else those that are in no collective while others are."""
+    """Names the ranks that keep others waiting: those that stopped writing, or else those in no collective."""
     silent = [rank for rank, was in enumerate(before) if was.number == now[rank].number and rank != reader]
     living = [rank for rank in range(len(now)) if rank not in silent]
     places = sorted({now[rank].place for rank in living if now[rank].place})

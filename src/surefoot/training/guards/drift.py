@@ -1,4 +1,4 @@
-"""Drift: alarms when a run slowly leaves what it was: memory that creeps, steps that slow, data that starves it."""
+"""Drift: reports a run that slowly gets worse: memory that creeps up, steps that slow down, waiting for data."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from surefoot.records.log import LogRow
 from surefoot.records.units import bytes_text, seconds_text
 
 WINDOW = 50
-"""Steps that are judged together, so that one slow step is none."""
+"""Steps that are judged together, so that one slow step alone is not reported."""
 CREEPING, GROWN = 4, 0.02
-"""So many windows, each higher than the one before, that have grown by this share in all."""
+"""Memory creeps if it grew in each of so many windows, and by this share over all of them."""
 SLOWER, STARVING = 1.25, 0.2
-"""How many times the best window's step, and which share of a window spent waiting for data."""
+"""Limits: a step takes so many times the best window's step; this share of a window is spent waiting for data."""
 
 
 class Drift:
-    """Call `see` after every step; it gives the kind and text of what has begun, once until it has ended."""
+    """Call `see` after every step. It yields the kind and text of each new problem, once until the problem ends."""
 
     def __init__(self) -> None:
         self._rows: list[LogRow] = []
@@ -26,7 +26,7 @@ class Drift:
         self._told: set[str] = set()
 
     def see(self, row: LogRow) -> Iterator[tuple[str, str]]:
-        """What this step shows, at the end of a window."""
+        """At the end of a window, yields the problems that have begun."""
         self._rows.append(row)
         if len(self._rows) < WINDOW:
             return

@@ -1,8 +1,8 @@
-"""Fingerprint: replicas of a model must hold the same bits. One that does not has met a fault that raises nothing.
+"""Fingerprint: compares the bits of model replicas, to find hardware faults that raise no error.
 
-Every so many steps, and before every save, each rank sums the bits of each of its parameters as integers and compares
-with the ranks that hold the same. A flipped bit changes the sum. Ranks that hold parts which nobody else has cannot be
-compared; `surefoot train --audit` finds such faults by taking steps again.
+Every few steps, and before every save, each rank sums the bits of each of its parameters as integers. It compares the
+sums with the ranks that hold the same parameters. A flipped bit changes the sum. Shards that only one rank holds
+cannot be compared; `surefoot train --audit` finds such faults by repeating steps.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
 
 SHARE = 0.003
-"""Of the time of training that fingerprints may take; by it they are more or less frequent."""
+"""The share of the training time that fingerprints may take. It determines how often they are taken."""
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Fingerprints:
-    """Asked after every step. The next one comes when `SHARE` of the steps' time has paid for the last."""
+    """Decides after every step. The next comparison is due when `SHARE` of the time since then covers its cost."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -33,14 +33,14 @@ class Fingerprints:
         self._paid = self._cost = self._took = 0.0
 
     def due(self, seconds: float) -> bool:
-        """Whether it is time for one, after a step that took so long on the slowest rank."""
+        """Whether a comparison is due. `seconds` is how long the step took on the slowest rank."""
         self._paid += SHARE * seconds
         return self.compares and self._paid >= self._cost
 
     def compare(self) -> Finding | None:
-        """What differs between replicas, on every rank alike; None if nothing does.
+        """The first difference between replicas, the same on every rank. None if they are equal.
 
-        What the one before has taken is told with the sums: the slowest rank's time is its cost, on all ranks.
+        Ranks also exchange how long the last comparison took. The slowest rank's time is its cost on all ranks.
         """
         if not self.compares:
             return None
@@ -68,20 +68,20 @@ class Fingerprints:
 
 
 def sum_of_bits(tensor: torch.Tensor) -> int:
-    """The sum of a tensor's bits, taken as whole numbers: any one bit changes it, and no order of summing does."""
+    """The sum of a tensor's bits, read as integers. Any flipped bit changes it; the order of summing does not."""
     return int(tensor.contiguous().view(-1).view(_WHOLE[tensor.element_size()]).sum(dtype=torch.int64))
 
 
 def replicas(dp_replicate: int, ranks: int) -> list[list[int]]:
-    """The groups of ranks that hold the same."""
+    """The groups of ranks that hold the same parameters."""
     apart = ranks // dp_replicate
     return [[first + apart * each for each in range(dp_replicate)] for first in range(apart)]
 
 
 def differing(sums: Sequence[Sequence[int]], groups: list[list[int]]) -> tuple[int, int] | None:
-    """Of sums by tensor and rank, the first rank, and the tensor, whose sum is not its group's most frequent one.
+    """The first rank and tensor whose sum differs from the most frequent one in its group.
 
-    Of two the later is named.
+    In a group of two, the later rank is named.
     """
     for group in groups:
         for place, by_rank in enumerate(sums):

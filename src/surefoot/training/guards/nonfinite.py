@@ -1,4 +1,4 @@
-"""Nonfinite: where the first NaN or infinity of a step came from, found by taking the step again without its update."""
+"""Nonfinite: finds where the first NaN or infinity of a step came from, by repeating the step without its update."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _WHY = "An update with numbers that are not finite makes every weight NaN; the r
 
 
 def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Finding | None:
-    """The module and the samples at which the numbers of this step cease to be finite; None if they do not.
+    """Names the module and the samples that first produce NaN or infinity in this step. None if none do.
 
-    All ranks look at their own samples, in step, and end with the same finding.
+    All ranks check their own samples, in lockstep, and return the same finding.
     """
     for micro_batch, (samples, batch) in enumerate(batches):
         found = _forward_and_backward(step, micro_batch, batch)
@@ -41,7 +41,7 @@ def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Fin
 
 
 def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
-    """What was first seen not to be finite, in words; empty if nothing was."""
+    """Describes the first non-finite value. Empty if there is none."""
     seen: list[str] = []
     if not all(map(_finite, tensors_in(batch))):
         seen.append("The batch itself holds numbers that are not finite.")
@@ -80,7 +80,7 @@ def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
 
 
 def _anywhere(step: Step, seen: list[str]) -> bool:
-    """Whether any rank has seen something: what ranks compute together, all compute or none."""
+    """Whether any rank has found something. Ranks compute together, so all must stop at the same place."""
     return any(has_seen for (has_seen,) in step.world.gather([bool(seen)]))
 
 

@@ -1,4 +1,4 @@
-"""Signals: a request to stop is granted after the step, not in the middle of it."""
+"""Signals: a request to stop takes effect after the step, not in the middle of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ASKED = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequests:
-    """Inside, the first SIGTERM or SIGINT is remembered in `received`; a second SIGINT interrupts as usual."""
+    """A context that records the first SIGTERM or SIGINT in `received`. A second SIGINT interrupts as usual."""
 
     def __init__(self) -> None:
         self.received: str | None = None

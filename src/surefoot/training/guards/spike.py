@@ -12,8 +12,9 @@ WINDOW, ENOUGH, DEVIATIONS = 64, 16, 10.0
 class Spikes:
     """A loss is a spike if it lies 10 robust standard deviations above the median of the last 64 finite ones.
 
-    The deviation is 1.4826 times the median distance from the median, and at least 2% of the median: losses
-    that hardly move would make any change a spike. Before 16 losses nothing is one. A spike is not remembered.
+    The deviation is 1.4826 times the median distance from the median, and at least 2% of the median. Without this
+    minimum, any change would be a spike when losses barely move. The first 16 losses are never spikes. A spike is not
+    added to the last 64.
     """
 
     def __init__(self, losses: Iterable[float] = ()) -> None:

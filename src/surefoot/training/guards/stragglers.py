@@ -1,4 +1,4 @@
-"""Stragglers: a rank that needs much longer than the others for what it does by itself."""
+"""Stragglers: finds a rank whose own work takes much longer than that of the others."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import deque
 from statistics import median
 
 STEPS = 32
-"""How many steps are looked at."""
+"""How many of the last steps are compared."""
 
 TIMES = 1.5
 LEAST_SHARE = 0.1
-"""Its work of its own takes so many times the others', and so much of the step more."""
+"""A straggler's own work takes `TIMES` that of the others, and at least this share of a step more."""
 
 
 class Stragglers:
-    """Told the seconds of every rank's own work after every step."""
+    """Compares the seconds that each rank spends on its own work."""
 
     def __init__(self) -> None:
         self._own: deque[list[float]] = deque(maxlen=STEPS)
         self._seconds: deque[float] = deque(maxlen=STEPS)
 
     def see(self, seconds: float, own: list[float]) -> str:
-        """What is to be said after this step, in words; once in `STEPS` steps at most."""
+        """The message after this step, or an empty string. A message comes at most once in `STEPS` steps."""
         self._own.append(own)
         self._seconds.append(seconds)
         if len(self._own) < STEPS:

@@ -1,4 +1,4 @@
-"""Watchdog: a step that takes many times the usual writes down where every thread stands."""
+"""Watchdog: writes the stacks of all threads to a file if a step takes many times longer than usual."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from surefoot.records.plain_files import open_to_append
 
 
 class Watchdog:
-    """Call `beat` after every step. A step that lasts `times` the median, and `least_seconds`, is reported once.
+    """Call `beat` after every step. A step is reported once if it takes `times` the median and `least_seconds`.
 
-    When it has lasted twice as long, `give_up` is called, where it is given.
+    After twice that time, `give_up` is called if given.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Watchdog:
         self._began, self._told = now, False
 
     def limit_seconds(self) -> float | None:
-        """How long a step may take; None before three steps have shown what is usual."""
+        """How long a step may take. None until three steps have been measured."""
         lasted = list(self._lasted)
         return max(self.least_seconds, self.times * median(lasted)) if len(lasted) >= 3 else None
 

@@ -1,1 +1,1 @@
-"""A CUDA GPU that is not there: what it does otherwise than a CPU, stated as policies on fake CPU tensors."""
+"""A simulated CUDA GPU: its differences from a CPU, as policies on fake CPU tensors."""

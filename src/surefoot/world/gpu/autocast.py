@@ -1,6 +1,6 @@
-"""Autocast as CUDA does it: which operators it casts, where the CPU's lists differ.
+"""Autocast as on CUDA: the operators that CUDA and the CPU cast differently.
 
-The lists are those of torch 2.13's `ATen/autocast_mode.h`; `tests/gpu/test_autocast.py` holds them against torch.
+The lists come from torch 2.13's `ATen/autocast_mode.h`; `tests/gpu/test_autocast.py` compares them with torch.
 An operator that both lists treat alike is left to torch, with its cache of cast weights.
 """
 
@@ -53,11 +53,11 @@ AS_THEY_COME = _names("""
 """)
 
 _DTYPE_AT = {"softmax.int": 2, "log_softmax.int": 2}
-"""Where an operator takes its dtype; the others take it by name."""
+"""The position of an operator's dtype argument. The others take it by name."""
 
 
 def autocasting() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The operators that CUDA casts otherwise, each with what stands in for the CPU's cast."""
+    """The operators that CUDA casts differently, each with a replacement for the CPU's cast."""
     for name in LOWER:
         yield name, _cast(name, _lower)
     for name in FLOAT32:

@@ -1,4 +1,4 @@
-"""Operators that CUDA computes otherwise than the CPU: dropout, attention, rms_norm, softmax of halves."""
+"""Operators that CUDA computes differently from the CPU: dropout, attention, rms_norm, softmax of halves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def operators(gpu: Gpu) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The operators, each with what stands in for the CPU's way of computing it."""
+    """The operators, each with a replacement for the CPU's implementation."""
     yield "dropout", _dropout
     yield "scaled_dot_product_attention", _attention(gpu)
     yield "rms_norm", _rms_norm
@@ -24,14 +24,14 @@ def operators(gpu: Gpu) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """One kernel that keeps a mask of booleans, where the CPU keeps one of floats."""
+    """One kernel that keeps a mask of booleans. The CPU keeps a mask of floats."""
     if not train or p == 0 or x.numel() == 0:
         return x
     return aten.native_dropout(x, p, train)[0]
 
 
 def _softmax(kernel: Any) -> Callable[..., torch.Tensor]:
-    """From float16 to float32 in one kernel; bfloat16 is converted first, as everywhere."""
+    """Converts float16 to float32 in the same kernel. bfloat16 is converted first, as everywhere."""
 
     def softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         if x.dtype is torch.float16 and dtype is torch.float32:
@@ -45,7 +45,7 @@ def _softmax(kernel: Any) -> Callable[..., torch.Tensor]:
 
 
 class _FusedRmsNorm(torch.autograd.Function):
-    """What the fused kernel allocates: the result, and one float32 for each row, kept for backward."""
+    """Allocates like the fused kernel: the result, and one float32 per row, kept for backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, normalised: int) -> torch.Tensor:
@@ -62,7 +62,7 @@ class _FusedRmsNorm(torch.autograd.Function):
 def _rms_norm(
     x: torch.Tensor, shape: list[int], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> torch.Tensor:
-    """Fused, unless the weight's dtype differs from the input's."""
+    """The fused kernel, unless the weight's dtype differs from the input's."""
     if weight is not None and weight.dtype != x.dtype:
         return _composite_rms_norm(x, len(shape), weight, eps)
     return _FusedRmsNorm.apply(x, weight, len(shape))  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ def _composite_rms_norm(x: torch.Tensor, normalised: int, weight: torch.Tensor, 
 
 
 def _attention(gpu: Gpu) -> Callable[..., torch.Tensor]:
-    """Attention with the kernel that torch chooses on this GPU; `torch.nn.attention.sdpa_kernel` is heeded."""
+    """Attention with the kernel that torch chooses on this GPU. Respects `torch.nn.attention.sdpa_kernel`."""
 
     def attention(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_mask: torch.Tensor | None = None,
@@ -106,7 +106,7 @@ def can_flash(
 ) -> bool:  # fmt: skip
     """The conditions of `can_use_flash_attention` in ATen/native/transformers/cuda/sdp_utils.cpp.
 
-    On Hopper and Blackwell torch prefers cuDNN's kernel, which takes the same; its results have the same bytes.
+    On Hopper and Blackwell torch prefers cuDNN's kernel. It has the same conditions and its results the same size.
     """
     width, alike = q.shape[-1], q.shape[-1] == k.shape[-1] == v.shape[-1]
     small_sm = gpu.capability in ((8, 6), (8, 9)) or gpu.capability[0] == 12
@@ -140,7 +140,7 @@ def can_be_efficient(gpu: Gpu, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 def _flash(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, causal: bool, scale: float | None
 ) -> torch.Tensor:
-    """Heads are padded to a multiple of 8, as the kernel wants them."""
+    """Flash attention. Pads heads to a multiple of 8, as the kernel requires."""
     width, missing = q.shape[-1], -q.shape[-1] % 8
     if missing:
         scale = width**-0.5 if scale is None else scale
@@ -150,7 +150,7 @@ def _flash(
 
 
 def _padded_bias(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
-    """A mask as the kernel takes it: floats, rows padded to a multiple of 16, expanded over batch and heads."""
+    """A mask in the kernel's format: floats, rows padded to a multiple of 16, expanded over batch and heads."""
     if mask is None:
         return None
     if mask.dtype is torch.bool:

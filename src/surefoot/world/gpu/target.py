@@ -1,4 +1,4 @@
-"""The GPU that a plan is for: its memory, its generation, and what is assumed of it."""
+"""The GPU that a plan is for: its memory, its generation, and the assumptions about it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MIB = 1 << 20
 CPU = "cpu"
 """This machine's own processor, as a target: `4xcpu` are four ranks of it."""
 CONTEXT_BYTES = 426 * MIB
-"""What a process holds of a GPU before it allocates anything: https://github.com/unslothai/unsloth-zoo/pull/1053
-(torch 2.10, CUDA 13, RTX 6000 Ada). CUDA 11.7 and later load kernels when they are first used; before, all of
-torch's were loaded at once and took more than 1,000 MiB (https://github.com/pytorch/pytorch/issues/107667)."""
+"""GPU memory that a process takes before it allocates anything: https://github.com/unslothai/unsloth-zoo/pull/1053
+(torch 2.10, CUDA 13, RTX 6000 Ada). CUDA 11.7 and later load kernels on first use. Earlier versions loaded all of
+torch's kernels at once, which took more than 1,000 MiB (https://github.com/pytorch/pytorch/issues/107667)."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU: its name, the bytes that CUDA reports of it, and its compute capability."""
+    """One NVIDIA GPU: its name, the bytes that CUDA reports, and its compute capability."""
 
     name: str
     memory_bytes: int
@@ -28,13 +28,13 @@ class Gpu:
 
     @property
     def blas_workspace_bytes(self) -> int:
-        """What torch gives to each cuBLAS handle: `parseChosenWorkspaceSize` in ATen/cuda/CublasHandlePool.cpp."""
+        """The workspace of each cuBLAS handle: `parseChosenWorkspaceSize` in ATen/cuda/CublasHandlePool.cpp."""
         hopper_or_blackwell = self.capability[0] in (9, 10)
         return 32 * MIB if hopper_or_blackwell else 2 * 4096 * 1024 + 8 * 16 * 1024
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """What a plan assumes because it has no such GPU."""
+        """The assumptions of a plan that is made without such a GPU."""
         major, minor = self.capability
         return (
             f"a CUDA GPU of compute capability {major}.{minor}, and torch's defaults for it, on fake CPU tensors",
@@ -48,13 +48,13 @@ class Gpu:
 
 
 def targets(name: str) -> tuple[int, Gpu | None]:
-    """How many ranks, and the GPU that each of them has: `8xh100-sxm`, or `h100-sxm` for one; `4xcpu`, `here`: none."""
+    """The number of ranks and the GPU of each: `8xh100-sxm`, or `h100-sxm` for one. None for `4xcpu` and `here`."""
     count, single = counted(name)
     return count, None if single in (CPU, HERE) else gpu(single)
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of a datasheet's name; other makers' devices are refused."""
+    """The GPU with this datasheet name. Raises if it has no CUDA compute capability."""
     sheet = datasheet(name)
     if not re.fullmatch(r"\d+\.\d", sheet.compute_capability):
         raise WorldError(f"{name!r} has no CUDA compute capability in its datasheet; only CUDA GPUs can be planned")
@@ -63,5 +63,5 @@ def gpu(name: str) -> Gpu:
 
 
 def usable_bytes(sheet: Datasheet) -> int:
-    """What CUDA reports, where a source states it; else what the maker's label says."""
+    """The bytes that CUDA reports, if a source states them. Otherwise those on the maker's label."""
     return sheet.usable_bytes or sheet.memory_bytes

@@ -1,4 +1,4 @@
-"""Workspaces: what CUDA's kernels take beside their results, by rule; no kernel is run to find out."""
+"""Workspaces: the memory that CUDA's kernels take besides their results, by rules. No kernel is run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNKNOWN = (aten.convolution, aten.convolution_backward, aten.mkldnn_rnn_layer, 
 
 
 class GpuKernels:
-    """Stands in for `Kernels` where the step is planned for a GPU."""
+    """Replaces `Kernels` when a step is planned for a GPU."""
 
     def __init__(self, gpu: Gpu, *, in_backward: Callable[[], bool]) -> None:
         self.gpu, self.in_backward = gpu, in_backward
@@ -27,7 +27,7 @@ class GpuKernels:
         self._products: dict[bool, Kernel] = {}
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
-        """The kernel of a call; None where it takes nothing beside its results."""
+        """The kernel of a call. None if it needs no memory besides its results."""
         packet = func.overloadpacket
         if packet in _PRODUCTS:
             return self._product()
@@ -37,7 +37,7 @@ class GpuKernels:
         return None if rule is None else rule(*args)
 
     def _product(self) -> Kernel:
-        """A cuBLAS handle's workspace is kept; autograd's thread has a handle of its own."""
+        """A cuBLAS handle keeps its workspace. Autograd's thread has its own handle."""
         backward = self.in_backward()
         if backward not in self._products:
             workspace = torch.empty(self.gpu.blas_workspace_bytes, dtype=torch.uint8)
@@ -46,7 +46,7 @@ class GpuKernels:
 
 
 def _flash_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, *_: Any) -> Kernel:
-    """Of `mha_bwd`: sums of dq and one number per query in float32, and dk and dv for every head of the queries."""
+    """As in `mha_bwd`: sums of dq and one number per query in float32, and dk and dv for every query head."""
     batch, heads, queries, width = q.shape
     rounded = -(-queries // 128) * 128
     rounded_width = -(-width // 32) * 32
@@ -63,7 +63,7 @@ def _efficient_backward(grad: torch.Tensor, q: torch.Tensor, *_: Any) -> Kernel:
 
 
 def _layer_norm(x: torch.Tensor, shape: list[int], *_: Any) -> Kernel | None:
-    """Mean and deviation are float32 where the input is a half."""
+    """Mean and deviation are float32 if the input is a half."""
     if x.dtype not in HALVES:
         return None
     rows = (*x.shape[: x.dim() - len(shape)], *[1] * len(shape))
