@@ -151,3 +151,9 @@ def test_an_index_of_documents_that_is_cut_is_named(tmp_path: Path):
     (tmp_path / "tokens.ds.index").write_bytes(b"x" * 13)
     with pytest.raises(DataError, match=r"tokens\.ds\.index is damaged: 13 bytes are no whole number of ends"):
         open_ends(tmp_path / "tokens.ds", "")
+
+
+def test_a_note_of_datatrove_that_is_no_text_is_no_crash(tmp_path: Path):
+    np.arange(64, dtype="<u2").tofile(tmp_path / "tokens.ds")
+    (tmp_path / "tokens.ds.metadata").write_bytes(b"\xff\xfe\n1")
+    assert adopt(tmp_path).dtype == "uint16"

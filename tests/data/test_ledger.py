@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.data import ledger as module
+from surefoot.data import token_ledger as module
 from surefoot.data.batches import order_seed
 from surefoot.data.formats import open_corpus
 from surefoot.data.mixture import Mixture

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("datatrove")
 pytest.importorskip("fastokens")
 
-from surefoot.data import steps
+from surefoot.data import datatrove_steps as steps
 from surefoot.data.formats import open_corpus
 from surefoot.data.tokenize import tokenize
 from surefoot.data.tokenizer import BytePairTokenizer, ByteTokenizer, train_byte_pairs

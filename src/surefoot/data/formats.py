@@ -197,7 +197,7 @@ def _npy_layout(path: Path) -> tuple[str, int, int]:
 def _datatrove_dtype(path: Path) -> str:
     """datatrove writes `tokenizer|bytes per token` next to a shard. Without that note, tokens are uint16."""
     note = path.with_name(path.name + ".metadata")
-    wide = note.is_file() and note.read_text(encoding="utf-8").split("\n")[0].endswith("|4")
+    wide = note.is_file() and note.read_bytes().split(b"\n")[0].endswith(b"|4")
     return "uint32" if wide else "uint16"
 
 

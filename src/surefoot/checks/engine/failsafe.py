@@ -95,15 +95,18 @@ def attempt(what: str) -> Iterator[None]:
 
 
 def _is_own(error: Exception) -> bool:
-    """Did surefoot's own code raise this, or torch, with no model or data set of the user in between?"""
-    files = [frame.filename.replace(os.sep, "/") for frame in traceback.extract_tb(error.__traceback__)]
+    """Did a line of surefoot's own raise it, or torch without a model or data set of the user's in between?"""
+    frames = traceback.extract_tb(error.__traceback__)
+    calls = [frame for frame in frames if frame.name != "__torch_function__"]  # it passes on what the model calls
+    files = [frame.filename.replace(os.sep, "/") for frame in calls]
+    if files[-1].endswith(_RUNS):
+        return False  # it refuses a call that a copy cannot repeat
     if PACKAGE in Path(files[-1]).parents:
         return True
     first = next((place for place, file in enumerate(files) if PACKAGE in Path(file).parents), 0)
     called = [file for file in files[first:] if PACKAGE not in Path(file).parents or file.endswith(_RUNS)]
-    return not any(file.endswith(_RUNS) or any(mark in file for mark in _THEIRS) for file in called) and all(
-        map(_is_installed, called)
-    )
+    theirs = any(file.endswith(_RUNS) or any(mark in file for mark in _THEIRS) for file in called)
+    return not theirs and all(map(_is_installed, called))
 
 
 def _is_installed(file: str) -> bool:
