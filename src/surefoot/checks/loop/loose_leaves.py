@@ -36,7 +36,9 @@ class LooseLeaves(Observer):
 
     def graph_seen(self, graph: Graph) -> None:
         for leaf in graph.leaves:
-            _, count = self._leaves.get(id(leaf), (None, 0))
+            known, count = self._leaves.get(id(leaf), (None, 0))
+            if known is None or known() is not leaf:
+                count = 0  # another tensor had this id, and is gone
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
             if self.scene.close and not count and readable(leaf):
                 self._prints[id(leaf)] = fingerprint(leaf, _PRINTED)
