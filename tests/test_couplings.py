@@ -42,11 +42,11 @@ def test_what_looks_is_not_heard():
 
 def test_a_failure_is_placed_inside_of_the_package(monkeypatch: pytest.MonkeyPatch):
     assert ROOT == PACKAGE
-    spared = Failsafe(on=True)
+    failsafe = Failsafe(on=True)
     monkeypatch.delenv("SUREFOOT_RAISE")
     with pytest.warns(RuntimeWarning, match="surefoot looks no more"):
-        spared.callback(surefoot.datasheet)("nothing")
-    assert "hardware/datasheet.py, line" in spared.failure
+        failsafe.callback(surefoot.datasheet)("nothing")
+    assert "hardware/datasheet.py, line" in failsafe.failure
 
 
 def test_where_ranks_wait_is_told_by_files_and_functions_that_exist():

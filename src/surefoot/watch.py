@@ -65,7 +65,7 @@ def watch(
     from surefoot.meters.books import Books
 
     books = Books(model)
-    watcher = Watcher(books.phases, *optimizers, spares=True)
+    watcher = Watcher(books.phases, *optimizers, failsafe=True)
     watcher.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
     with books, watcher:
         yield Seen(books, watcher, allow)
@@ -124,7 +124,7 @@ def watch_call(
     books = Books(most_steps=BOOKED_STEPS)
     beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
     pace, ends = Pace(books.phases, skipped=BOOKED_STEPS), Ends()
-    watcher = Watcher(books.phases, spares=True)
+    watcher = Watcher(books.phases, failsafe=True)
     turns = ScriptThrottle(watcher, CHECKED_STEPS)
     watcher.scene.source = str(Path(name).resolve())
     books.beside(*beside)
@@ -133,7 +133,7 @@ def watch_call(
         books.phases.listeners += [
             pace,
             *([kept.rows] if kept else []),
-            *([] if check_all else [watcher.scene.spared.listener(turns)]),
+            *([] if check_all else [watcher.scene.failsafe.listener(turns)]),
             ends,
         ]
         with suppress(_EnoughSteps):

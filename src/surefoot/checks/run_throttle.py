@@ -22,7 +22,7 @@ class RunThrottle:
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, on: bool = True) -> None:
         self._phases = Phases()
         self._phases.find(model)
-        self._watcher = Watcher(self._phases, optimizer, spares=True)
+        self._watcher = Watcher(self._phases, optimizer, failsafe=True)
         self._on, self._taken, self._looked = on, 0, False
         self.found: dict[str, Finding] = {}
 

@@ -32,16 +32,16 @@ _observers = cache(observers_in)
 class Watcher:
     """Listens to `Phases`. While entered, it also follows losses, loaders, schedulers, scalers and files.
 
-    Optimizers passed to it are known from the start. With `spares`, an exception inside a check stops the watching but
-    not the loop.
+    Optimizers passed to it are known from the start. With `failsafe`, an exception inside a check stops the watching
+    but not the loop.
     """
 
-    def __init__(self, phases: Phases, *optimizers: Optimizer, spares: bool = False) -> None:
-        self.scene = Scene(phases, optimizers, spares=spares)
+    def __init__(self, phases: Phases, *optimizers: Optimizer, failsafe: bool = False) -> None:
+        self.scene = Scene(phases, optimizers, failsafe=failsafe)
         self._observers = made(_observers(__package__), self.scene)
         self.bus = Bus(self.scene, self._observers.values())
         self._entered, self._looking = ExitStack(), ExitStack()
-        phases.listeners.append(self.scene.spared.listener(self.bus))
+        phases.listeners.append(self.scene.failsafe.listener(self.bus))
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
         """The observer of this class."""
@@ -87,12 +87,12 @@ class Watcher:
 
     def findings(self, *, recipe: str, allow: Iterable[str] = (), probes: bool = True) -> Findings:
         """The findings of all rules. If a check has crashed, returns the failure and no findings."""
-        allowed, spared = allowed_checks(allow), self.scene.spared
-        if not spared.failure:
+        allowed, failsafe = allowed_checks(allow), self.scene.failsafe
+        if not failsafe.failure:
             try:
                 with noting_attempts() as skipped:
                     found = run_checks(self.facts(probes=probes), recipe=recipe, allow=allowed)
                 return replace(found, skipped=tuple(skipped))
             except Exception as error:
-                spared.fail(error)
-        return Findings(recipe, (), allowed=allowed, failure=spared.failure)
+                failsafe.fail(error)
+        return Findings(recipe, (), allowed=allowed, failure=failsafe.failure)

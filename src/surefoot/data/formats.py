@@ -140,7 +140,7 @@ def _refuse_other_kinds(path: Path) -> None:
 def _refuse_holes(path: Path) -> None:
     """Raises if most of a file is not stored: an interrupted copy, or a file that was only allocated."""
     found = path.stat()
-    stored = getattr(found, "st_blocks", found.st_size) * 512
+    stored = found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
     if stored * _STORED < found.st_size:
         raise DataError(
             f"{path} has holes: {stored:,} of its {found.st_size:,} bytes are stored, the rest would be read as zeros; "

@@ -50,22 +50,21 @@ def traced(
     return {str(number): segment.name for number, segment in enumerate(marks.segments)}
 
 
-def read_trace(file: Path) -> list[dict[str, Any]]:
-    """The events of a trace."""
-    events: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    return events
+def read_trace(file: Path) -> dict[str, Any]:
+    """A trace as torch's profiler wrote it; its events are in `traceEvents`."""
+    trace: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return trace
 
 
-def name_phases(file: Path, phases: Mapping[str, str], *, to: Path) -> None:
-    """Copies a trace, and writes readable names of phases and modules into it."""
-    trace = json.loads(file.read_text(encoding="utf-8"))
+def write_named(trace: dict[str, Any], phases: Mapping[str, str], file: Path) -> None:
+    """Writes a trace with the names of its phases and modules, for people to look at. The trace itself is renamed."""
     for event in trace["traceEvents"]:
         name = event.get("name", "")
         if name.startswith(PHASE):
             event["name"] = f"phase: {phases[name.removeprefix(PHASE)]}"
         elif name.startswith(MODULE):
             event["name"] = name.removeprefix(MODULE) or "model"
-    to.write_text(json.dumps(trace), encoding="utf-8")
+    file.write_text(json.dumps(trace), encoding="utf-8")
 
 
 def _activities() -> list[ProfilerActivity]:

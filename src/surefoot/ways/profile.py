@@ -20,7 +20,7 @@ from surefoot.meters.backwards import BackwardsMeter
 from surefoot.meters.books import Books
 from surefoot.meters.bytes_moved import MovedMeter
 from surefoot.meters.clock import ClockMeter
-from surefoot.meters.kineto import name_phases, read_trace, traced
+from surefoot.meters.kineto import read_trace, traced, write_named
 from surefoot.meters.syncs import SyncsMeter
 from surefoot.planning.mfu import peak_flops
 from surefoot.randomness import kept
@@ -63,9 +63,10 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
         timed = _timed(lambda: step(data.step()), step.model, timed_steps, data)
         file = Path(folder) / "trace.json"  # torch writes the file's name into the JSON as it is, quotes and all
         phases = traced(lambda: step(data.step()), step.model, file, times=TRACED_STEPS, inside=_told_apart(step))
-        seen = spent(read_trace(file), phases)
+        recorded = read_trace(file)
+        seen = spent(recorded["traceEvents"], phases)
         if trace is not None:
-            name_phases(file, phases, to=Path(trace))
+            write_named(recorded, phases, Path(trace))
         parameters = step.parameter_count
     return Profile(
         recipe=recipe.name,

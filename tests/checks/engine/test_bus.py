@@ -8,7 +8,7 @@ from torch import nn
 
 import surefoot
 from surefoot.checks import watcher
-from surefoot.checks.engine.assembly import in_order, made, observers_in
+from surefoot.checks.engine.assembly import declared, in_order, made, observers_in
 from surefoot.checks.engine.bus import Bus
 from surefoot.checks.engine.observer import EVENTS, Observer, hears
 from surefoot.checks.engine.scene import Scene
@@ -137,10 +137,7 @@ def test_an_order_that_is_not_declared_does_not_matter(backwards: bool, monkeypa
 
 def _turned(kinds: list[type[Observer]]) -> list[type[Observer]]:
     """Another order in which all that is declared holds: the last of those that may come next comes next."""
-    earlier = {kind: set(kind.after) for kind in kinds}
-    for kind in kinds:
-        for each in kind.before:
-            earlier[each].add(kind)
+    earlier = declared(kinds)
     turned: list[type[Observer]] = []
     while len(turned) < len(kinds):
         turned.append(next(kind for kind in reversed(kinds) if kind not in turned and earlier[kind] <= set(turned)))

@@ -31,11 +31,7 @@ def observers_in(package: str) -> list[type[Observer]]:
 def in_order(kinds: Iterable[type[Observer]]) -> list[type[Observer]]:
     """Sorted by `after` and `before`. Ties are broken by module name, so that the order is always the same."""
     kinds = sorted(kinds, key=lambda kind: (kind.__module__, kind.__name__))
-    earlier = {kind: set(kind.after) for kind in kinds}
-    for kind in kinds:
-        for each in kind.before:
-            earlier[each].add(kind)
-    sorter = TopologicalSorter(earlier)
+    sorter = TopologicalSorter(declared(kinds))
     sorter.prepare()
     ordered: list[type[Observer]] = []
     while sorter.is_active():
@@ -43,6 +39,15 @@ def in_order(kinds: Iterable[type[Observer]]) -> list[type[Observer]]:
         ordered += ready
         sorter.done(*ready)
     return ordered
+
+
+def declared(kinds: Iterable[type[Observer]]) -> dict[type[Observer], set[type[Observer]]]:
+    """For each observer, those that must get an event before it."""
+    earlier = {kind: set(kind.after) for kind in kinds}
+    for kind in earlier:
+        for each in kind.before:
+            earlier[each].add(kind)
+    return earlier
 
 
 def made(kinds: Iterable[type[Observer]], scene: Scene) -> dict[type[Observer], Observer]:

@@ -47,11 +47,11 @@ class Captured:
         """The indices of the outputs that a backward passed through."""
         return [place for place, number in enumerate(self.outputs) if number in self.used]
 
-    def follow(self, outputs: list[torch.Tensor], spared: Failsafe) -> None:
+    def follow(self, outputs: list[torch.Tensor], failsafe: Failsafe) -> None:
         """Records which rows of the outputs receive a gradient."""
         for place, each in enumerate(outputs):
             if each.requires_grad and each.dim() == 3 and readable(each):
-                each.register_hook(functools.partial(spared.callback(self._grade), place))
+                each.register_hook(functools.partial(failsafe.callback(self._grade), place))
 
     def _grade(self, place: int, gradient: torch.Tensor) -> None:
         with aside():

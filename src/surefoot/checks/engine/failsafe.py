@@ -103,10 +103,9 @@ def _is_own(error: Exception) -> bool:
         return False  # it refuses a call that a copy cannot repeat
     if PACKAGE in Path(files[-1]).parents:
         return True
-    first = next((place for place, file in enumerate(files) if PACKAGE in Path(file).parents), 0)
-    called = [file for file in files[first:] if PACKAGE not in Path(file).parents or file.endswith(_RUNS)]
-    theirs = any(file.endswith(_RUNS) or any(mark in file for mark in _THEIRS) for file in called)
-    return not theirs and all(map(_is_installed, called))
+    if any(mark in file for file in files for mark in (_RUNS, *_THEIRS)):
+        return False
+    return all(_is_installed(file) for file in files if PACKAGE not in Path(file).parents)
 
 
 def _is_installed(file: str) -> bool:

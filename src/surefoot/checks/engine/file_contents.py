@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from surefoot.checks.engine.scene import fingerprint, readable, tensors
-from surefoot.checks.engine.types import Args
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
@@ -26,7 +25,7 @@ class Contents:
         self.value = value
 
     @cached_property
-    def items(self) -> Args:
+    def items(self) -> tuple[Any, ...]:
         """Its values, and those in nested lists and dicts."""
         return tuple(items_of(self.value))
 

@@ -27,7 +27,7 @@ class Functions(TorchFunctionMode):
     def __init__(self, scene: Scene, hearing: list[Callable[..., None]]) -> None:
         super().__init__()
         self.scene = scene
-        self._tell = scene.spared.callback(self._told)
+        self._tell = scene.failsafe.callback(self._told)
         self._hearing = hearing
 
     def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -65,8 +65,8 @@ class Observer(Listener):
     def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
         """Calls `before(*args)` and `after(result, *args)` around every call of a torch function."""
         plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
-        before = before and self.scene.spared.callback(before)
-        after = after and self.scene.spared.callback(after)
+        before = before and self.scene.failsafe.callback(before)
+        after = after and self.scene.failsafe.callback(after)
 
         @functools.wraps(plain)
         def followed(*args: object, **kwargs: object) -> Any:

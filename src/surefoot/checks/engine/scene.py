@@ -34,8 +34,8 @@ class Scene:
     bus: Bus
     """Where observers publish events that only they notice."""
 
-    def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, spares: bool = False) -> None:
-        self.phases, self.spared = phases, Failsafe(on=spares)
+    def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, failsafe: bool = False) -> None:
+        self.phases, self.failsafe = phases, Failsafe(on=failsafe)
         self.optimizers: list[Optimizer] = list(optimizers)
         self.stepped: dict[Optimizer, int] = {}
         self._left_out: dict[Optimizer, int] = {}

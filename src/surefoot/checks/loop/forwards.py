@@ -213,7 +213,7 @@ class Forwards(Observer):
         cast = (device, torch.get_autocast_dtype(device)) if on else None
         captured = Captured(model, own_args, own_kwargs, numbers, cast, self.scene.backwards)
         captured.goes_on(self.captured.get(model))
-        captured.follow(outputs, self.scene.spared)
+        captured.follow(outputs, self.scene.failsafe)
         self.captured[model] = captured
 
     def _note_precision(self, model: nn.Module, forward: Forward) -> None:

@@ -64,7 +64,7 @@ class FunctionalLosses(Observer):
         return self
 
     def _follow_autograd(self) -> None:
-        plain, asked = torch.autograd.grad, self.scene.spared.callback(self._asked)
+        plain, asked = torch.autograd.grad, self.scene.failsafe.callback(self._asked)
 
         @functools.wraps(plain)
         def followed(*args: Any, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ class FunctionalLosses(Observer):
             self.scene.bus.gradient_asked(losses[0], asked=True)
 
     def _follow_gradient(self, name: str) -> None:
-        plain, look = getattr(torch.func, name), self.scene.spared.callback(self._look)
+        plain, look = getattr(torch.func, name), self.scene.failsafe.callback(self._look)
 
         @functools.wraps(plain)
         def transform(function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -114,7 +114,7 @@ class FunctionalLosses(Observer):
         self._put(name, transform, plain)
 
     def _follow_vmap(self) -> None:
-        plain, look = torch.func.vmap, self.scene.spared.callback(self._look)
+        plain, look = torch.func.vmap, self.scene.failsafe.callback(self._look)
 
         @functools.wraps(plain)
         def transform(function: Callable[..., Any], in_dims: Any = 0, *args: Any, **kwargs: Any) -> Callable[..., Any]:

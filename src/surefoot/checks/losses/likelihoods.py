@@ -100,7 +100,7 @@ class Likelihoods(Observer):
 
     def _follow(self, tensor: torch.Tensor, way: int, *, even: bool) -> None:
         if readable(tensor) and tensor.numel() >= _FEWEST:
-            tensor.register_hook(functools.partial(self.scene.spared.callback(self._moved), caller(), way, even))
+            tensor.register_hook(functools.partial(self.scene.failsafe.callback(self._moved), caller(), way, even))
 
     def _moved(self, where: str, way: int, even: bool, gradient: torch.Tensor) -> None:
         with aside(), torch.no_grad():

@@ -155,7 +155,7 @@ class Losses(Observer):
             if self.scene.updates < 3:
                 self.unused.append((loss, WeakTensorSet(walk([out]).leaves)))
         if readable(out):
-            out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), loss))
+            out.register_hook(functools.partial(self.scene.failsafe.callback(self._weigh), loss))
         self.losses.append(loss)
         if not self.scene.phases.in_model():
             self.target_prints.add(loss.target_print)

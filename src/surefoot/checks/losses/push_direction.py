@@ -100,7 +100,7 @@ class PushDirections(Observer):
         self._step.hooked.add(made)
         step, given, above = self._step, own(tensor), operation(made_of(node))
         ranked = ranks(tensor, classes=tensor.shape[-1] if tensor.dim() > 1 and tensor.shape[-1] > 1 else 0)
-        pushed = self.scene.spared.callback(self._pushed)
+        pushed = self.scene.failsafe.callback(self._pushed)
         tensor.register_hook(lambda gradient: pushed(step, given, gradient, model, above, ranked))
 
     def _pushed(self, step: _Step, given: Any, gradient: torch.Tensor, model: str, above: str, ranked: bool) -> None:

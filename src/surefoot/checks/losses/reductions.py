@@ -40,7 +40,7 @@ class Reductions(Observer):
         shape = tuple(args[0].shape)
         made = Loss(name, caller(), name, shape, shape, self.scene.updates, site=site())
         made.targets = made.valid = args[0].numel()
-        out.register_hook(functools.partial(self.scene.spared.callback(self._weigh), made))
+        out.register_hook(functools.partial(self.scene.failsafe.callback(self._weigh), made))
         self.reductions.append(made)
 
     def _weigh(self, made: Loss, gradient: torch.Tensor) -> None:
@@ -54,7 +54,7 @@ class Reductions(Observer):
             made.backward = self.scene.backwards
         if self.scene.close and len(graph.roots) == 1 and _adds_terms(joint := unscaled(graph.roots[0])):
             backward = self._gradients.backwards[-1]
-            weigh = self.scene.spared.callback(_weigh_jointly)
+            weigh = self.scene.failsafe.callback(_weigh_jointly)
             joint.register_prehook(lambda gradients: weigh(backward, gradients[0]))
 
 

@@ -47,7 +47,7 @@ class Targets:
             target.valid &= (weight != 0)[values.clamp(0, len(weight) - 1)]
         self.given.append(target)
         if out.shape == values.shape and readable(out):
-            _count(target, out, self.scene.spared)
+            _count(target, out, self.scene.failsafe)
 
     def taken(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Records scores that were indexed by class, as in a handwritten loss."""
@@ -61,7 +61,7 @@ class Targets:
             loss = Loss(name.strip("_"), caller(), "none", tuple(args[0].shape), tuple(index.shape), 0)
             loss.backward = self.scene.backwards
             self.picked.append(Target(loss, values, torch.ones_like(values, dtype=torch.bool), -100))
-        _count(self.picked[-1], out, self.scene.spared)
+        _count(self.picked[-1], out, self.scene.failsafe)
 
     def of(self, backward: int) -> list[Target]:
         """The targets of one backward, those of loss functions first."""
@@ -77,11 +77,11 @@ def _index(name: str, args: Args, kwargs: Kwargs) -> Any:
     return kwargs.get("index", kwargs.get("indices", next((a for a in args[1:] if isinstance(a, torch.Tensor)), None)))
 
 
-def _count(target: Target, out: torch.Tensor, spared: Failsafe) -> None:
+def _count(target: Target, out: torch.Tensor, failsafe: Failsafe) -> None:
     """Targets whose loss a mask removes have no gradient: they do not count."""
 
     def counted(gradient: torch.Tensor) -> None:
         with aside():
             target.valid = target.valid & (gradient != 0).reshape(target.valid.shape)
 
-    out.register_hook(spared.callback(counted))
+    out.register_hook(failsafe.callback(counted))

@@ -49,7 +49,7 @@ class GradientAverages(Observer):
         trained = [p for p in model.parameters() if p.requires_grad and readable(p) and p.numel() >= 4]
         self._parameters = [*trained[-2:]]
         self._given = [None for _ in self._parameters]
-        add = self.scene.spared.callback(self._add)
+        add = self.scene.failsafe.callback(self._add)
         for place, parameter in enumerate(self._parameters):
             self._handles.append(parameter.register_hook(functools.partial(add, place)))
 

@@ -35,7 +35,7 @@ _SHUFFLES, _BEYOND_CHANCE = 20, 6
 _GUESSES = {"argmax", "max", "topk", "multinomial", "bernoulli", "sort"}
 
 
-Way = tuple[str, frozenset[Args]]
+Way = tuple[str, frozenset[tuple[Any, ...]]]
 """The line of a loss, and how models were called for it."""
 
 
@@ -76,7 +76,7 @@ class Pairs(Observer):
         super().__init__(scene)
         self._loaders = loaders
         self._inputs: list[torch.Tensor] = []
-        self._ways: set[Args] = set()
+        self._ways: set[tuple[Any, ...]] = set()
         """Which models were called since the last backward, and with which words: there may be several tasks."""
         self._targets: list[tuple[str, torch.Tensor]] = []
         self._followed: dict[Way, _Followed] = {}

@@ -39,7 +39,7 @@ class Clipping(Observer):
     def _follow_clipping(self, name: str) -> None:
         """Wraps a clipping function. A generator of parameters can be read only once, so it is passed on as a list."""
         plain, limit_name = getattr(nn.utils, name), _LIMITS[name]
-        clipped = self.scene.spared.callback(self._clipped)
+        clipped = self.scene.failsafe.callback(self._clipped)
 
         def followed(parameters: Any, *args: object, **kwargs: object) -> Any:
             listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
