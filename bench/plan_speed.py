@@ -74,7 +74,7 @@ def run(words: list[str]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One line for each model, for docs/plan.md."""
+    """One line for each model, for docs/measured/plan-speed.md."""
     lines = [
         "| model | blocks | in full: s | CPU s | GiB | reused: s | CPU s | GiB | same |",
         "|---|---|---:|---:|---:|---:|---:|---:|---|",

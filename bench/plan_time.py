@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three cases")
     parser.add_argument("--tuning", action="store_true", help="the models on which choices were made")
     parser.add_argument("--cpu", action="store_true", help="processor seconds of one thread instead of wall seconds")
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/hardware.md")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/measured/step-time.md")
     parser.add_argument("--out", type=Path, default=Path("plan_time.json"), help="where the record goes")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--calibrate", action="store_true", help=argparse.SUPPRESS)

@@ -9,7 +9,7 @@ import pytest
 import surefoot
 
 PACKAGE = Path(surefoot.__file__).parent
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent / "docs" / "how"
 WIDTH = 120
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from surefoot.recipe.load import builtin_recipes
 from tests.conftest import SMALL
 
 COMMANDS = ("plan", "check", "train", "profile", "export", "watch", "report")
@@ -62,7 +63,7 @@ def test_the_whole_way_in_json_and_in_text(tmp_path):
 def test_overrides_come_from_the_signature():
     done = surefoot("plan", "gpt", "layers=24", "width=1024", "heads=16", "--json")
     plan = json.loads(done.stdout)
-    assert plan["parameters"] == 24 * (12 * 1024**2 + 4 * 1024) + 2 * 1024 + (256 + 256) * 1024
+    assert plan["parameters"] == 24 * (12 * 1024**2 + 4 * 1024) + 2 * 1024 + (256 + 128) * 1024
     assert plan["blocks"] == "24 blocks of blocks from runs with 3, 4 and 5"
 
 
@@ -87,9 +88,12 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("plan", "gpt", "layer=3"), "gpt has no knob 'layer'; did you mean 'layers'?"),
+        (
+            ("plan", "gpt", "layer=3"),
+            "gpt has no knob 'layer'; did you mean 'layers'? `surefoot plan gpt --help` lists all",
+        ),
         (("plan", "gpt", "layers=x"), "knob layers='x' is not a whole number"),
-        (("plan", "gpt", "width=100", "heads=3"), "width=100 does not divide into heads=3"),
+        (("plan", "gpt", "width=100", "heads=3"), "width=100 is not a multiple of heads=3"),
         (
             ("train", "nothing"),
             "no recipe 'nothing'; built in: cruncher, fashion, gpt, hf, llama, regression, sentiment",
@@ -128,16 +132,16 @@ def test_check_tries_a_range_of_learning_rates(tmp_path):
     assert "<svg" in (tmp_path / "curve.svg").read_text()
     refused = surefoot(*words, "--plot", "curve.docx", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "curve.docx names no kind of picture; known: " in refused.stderr
+    assert "curve.docx has no known picture format; known: " in refused.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--plot", "a.svg"), "--plot goes with --lr-range"),
-        (("--target-loss", "1", "--lr-range"), "--target-loss goes with --overfit"),
-        (("--steps", "3"), "--steps goes with one of --overfit and --lr-range"),
-        (("--overfit", "--lr-range"), "one at a time"),
+        (("--plot", "a.svg"), "--plot needs --lr-range"),
+        (("--target-loss", "1", "--lr-range"), "--target-loss needs --overfit"),
+        (("--steps", "3"), "--steps needs --overfit or --lr-range"),
+        (("--overfit", "--lr-range"), "use --overfit or --lr-range, not both"),
     ],
 )
 def test_check_refuses_options_that_do_not_go_together(words, message):
@@ -162,3 +166,20 @@ def test_a_finding_makes_check_exit_with_1(tmp_path):
     assert "softmax-before-cross-entropy" in done.stdout
     allowed = surefoot("check", "broken.py", "--allow", "softmax-before-cross-entropy", cwd=tmp_path)
     assert allowed.returncode == 0
+
+
+def test_the_help_names_every_recipe_and_the_knobs_of_one():
+    told = " ".join(surefoot("--help").stdout.split())
+    assert ", ".join(builtin_recipes()) in told
+    knobs = surefoot("plan", "gpt", "--help").stdout
+    assert "Knobs of gpt\n" in knobs
+    assert "size=tiny" in knobs
+    assert "one of tiny, small, gpt2, gpt2-medium" in knobs
+    assert "save_every=10 min" in knobs
+    assert "Knobs of" not in surefoot("plan", "--help").stdout
+
+
+def test_a_knob_that_nothing_is_like_is_refused_in_one_line():
+    assert surefoot("plan", "gpt", "zzz=3").stderr.splitlines() == [
+        "RecipeError: gpt has no knob 'zzz'; `surefoot plan gpt --help` lists all"
+    ]

@@ -48,11 +48,11 @@ def test_limits_may_follow_each_other_as_knobs_do():
         (("--budget", "memory=76"), "memory is a number and a unit, such as memory=76GiB; units: KiB"),
         (("--budget", "weeks=2"), "a budget has no limit 'weeks'; known: memory, days, dollars"),
         (("--budget", "days=soon"), "knob days='soon' is not a number"),
-        (("--budget", "days=2"), "no days and no dollars are known of this plan: name the GPUs with --on"),
-        (("--fit",), "what fits into what\\? name GPUs with --on, or a limit with --budget memory=76GiB"),
-        (("--against", "nothing"), "nothing is no file, no run directory and no knob such as layers=12"),
+        (("--budget", "days=2"), "this plan states no days and no dollars: name the GPUs with --on"),
+        (("--fit",), "fit into how much memory\\? name GPUs with --on, or a limit with --budget memory=76GiB"),
+        (("--against", "nothing"), "nothing is not a file, a run directory or a knob such as layers=12"),
         (("--against", "."), "holds no plan"),
-        (("--against", "pyproject.toml"), "is no plan as `surefoot plan --json` prints it"),
+        (("--against", "pyproject.toml"), "is not a plan printed by `surefoot plan --json`"),
     ],
 )
 def test_what_is_refused_says_what_to_do(words, message, monkeypatch, request):
@@ -64,10 +64,10 @@ def test_what_is_refused_says_what_to_do(words, message, monkeypatch, request):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--ci",), "--ci goes with --on or --budget"),
-        (("--largest", "layers"), "--largest goes with --fit"),
+        (("--ci",), "--ci needs --on or --budget"),
+        (("--largest", "layers"), "--largest needs --fit"),
         (("--fit", "--measure"), "one of them"),
-        (("--fit", "--against", "layers=2"), "neither --fit nor --budget"),
+        (("--fit", "--against", "layers=2"), "leave out --fit and --budget"),
     ],
 )
 def test_options_that_do_not_go_together(words, message):

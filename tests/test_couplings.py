@@ -9,9 +9,9 @@ import pytest
 
 import surefoot
 from surefoot.checks.engine import functions
-from surefoot.checks.engine.failsafe import PACKAGE, Failsafe
 from surefoot.checks.engine.functions import UNHEARD
 from surefoot.events.callers import DRIVING
+from surefoot.events.failsafe import PACKAGE, Failsafe
 from surefoot.events.rank_notes import told
 from surefoot.recipe.load import RECIPES, builtin_recipes
 from surefoot.training.guards.beats import WAITS
@@ -44,7 +44,7 @@ def test_a_failure_is_placed_inside_of_the_package(monkeypatch: pytest.MonkeyPat
     assert ROOT == PACKAGE
     failsafe = Failsafe(on=True)
     monkeypatch.delenv("SUREFOOT_RAISE")
-    with pytest.warns(RuntimeWarning, match="surefoot looks no more"):
+    with pytest.warns(RuntimeWarning, match="surefoot stopped checking"):
         failsafe.callback(surefoot.datasheet)("nothing")
     assert "hardware/datasheet.py, line" in failsafe.failure
 

@@ -22,7 +22,8 @@ def test_five_ways_agree(name: str, small_recipe, tmp_path):
     if profile.allocated_peak_bytes is not None:
         assert plan.steady.peak.peak_bytes == pytest.approx(profile.allocated_peak_bytes, rel=0.01, abs=64)
     assert plan.parameters == profile.parameters == run.parameters == _parameters(recipe)
-    assert plan.steady.tally.total("tokens") == profile.tally.total("tokens") == recipe.tokens_per_step
+    counted = f"{recipe.unit}s"
+    assert plan.steady.tally.total(counted) == profile.tally.total(counted) == recipe.tokens_per_step
     assert run.tokens == 3 * recipe.tokens_per_step
     assert run.steps == 3
     assert math.isfinite(run.last_loss)

@@ -178,6 +178,7 @@ def test_following_restores_what_it_touched():
     def hooks():
         return (
             len(modules._global_forward_hooks),
+            len(modules._global_forward_hooks_with_kwargs),
             len(modules._global_forward_pre_hooks),
             len(optimizers._global_optimizer_pre_hooks),
             len(optimizers._global_optimizer_post_hooks),
@@ -233,6 +234,10 @@ def test_listeners_hear_the_events_in_order():
         (torch._C._functorch, "peek_interpreter_stack"),
         (torch.Tensor, "_version"),
         (torch.autograd, "_profiler_enabled"),
+        (torch.nn.modules.module, "_global_forward_hooks_with_kwargs"),
+        (torch._C, "_get_function_stack_at"),
+        (torch._C, "_len_torch_function_stack"),
+        (torch.overrides, "_pop_mode_temporarily"),
     ],
 )
 def test_the_private_parts_of_torch_that_phases_needs_are_there(owner, name):

@@ -70,5 +70,5 @@ def test_a_stream_goes_on_from_where_it_ended():
 
 @pytest.mark.parametrize("change", [{"numpy": None}, {"python": (3, (), None)}, {"torch": 7}])
 def test_a_state_that_no_generator_had_is_refused(change):
-    with kept(), pytest.raises(CheckpointError, match="random generators cannot be restored"):
+    with kept(), pytest.raises(CheckpointError, match="cannot restore the saved state of the random generators"):
         set_generators({**generators(), **change})

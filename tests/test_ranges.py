@@ -54,7 +54,7 @@ def test_a_number_outside_of_its_range_is_refused_by_name(name, value):
         ("density", 0, "density=0 must be above 0 and at most 1, or None"),
         ("micro_batch_size", 2.5, "micro_batch_size=2.5 must be a whole number, at least 1"),
         ("micro_batch_size", "8", "micro_batch_size='8' must be a whole number, at least 1"),
-        ("dp_shard", 0, "dp_shard=0 must be at least 1, or -1 for what the other ranks leave"),
+        ("dp_shard", 0, "dp_shard=0 must be at least 1, or -1 for all remaining ranks"),
         ("model", 3, "model must be a function, not int"),
         ("collate", "default", "collate must be a function, or None, not str"),
         ("rewind", "yes", "rewind='yes' must be one of True, False"),
@@ -100,7 +100,7 @@ def _refusal(name: str, word: str) -> str:
     [
         (["gpt", "layers=0"], "layers=0 must be at least 1 and at most 10,000"),
         (["gpt", "heads=0"], "heads=0 must be at least 1"),
-        (["gpt", "heads=3"], "width=256 does not divide into heads=3"),
+        (["gpt", "heads=3"], "width=128 is not a multiple of heads=3"),
         (["gpt", "lr=-1"], "lr=-1.0 must be at least 0"),
         (["gpt", "context=0"], "context=0 must be at least 1"),
         (["llama", "layers=0"], "layers=0 must be at least 1"),

@@ -98,13 +98,13 @@ def cut(blocks):
 def test_a_block_that_ranks_share_otherwise_is_seen(settings, monkeypatch):
     monkeypatch.setattr(way, "FEWEST", 6)
     plan = surefoot.plan(recipe(layers=7, **settings), on="2xcpu")
-    assert plan.blocks.startswith("7 blocks of blocks all run: a part of all of them is treated otherwise")
+    assert plan.blocks.startswith("7 blocks of blocks all run: the treatment of a part differs")
 
 
 def test_buckets_of_replicas_are_not_unrolled(monkeypatch):
     monkeypatch.setattr(way, "FEWEST", 6)
     plan = surefoot.plan(recipe(layers=6, dp_shard=1), on="2xcpu")
-    assert plan.blocks == "6 blocks of blocks all run: the buckets of ddp hold gradients of several of them"
+    assert plan.blocks == "6 blocks of blocks all run: the buckets of ddp hold gradients of several blocks"
 
 
 def test_of_many_ranks_each_plan_is_of_one():

@@ -50,12 +50,12 @@ def whole(model, batch):
 WRONG = {
     "a list of models": (
         {"model": lambda: [nn.Linear(2, 1)]},
-        "mine: model() returned a list of 1; expected is a torch",
+        "mine: model() returned a list of 1; expected a torch",
     ),
     "no model": ({"model": lambda: None}, "mine: model() returned None; is a `return` missing?"),
     "a class": ({"model": lambda: nn.Linear}, "mine: model() returned the class Linear"),
     "no parameters": ({"model": lambda: nn.ReLU()}, "mine: model() returned a ReLU without parameters"),
-    "frozen": ({"model": frozen}, "all 2 parameters of it are frozen"),
+    "frozen": ({"model": frozen}, "all 2 of its parameters are frozen"),
     "an empty data set": ({"data": lambda: TensorDataset(torch.zeros(0, 2))}, "the data set is empty"),
     "an empty stream": ({"data": Nothing}, "the data set is empty"),
     "no length": ({"data": Unsized}, "mine: data() returned an Unsized, which has no `__len__`"),
@@ -63,12 +63,12 @@ WRONG = {
         {"data": lambda: DataLoader(DATA)},
         "IterableDataset. Return its `.dataset`: surefoot makes the batches",
     ),
-    "a dict of data": ({"data": lambda: {"train": DATA}}, "mine: data() returned a dict of 1; expected is a data set"),
-    "a generator": ({"data": lambda: iter([1])}, "mine: data() returned a list_iterator; expected is a data set"),
+    "a dict of data": ({"data": lambda: {"train": DATA}}, "mine: data() returned a dict of 1; expected a data set"),
+    "a generator": ({"data": lambda: iter([1])}, "mine: data() returned a list_iterator; expected a data set"),
     "no data": ({"data": lambda: None}, "mine: data() returned None"),
     "a float": (
         {"loss": lambda model, batch: 0.5},
-        "mine: loss(model, batch) returned a float; expected is a tensor of",
+        "mine: loss(model, batch) returned a float; expected a tensor of",
     ),
     "a vector": (
         {"loss": lambda model, batch: model(batch[0])},
@@ -83,13 +83,13 @@ WRONG = {
     ),
     "two optimizers": (
         {"optimizer": lambda ps: [torch.optim.SGD(ps, lr=0.1)] * 2},
-        "mine: optimizer(parameters) returned a list of 2; expected is one torch.optim.Optimizer; for several settings",
+        "mine: optimizer(parameters) returned a list of 2; expected one torch.optim.Optimizer; for several settings",
     ),
     "no optimizer": ({"optimizer": lambda ps: None}, "mine: optimizer(parameters) returned None"),
     "an optimizer's class": ({"optimizer": lambda ps: torch.optim.SGD}, "returned the class SGD; call it"),
     "a word for a rate": (
         {"schedule": lambda step, steps: "half"},
-        "schedule(0, ...) returned a str; expected is a num",
+        "schedule(0, ...) returned a str; expected a num",
     ),
     "a rate of NaN": ({"schedule": lambda step, steps: float("nan")}, "returned nan; the factor of the learning rate"),
 }

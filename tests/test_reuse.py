@@ -174,7 +174,7 @@ def test_a_block_that_does_more_for_being_the_eighth():
         def forward(self, x):
             return super().forward(x).tanh() if self.position == 7 else super().forward(x)
 
-    assert "a forward of all of them goes otherwise" in blocks_of(recipe(lambda: Model(Late(16, n) for n in range(9))))
+    assert "the forward of all blocks differs" in blocks_of(recipe(lambda: Model(Late(16, n) for n in range(9))))
 
 
 def test_a_block_with_a_hyperparameter_of_its_own():
@@ -194,7 +194,7 @@ def test_a_block_that_keeps_its_result_for_being_the_eighth():
             return out
 
     found = blocks_of(recipe(lambda: Model(Keeping(16, n) for n in range(9))))
-    assert "a forward of all of them goes otherwise" in found
+    assert "the forward of all blocks differs" in found
 
 
 def test_a_model_that_does_more_with_every_third_block():
@@ -211,7 +211,7 @@ def test_a_model_that_counts_its_blocks():
             assert len(self.blocks) == 9
             return super().forward(tokens)
 
-    assert "with a few of them: AssertionError" in blocks_of(recipe(lambda: Counting(Block(16) for _ in range(9))))
+    assert "with a few blocks: AssertionError" in blocks_of(recipe(lambda: Counting(Block(16) for _ in range(9))))
 
 
 def test_an_optimizer_that_treats_blocks_differently():
@@ -219,11 +219,11 @@ def test_an_optimizer_that_treats_blocks_differently():
         first, rest = list(parameters)[:30], list(parameters)[30:]  # with 5 blocks there are 28
         return torch.optim.SGD([{"params": first}, {"params": rest, "momentum": 0.9}], lr=0.1)
 
-    assert "a part of all of them is treated otherwise" in blocks_of(recipe(optimizer=optimizer))
+    assert "the treatment of a part differs" in blocks_of(recipe(optimizer=optimizer))
 
 
 def test_an_optimizer_that_makes_its_state_at_once():
-    assert "the optimizer makes its state when it is made" in blocks_of(recipe(optimizer=torch.optim.Adagrad))
+    assert "the optimizer creates its state when it is created" in blocks_of(recipe(optimizer=torch.optim.Adagrad))
 
 
 def test_a_model_that_copies_what_it_loads():

@@ -231,11 +231,11 @@ def test_clusters_are_compared():
 
 
 def test_refused_is_what_cannot_be_searched(llama):
-    with pytest.raises(BudgetError, match="what fits into what"):
+    with pytest.raises(BudgetError, match="fit into how much memory"):
         what_fits(llama)
-    with pytest.raises(RecipeError, match=r"no knob 'corpus' with values to choose from.*size, context"):
+    with pytest.raises(RecipeError, match=r"no knob 'corpus' with values to search.*size, context"):
         what_fits(llama, budget=Budget(memory_bytes=1), largest="corpus")
     unnamed = dataclasses.replace(llama, target="")
-    with pytest.raises(RecipeError, match="not loaded by a name"):
+    with pytest.raises(RecipeError, match="not loaded by name"):
         turned(unnamed, {"size": "8b"})
     assert turned(unnamed, {"micro_batch_size": 3}).micro_batch_size == 3

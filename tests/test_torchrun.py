@@ -23,7 +23,7 @@ def test_one_rank_prints_and_writes_the_run(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("finished after 3 steps") == 1
     assert (
-        done.stdout.count("dp_shard=2: fsdp cuts the model over 2 ranks") == 2
+        done.stdout.count("dp_shard=2: fsdp shards the model over 2 ranks") == 2
     )  # before the first step, and at the end
     assert [row.step for row in read_run(tmp_path / "run").rows()] == [1, 2, 3]
     files = {path.name for path in (tmp_path / "run").iterdir()}

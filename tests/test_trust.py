@@ -151,8 +151,8 @@ def test_a_recipe_made_in_python_is_given_as_it_is(file, tmp_path):
 
 
 def test_trust_goes_with_what_executes_code(run, command):
-    assert "--weights executes nothing" in said(command("export", run.path, "--weights", "--trust-run"))
-    assert "--trust-run goes with --against" in said(command("profile", "regression", "--trust-run"))
+    assert "--weights executes no code" in said(command("export", run.path, "--weights", "--trust-run"))
+    assert "--trust-run needs --against" in said(command("profile", "regression", "--trust-run"))
 
 
 def test_weights_have_the_names_of_a_state_dict(tmp_path):
@@ -193,7 +193,7 @@ def test_a_newer_checkpoint_that_is_damaged_is_named(file, tmp_path, command):
     (run.checkpoints / "step-000000004" / "state.json").write_text("{}")
     done = command("export", run.path, "--weights")
     assert "of step 2 of" in said(done)
-    assert "passed over, because it is damaged: step-000000004: state.json has 2 bytes" in said(done)
+    assert "skipped, because it is damaged: step-000000004: state.json has 2 bytes" in said(done)
 
 
 def test_a_newer_checkpoint_that_is_gone_is_named(file, tmp_path, command):
@@ -201,7 +201,7 @@ def test_a_newer_checkpoint_that_is_gone_is_named(file, tmp_path, command):
     shutil.rmtree(run.checkpoints / "step-000000004")
     done = command("export", run.path, "--weights")
     assert "of step 2 of" in said(done)
-    assert "step-000000004: it is gone" in said(done)
+    assert "step-000000004: it is missing" in said(done)
 
 
 def test_an_export_does_not_write_through_links(run, file, tmp_path):

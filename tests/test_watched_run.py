@@ -62,14 +62,14 @@ def test_a_watched_script_leaves_a_run_that_a_report_reads(script, tmp_path):
     assert {entry.predicted for entry in sheet.ledger.entries} == {None}
     assert {entry.account for entry in sheet.ledger.entries} >= {"flops/forward", "run/steps", "step/seconds"}
     text = as_text(report_text(report, [run]))
-    assert "a script, watched" in text
+    assert "a watched script" in text
     assert "not predicted" not in text
 
 
 def test_another_run_is_not_written_over(script, tmp_path):
     file, _ = script()
     watch_script(str(file), steps=1, keep=tmp_path / "seen")
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         watch_script(str(file), keep=tmp_path / "seen")
 
 
@@ -79,7 +79,7 @@ def test_a_script_that_fails_leaves_what_it_did(script, tmp_path):
         watch_script(str(file), keep=tmp_path / "seen")
     run = read_run(tmp_path / "seen")
     assert (run.status, run.reason, len(run.rows())) == ("failed", "ValueError: the disk is full", 3)
-    assert report_of(tmp_path / "seen").answer == "seen failed after 3 steps: ValueError: the disk is full."
+    assert report_of(tmp_path / "seen").answer == f"{file.name} failed after 3 steps: ValueError: the disk is full."
 
 
 def booked_otherwise(name: str, folder: Path) -> dict[str, tuple[float, float]]:

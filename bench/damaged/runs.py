@@ -309,7 +309,11 @@ def no_checkpoints(folder: Path, place: Place, draw: random.Random) -> Mutation:
         if how == "file":
             (folder / "checkpoints").write_text("no folder")
         return Mutation("removed", "checkpoints", how)
-    for each in states if how == "all" else states[-1:] if how == "newest" else states[:1]:
+    if how in ("newest", "oldest"):
+        gone = states[-1 if how == "newest" else 0]
+        shutil.rmtree(gone)
+        return Mutation("removed", f"checkpoints/{gone.name}", how)
+    for each in states:
         shutil.rmtree(each)
     return Mutation("removed", "checkpoints", how)
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from surefoot.watch import watch  # a file and a word share this name: bind the word before the file can
+from surefoot.watch import watch  # a module and a function share this name: bind the function first
 
 if TYPE_CHECKING:
     from surefoot.errors import SurefootError as SurefootError
@@ -52,13 +52,19 @@ _HOMES = {
     "what_fits": "surefoot.fit.search",
 }
 
+_WITHOUT_TORCH = ("surefoot.errors", "surefoot.hardware", "surefoot.records")
+
 __all__ = [*_HOMES, "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public word on first use, so that `import surefoot` does not import torch."""
+    """Loads a public name on first use, so that `import surefoot` does not import torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
+    if not _HOMES[name].startswith(_WITHOUT_TORCH):
+        from surefoot.torch_version import require_torch
+
+        require_torch()
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 
@@ -68,7 +74,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext surefoot` in a notebook: a cell that begins with `%%watch` is watched."""
+    """`%load_ext surefoot` in a notebook: surefoot watches each cell that begins with `%%watch`."""
     from surefoot.notebook import register
 
     register(shell)

@@ -1,4 +1,4 @@
-"""`python -m surefoot` and `torchrun -m surefoot`."""
+"""The entry point of `python -m surefoot` and `torchrun -m surefoot`."""
 
 from surefoot.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Builds what a recipe makes, each part from a seed of its own, so that a resumed run begins with the same bits."""
+"""Builds the model and the data of a recipe, each with its own seed, so that a resumed run gets the same bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_model(recipe: Recipe) -> nn.Module:
-    """The recipe's model. The generators stay where the model leaves them."""
+    """The recipe's model. It leaves the random generators as the model left them."""
     seed_all(recipe.seed)
     return checked_model(recipe.model(), recipe.name)
 
@@ -40,7 +40,7 @@ def build_evaluation(recipe: Recipe) -> Dataset[Any]:
 
 @contextmanager
 def _seeded(recipe: Recipe, part: str) -> Iterator[None]:
-    """Data is real in every world, and building it leaves the generators as they were."""
+    """Data is real in every world, and building it does not change the random generators."""
     with unseen(), kept():
         seed_all(derive(recipe.seed, part))
         yield

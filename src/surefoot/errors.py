@@ -2,25 +2,25 @@
 
 SurefootError
 ├── RecipeError      a recipe cannot be found, or a knob does not fit it
-├── DataError        tokens on disk are damaged, missing, or not what they are said to be
-├── WorldError       a step cannot run where it was asked to
+├── DataError        tokens on disk are damaged, missing, or not what their manifest says
+├── WorldError       a step cannot run in this world, for example on this device
 ├── NonFinite        the loss or the gradients are NaN or infinite; training stopped before the update
-├── ParityError      what was exported does not compute what was trained
+├── ParityError      an exported model computes other numbers than the trained model
 ├── RunError         a directory is not a run, cannot become one, or is in use
 ├── CheckpointError  a checkpoint could not be saved, or is damaged
 ├── DiskError        a file could not be written or read: the disk is full, read-only or failing
-├── ReplayError      a step that was taken again came out differently
+├── ReplayError      a repeated step gave a different result
 ├── ReplicaError     ranks that should hold the same bits do not
-├── BudgetError      a budget that a plan cannot be held to
-├── MissingPackage   an optional package is not installed
-└── UnknownDevice    no datasheet carries this name
+├── BudgetError      a plan cannot be compared with this budget
+├── MissingPackage   a package is not installed, or is too old
+└── UnknownDevice    no datasheet has this name
 """
 
 import math
 
 
 class SurefootError(Exception):
-    """Every error that surefoot raises on purpose. `told`: another rank raised it, and says so."""
+    """Every error that surefoot raises on purpose. `told`: another rank raised it and reports it."""
 
     told = False
 
@@ -30,11 +30,11 @@ class RecipeError(SurefootError):
 
 
 class DataError(SurefootError):
-    """Tokens on disk are damaged, missing, or not what they are said to be."""
+    """Tokens on disk are damaged, missing, or not what their manifest says."""
 
 
 class WorldError(SurefootError):
-    """A step cannot run where it was asked to."""
+    """A step cannot run in this world, for example on this device."""
 
 
 class NonFinite(SurefootError):
@@ -51,15 +51,15 @@ class NonFinite(SurefootError):
 
 
 class ParityError(SurefootError):
-    """What was exported does not compute what was trained."""
+    """An exported model computes other numbers than the trained model."""
 
 
 class BudgetError(SurefootError):
-    """A budget that a plan cannot be held to."""
+    """A plan cannot be compared with this budget."""
 
 
 class MissingPackage(SurefootError):
-    """An optional package is not installed."""
+    """A package is not installed, or is too old."""
 
 
 class RunError(SurefootError):
@@ -75,7 +75,7 @@ class DiskError(SurefootError):
 
 
 class ReplayError(SurefootError):
-    """A step that was taken again came out differently."""
+    """A repeated step gave a different result."""
 
 
 class ReplicaError(SurefootError):
@@ -83,4 +83,4 @@ class ReplicaError(SurefootError):
 
 
 class UnknownDevice(SurefootError):
-    """No datasheet carries this name."""
+    """No datasheet has this name."""

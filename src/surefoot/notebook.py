@@ -1,4 +1,4 @@
-"""notebook: `%load_ext surefoot`, then a cell that begins with `%%watch` runs as ever and shows what it took."""
+"""notebook: after `%load_ext surefoot`, a cell that begins with `%%watch` runs as usual and reports its cost."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from surefoot.watch import watch_call
 
 
 def register(shell: Any) -> None:
-    """Gives the shell of a notebook the cell magic `%%watch [STEPS]`."""
+    """Adds the cell magic `%%watch [STEPS]` to the shell of a notebook."""
 
     def watch(line: str, cell: str) -> Watched:
-        """Runs the cell and watches its training loop; with a number, stops it after so many updates."""
+        """Runs the cell and watches its training loop; with a number, stops it after that many updates."""
         steps = int(line) if line.strip() else None
         return watch_call(lambda: _run(shell, cell), name="this cell", steps=steps)
 
@@ -20,5 +20,5 @@ def register(shell: Any) -> None:
 
 
 def _run(shell: Any, cell: str) -> None:
-    """The cell in the notebook's own names; unlike `run_cell`, what it raises comes through."""
+    """Runs the cell in the notebook's namespace. Unlike `run_cell`, it lets exceptions through."""
     exec(compile(shell.transform_cell(cell), "<watched cell>", "exec"), shell.user_ns)

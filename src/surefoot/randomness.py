@@ -1,4 +1,4 @@
-"""Randomness as a function: the seed of every draw follows from where it is drawn, so nothing has to be restored."""
+"""Randomness as a function: the seed of every draw follows from its place in the run, so nothing needs restoring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from surefoot.errors import CheckpointError
 
 
 def derive(seed: int, *place: int | str) -> int:
-    """A 63-bit seed for one place of a run, such as `derive(0, "step", 12, "rank", 0, "micro-batch", 3)`."""
+    """A 63-bit seed for one place of a run, for example `derive(0, "step", 12, "rank", 0, "micro-batch", 3)`."""
     words = "/".join(map(str, (seed, *place)))
     return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little") >> 1
 
@@ -24,13 +24,13 @@ def seed_all(seed: int) -> None:
     """Seeds the generators that models and data sets draw from: Python's, numpy's and torch's."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFF_FFFF)
-    # Without an accelerator, torch.manual_seed spends 0.3 ms on noting down a seed for one that may appear.
+    # Without an accelerator, torch.manual_seed spends 0.3 ms on storing a seed in case one appears.
     (torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed)(seed)
 
 
 @contextmanager
 def kept(devices: Iterable[int] | None = None) -> Iterator[None]:
-    """What is drawn inside leaves the generators as they were; `devices` as in `torch.random.fork_rng`."""
+    """Restores the random generators afterwards; `devices` is as in `torch.random.fork_rng`."""
     python, array = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices):
@@ -41,7 +41,7 @@ def kept(devices: Iterable[int] | None = None) -> Iterator[None]:
 
 
 class Stream:
-    """Generators of its own: inside, draws go on from where the last ones in it ended; outside, nothing moves."""
+    """Its own random generators: draws inside continue from the last ones inside; generators outside do not change."""
 
     def __init__(self, seed: int) -> None:
         with kept(devices=()):
@@ -57,7 +57,7 @@ class Stream:
 
 
 def generators(*, devices: bool = True) -> dict[str, Any]:
-    """The state of every generator, as a checkpoint can hold it; for loops that draw where no seed is derived."""
+    """The state of every generator, in a form that a checkpoint can hold; for loops that derive no seeds."""
     name, words, *rest = cast(tuple[Any, ...], np.random.get_state())
     state = {
         "python": random.getstate(),
@@ -70,13 +70,13 @@ def generators(*, devices: bool = True) -> dict[str, Any]:
 
 
 def set_generators(state: dict[str, Any]) -> None:
-    """Puts every generator back into a state that `generators` gave."""
+    """Restores a state that `generators` returned."""
     try:
         name, words, *rest = state["numpy"]
         random.setstate(state["python"])
         np.random.set_state((name, words.numpy().astype(np.uint32), *rest))
         torch.set_rng_state(state["torch"])
-    except Exception as error:  # a state that somebody made can be anything
-        raise CheckpointError(f"the saved state of the random generators cannot be restored: {error!r}") from error
+    except Exception as error:  # a state made by somebody else can be anything
+        raise CheckpointError(f"cannot restore the saved state of the random generators: {error!r}") from error
     if "devices" in state and torch.accelerator.is_available():
         torch.get_device_module().set_rng_state_all(state["devices"])

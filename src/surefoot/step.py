@@ -1,4 +1,4 @@
-"""Step: the one training step, in plain PyTorch. It does not know that it is watched."""
+"""Step: the one training step, in plain PyTorch. It does not know about meters or checks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from surefoot.world.world import World
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an update was made from: the loss over all elements of the step, and the gradients' norm before clipping.
+    """The result of a step: the loss over all its elements, and the norm of the gradients before clipping.
 
-    Both, and the count, are of all ranks, and the same on each.
+    Loss, norm and count cover all ranks and are the same on each.
 
-    `updated` is False where the update was left out: the scaler met an infinite gradient, or the recipe skips it.
+    `updated` is False if the update was skipped: the scaler met an infinite gradient, or the recipe skips it.
     """
 
     loss: torch.Tensor
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch.nn.Module:
-    """The recipe's model in training mode, before ranks share it: what is to be sharded stays in the host's memory."""
+    """The recipe's model in training mode, before it is distributed. A model to be sharded stays in host memory."""
     with torch.device("cpu") if layout.shards else device, precision.parameters_in(recipe.precision):
         model = build_model(recipe)
     model.train()
@@ -58,10 +58,10 @@ def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch
 
 
 class Step:
-    """One optimizer update: every micro-batch forward and backward, then one update. `number` counts them.
+    """One optimizer update: every micro-batch forward and backward, then one update. `number` counts the updates.
 
-    Of many ranks each has a `Step`; they are built and called together. `model` has the names that the recipe gave it,
-    whatever the layout; `called` is what the loss is given.
+    Each rank has its own `Step`; all ranks build and call theirs together. The names in `model` are the recipe's,
+    whatever the layout; `called` is the model that the loss function gets.
     """
 
     def __init__(self, recipe: Recipe, world: World) -> None:
@@ -69,7 +69,7 @@ class Step:
         self.layout = mesh.layout_of(recipe, rank=world.rank, ranks=world.ranks)
         self.micro_batches = recipe.micro_batches(self.layout.data_ranks)
         self.mesh = mesh.mesh_of(self.layout, self.device)
-        of_many = cast(DeviceMesh, self.mesh)  # a layout of one rank asks for nothing that takes it
+        of_many = cast(DeviceMesh, self.mesh)  # with one rank nothing below uses it
         self.number = 0
         self.model = model_of(recipe, self.layout, self.device)
         self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
@@ -89,13 +89,13 @@ class Step:
 
     @property
     def parameter_count(self) -> int:
-        """Of all parameters, frozen ones included."""
+        """The number of all parameters, including frozen ones."""
         return sum(each.numel() for each in self.model.parameters())
 
     def choices(self) -> tuple[str, ...]:
-        """What was settled for this model, and why: one sentence each."""
+        """What surefoot chose for this model and why, one sentence each."""
         kept = precision.in_float32(self.recipe.precision, self.device, sharded=self.layout.shards)
-        mixed = [f"precision={self.recipe.precision}: in float32 stays {kept}"] if kept != "everything" else []
+        mixed = [f"precision={self.recipe.precision} keeps in float32: {kept}"] if kept != "everything" else []
         spread = [
             *(ddp.explain(self.layout) if self.layout.replicates else ()),
             *(self.sharding.explain() if self.sharding else ()),
@@ -104,10 +104,10 @@ class Step:
         return (*mixed, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> torch.Tensor:
-        """The loss over all elements of some batches, of all ranks, in evaluation mode and without gradients.
+        """The loss over all elements of the batches of all ranks, in evaluation mode and without gradients.
 
-        Ranks take turns in the batches and give as many each; those beyond the first `most` of all are not counted.
-        Every module is put back into the mode it was in.
+        The ranks take turns and give equally many batches; only the first `most` of all are counted.
+        Every module returns to its previous mode.
         """
         total_loss = torch.zeros((), device=self.device)
         total_count: torch.Tensor | int = 0
@@ -126,12 +126,12 @@ class Step:
         return total_loss / total_count
 
     def loss_of(self, micro_batch: int, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
-        """The loss of one micro-batch of this step, as a sum and its count; its random numbers are always the same."""
+        """The loss of one micro-batch of this step, as a sum and a count; its random numbers are always the same."""
         seed_all(derive(self.recipe.seed, "step", self.number, "rank", 0, "micro-batch", self._place(micro_batch)))
         return self._loss(batch)
 
     def _place(self, micro_batch: int) -> int:
-        """Which micro-batch of all ranks' this is: ranks take turns. What is drawn for it is the same on any rank."""
+        """The number of this micro-batch over all ranks, which take turns. Its seed is the same on any rank."""
         return micro_batch * self.layout.data_ranks + self.layout.data_rank
 
     def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
@@ -142,7 +142,7 @@ class Step:
             return accumulate.sum_and_count(loss)
 
     def _calling(self) -> AbstractContextManager[None]:
-        """What the model and the loss are computed in; sharded models bring their own formats."""
+        """The context for calls of the model and the loss. Sharded models bring their own number formats."""
         return fsdp.calling() if self.sharding else precision.autocast(self.recipe.precision, self.device)
 
     def __call__(self, batches: Iterable[Any]) -> Outcome:
@@ -157,9 +157,9 @@ class Step:
                     total_count, total_loss = total_count + count, total_loss + loss.detach()
                 self.scaler.scale(accumulate.divided(loss, reference)).backward()
         if reference is None:
-            raise RecipeError("a step got no micro-batch; the data ended")
+            raise RecipeError("a step got no micro-batch: the data ended")
         if self.layout.ranks > 1 and micro_batch + 1 != self.micro_batches:
-            raise RecipeError(f"a step got {micro_batch + 1} of {self.micro_batches} micro-batches; the data ended")
+            raise RecipeError(f"a step got {micro_batch + 1} of {self.micro_batches} micro-batches: the data ended")
         total_loss, total_count = self._over_ranks(total_loss, total_count)
 
         self.scaler.unscale_(self.optimizer)
@@ -178,15 +178,16 @@ class Step:
         return Outcome(mean_loss, grad_norm, total_count, updated)
 
     def _syncing(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients are reduced over ranks once, with the last micro-batch."""
+        """Reduces gradients over ranks only once, in the last micro-batch."""
         if isinstance(self.called, DistributedDataParallel):
             return ddp.syncing(self.called, last)
         return fsdp.syncing(self.model, last) if isinstance(self.model, FSDPModule) else nullcontext()
 
     def _expected(self, count: torch.Tensor | int) -> torch.Tensor | int:
-        """What this rank's losses are divided by on the way: near its count, and the same on every rank.
+        """The divisor of this rank's losses during the step: near its own count, and the same on every rank.
 
-        Gradients are averaged over ranks; so divided, they are brought to the count of all ranks at the end.
+        Gradients are averaged over ranks. All ranks use one divisor, so one factor at the end corrects for the count
+        of all ranks.
         """
         if self.layout.data_ranks == 1:
             return accumulate.expected(count, self.micro_batches)
@@ -194,7 +195,7 @@ class Step:
         return size * self.micro_batches
 
     def _over_ranks(self, loss: torch.Tensor, count: torch.Tensor | int) -> tuple[torch.Tensor, torch.Tensor | int]:
-        """The sums over all ranks, each share of the data once."""
+        """The sums over all ranks, counting each share of the data once."""
         if self.layout.ranks == 1:
             return loss, count
         speaks = float(self.layout.speaks)
@@ -202,12 +203,12 @@ class Step:
         return total_loss.to(loss.dtype), total_count
 
     def _buffers(self) -> dict[torch.Tensor, torch.Tensor]:
-        """Copies of the running statistics: the forward pass of a skipped step has changed them."""
+        """Copies of the running statistics, because the forward pass of a skipped step changes them."""
         return {buffer: buffer.clone() for buffer in self.model.buffers()}
 
     def _update(self, loss: torch.Tensor, grad_norm: torch.Tensor) -> bool:
-        """One update, if there is something finite to make it from."""
-        trusted = loss if self.scaler.is_enabled() else loss + grad_norm  # the scaler looks at gradients itself
+        """Makes the update if loss and gradients are finite. Returns whether it did."""
+        trusted = loss if self.scaler.is_enabled() else loss + grad_norm  # the scaler checks gradients itself
         if not self.world.finite(trusted):
             if self.recipe.nonfinite == "stop":
                 raise NonFinite(self.number + 1, loss.item(), grad_norm.item())
@@ -216,7 +217,7 @@ class Step:
         scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self.scaler.get_scale() < scale:  # a lowered scale means that an infinite gradient was met
+        if self.scaler.get_scale() < scale:  # a lower scale means that the scaler found an infinite gradient
             if scale < 1:
                 raise NonFinite(self.number + 1, loss.item(), grad_norm.item())
             return False

@@ -17,7 +17,7 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def _collect(items: Iterable[Any], found: list[torch.Tensor]) -> None:
-    """Asked for the operands of every operator: one call for each container, none for what is inside."""
+    """Collects tensors with one call for each container, because it runs for every operator."""
     for item in items:
         if isinstance(item, torch.Tensor):
             found.append(item)
@@ -28,7 +28,7 @@ def _collect(items: Iterable[Any], found: list[torch.Tensor]) -> None:
 
 
 def plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A tensor itself, or what a wrapper such as DTensor holds of it on this rank."""
+    """A tensor itself, or the parts of a wrapper such as DTensor on this rank."""
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
         return
@@ -38,7 +38,7 @@ def plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
-    """A tree of the same form with every tensor replaced; what is not a tensor stays."""
+    """A tree of the same form with every tensor replaced and everything else kept."""
     if isinstance(tree, torch.Tensor):
         return function(tree)
     if isinstance(tree, dict):

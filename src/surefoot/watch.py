@@ -1,6 +1,6 @@
 """watch: the same meters and checks around a loop you wrote yourself.
 
-Nothing here imports torch before it is used, so that `import surefoot` stays quick.
+This file imports torch only inside functions, so that `import surefoot` stays quick.
 """
 
 from __future__ import annotations
@@ -8,31 +8,36 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from surefoot.errors import RunError
 from surefoot.records.finding import Findings
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
+from surefoot.torch_version import require_torch
 
 if TYPE_CHECKING:
     import torch
 
     from surefoot.checks.watcher import Watcher
+    from surefoot.events.phases import Phases
     from surefoot.meters.books import Books
+    from surefoot.meters.pace import Pace
+    from surefoot.training.watched_run import WatchedRun
 
 BOOKED_STEPS = 3
-"""How many steps of a script are booked; after that its operators are no longer looked at."""
+"""How many steps of a script are measured operator by operator."""
 CHECKED_STEPS = 100
-"""How many steps of a script the checks look at, unless they are to look at all; after that only the clock runs,
-files are looked at, and the first evaluation if there was none before."""
+"""How many steps of a script the checks look at, unless they look at all.
+
+After that only the clock runs, and checks look at files and, if there was none before, at the first evaluation."""
 
 
 class Seen:
-    """What a watch has seen so far. Ask during the loop or after it."""
+    """The results of a watch so far. You can read them during the loop or after it."""
 
     def __init__(self, books: Books, watcher: Watcher, allow: Iterable[str]) -> None:
         self._books, self._watcher, self._allow = books, watcher, tuple(allow)
@@ -44,12 +49,12 @@ class Seen:
 
     @property
     def tally(self) -> Tally:
-        """What the last step took."""
+        """The memory and FLOPs of the last step."""
         return self.steps[-1].tally if self.steps else Tally()
 
     @property
     def findings(self) -> Findings:
-        """What the rules say of the facts so far."""
+        """The findings so far."""
         return self._watcher.findings(recipe="watched loop", allow=self._allow)
 
 
@@ -57,14 +62,16 @@ class Seen:
 def watch(
     model: torch.nn.Module | None = None, *optimizers: torch.optim.Optimizer, allow: Iterable[str] = ()
 ) -> Iterator[Seen]:
-    """Books and checks the loop inside. It changes no number that the loop computes.
+    """Measures and checks the loop inside. It changes no number that the loop computes.
 
-    Without a model, every module with parameters that the loop calls is one.
+    If you name no model, every module with parameters that the loop calls is a model.
     """
+    require_torch()
     from surefoot.checks.watcher import Watcher
+    from surefoot.events.failsafe import Failsafe
     from surefoot.meters.books import Books
 
-    books = Books(model)
+    books = Books(model, failsafe=Failsafe(on=True, doing="measuring"))
     watcher = Watcher(books.phases, *optimizers, failsafe=True)
     watcher.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
     with books, watcher:
@@ -81,10 +88,10 @@ def watch_script(
     allow: Iterable[str] = (),
     keep: Path | None = None,
 ) -> Watched:
-    """Runs a script as `python script` would, and watches it; it is stopped after `steps` updates if given.
+    """Runs a script as `python script` would, and watches it. With `steps`, it stops after that many updates.
 
-    Its first steps are booked and checked. After that it runs as fast as ever, unless `check_all` keeps the checks
-    looking to the end. `keep` names a run directory for what is seen.
+    It measures and checks the first steps. After that the script runs at full speed, unless `check_all` continues the
+    checks to the end. `keep` names a run directory for the results.
     """
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
@@ -100,71 +107,124 @@ def watch_call(
     allow: Iterable[str] = (),
     keep: Path | None = None,
 ) -> Watched:
-    """Calls something that trains, and watches it, as `watch_script` does a script."""
-    from surefoot.checks.script_throttle import ScriptThrottle
-    from surefoot.checks.watcher import Watcher
+    """Calls a function that trains, and watches it as `watch_script` watches a script."""
+    watching = Watching(name, steps=steps, check_all=check_all, allow=allow, keep=keep)
+    with watching, suppress(_EnoughSteps):
+        run()
+        watching.ran_to_its_end()
+    return watching.record()
+
+
+class Watching:
+    """Measures and checks a training while entered, as `surefoot watch` does; `record()` is what it saw.
+
+    `name` is the script that trains. Optimizers made before it was entered are known only if they are given. The
+    callbacks for trainers of others use it too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *optimizers: torch.optim.Optimizer,
+        steps: int | None = None,
+        check_all: bool = False,
+        allow: Iterable[str] = (),
+        keep: Path | None = None,
+    ) -> None:
+        require_torch()
+        from surefoot.checks.script_throttle import ScriptThrottle
+        from surefoot.checks.watcher import Watcher
+        from surefoot.events.failsafe import Failsafe
+        from surefoot.meters.books import Books
+        from surefoot.meters.pace import Pace
+
+        self.name, self._allow, self._entered = name, tuple(allow), ExitStack()
+        self._books = Books(most_steps=BOOKED_STEPS, failsafe=Failsafe(on=True, doing="measuring"))
+        phases = self._books.phases
+        self._pace = Pace(phases, skipped=BOOKED_STEPS)
+        self._watcher = Watcher(phases, *optimizers, failsafe=True)
+        self._watcher.scene.source = str(Path(name).resolve())
+        self._throttle = None if check_all else ScriptThrottle(self._watcher, CHECKED_STEPS)
+        self._ends = _ends(phases, self._pace, steps)
+        self._books.beside(*self._ends.meters)
+        self.kept: WatchedRun | None = None
+        if keep is not None:
+            from surefoot.training.watched_run import WatchedRun  # it imports most of torch.distributed
+
+            self.kept = WatchedRun(keep, name, phases)
+
+    def __enter__(self) -> Self:
+        throttle, failsafe = self._throttle, self._watcher.scene.failsafe
+        with ExitStack() as entering:
+            for each in (self.kept, self._books, self._watcher, throttle):
+                if each is not None:
+                    entering.enter_context(each)
+            self._entered = entering.pop_all()
+        self._books.phases.listeners += [
+            self._pace,
+            *([self.kept.rows] if self.kept else []),
+            *([failsafe.listener(throttle)] if throttle else []),
+            self._ends,
+        ]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._entered.__exit__(*raised)
+
+    def ran_to_its_end(self) -> None:
+        """Notes that the training was not cut short: what did not happen will not happen any more."""
+        self._watcher.scene.ended = True
+
+    def record(self) -> Watched:
+        """What was seen. A run directory gets it too, and counts as finished."""
+        books, pace, models = self._books, self._pace, tuple(self._books.phases.models)
+        seen = Watched(
+            script=self.name,
+            steps=pace.updates,
+            models=tuple(type(model).__name__ for model in models),
+            parameters=sum(each.numel() for model in models for each in model.parameters()),
+            first=books.steps[0] if books.steps else None,
+            steady=books.steps[-1] if books.steps else None,
+            findings=self._watcher.findings(recipe=self.name, allow=self._allow),
+            counted=self._ends.counted,
+            failure=books.failsafe.failure,
+            step_seconds=tuple(pace.step_seconds),
+            data_seconds=pace.mean_data_seconds(),
+            clock=pace.mean(),
+            device=", ".join(sorted({str(each.device) for model in models for each in model.parameters()})),
+        )
+        if self.kept is not None:
+            self.kept.end(seen)
+        return seen
+
+
+def _ends(phases: Phases, pace: Pace, steps: int | None) -> Any:
+    """A listener that hears the end of every update after all others."""
     from surefoot.events.listener import Listener
     from surefoot.meters.backwards import BackwardsMeter
-    from surefoot.meters.books import Books
-    from surefoot.meters.pace import Pace
     from surefoot.meters.syncs import SyncsMeter
-    from surefoot.training.watched_run import WatchedRun
 
     class Ends(Listener):
-        """Counts the operators of the first steps, and ends the script after the last."""
+        """Counts the operators of the first steps, and stops the script after the last step."""
 
+        meters = (SyncsMeter(phases), BackwardsMeter(phases))
         counted = Tally()
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
             if pace.updates <= BOOKED_STEPS:
-                self.counted = Tally.of(account for meter in beside for account in meter.accounts())
+                self.counted = Tally.of(account for meter in self.meters for account in meter.accounts())
             if steps is not None and pace.updates >= steps:
                 raise _EnoughSteps
 
-    books = Books(most_steps=BOOKED_STEPS)
-    beside = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
-    pace, ends = Pace(books.phases, skipped=BOOKED_STEPS), Ends()
-    watcher = Watcher(books.phases, failsafe=True)
-    turns = ScriptThrottle(watcher, CHECKED_STEPS)
-    watcher.scene.source = str(Path(name).resolve())
-    books.beside(*beside)
-    kept = WatchedRun(keep, name, books.phases) if keep is not None else None
-    with kept or nullcontext(), books, watcher, nullcontext() if check_all else turns:
-        books.phases.listeners += [
-            pace,
-            *([kept.rows] if kept else []),
-            *([] if check_all else [watcher.scene.failsafe.listener(turns)]),
-            ends,
-        ]
-        with suppress(_EnoughSteps):
-            run()
-            watcher.scene.ended = True
-    models = tuple(books.phases.models)
-    seen = Watched(
-        script=name,
-        steps=pace.updates,
-        models=tuple(type(model).__name__ for model in models),
-        parameters=sum(each.numel() for model in models for each in model.parameters()),
-        first=books.steps[0] if books.steps else None,
-        steady=books.steps[-1] if books.steps else None,
-        findings=watcher.findings(recipe=name, allow=allow),
-        counted=ends.counted,
-        step_seconds=tuple(pace.step_seconds),
-        data_seconds=pace.mean_data_seconds(),
-        clock=pace.mean(),
-        device=", ".join(sorted({str(each.device) for model in models for each in model.parameters()})),
-    )
-    if kept is not None:
-        kept.end(seen)
-    return seen
+    return Ends()
 
 
 class _EnoughSteps(BaseException):
-    """Ends a script from inside its optimizer; no `except Exception` of the script catches it."""
+    """Stops a script from inside its optimizer. No `except Exception` of the script catches it."""
 
 
 def _run(script: str, args: Sequence[str]) -> None:
-    """Runs a script to its end, as if it were started by itself."""
+    """Runs a script to its end, as `python script` would."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path(script).resolve().parent))

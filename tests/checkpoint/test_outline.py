@@ -85,7 +85,7 @@ def test_a_tensor_keeps_the_order_of_its_dimensions():
         ({1, 2}, "is a builtins.set"),
         (np.zeros(2), "is a numpy.ndarray"),
         (b"bytes", "is a builtins.bytes"),
-        (torch.eye(2).to_sparse(), "torch.sparse_coo tensor; only dense"),
+        (torch.eye(2).to_sparse(), "torch.sparse_coo tensor; a checkpoint holds only dense"),
         (torch.empty(1, device="meta"), "on the meta device"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_tensor_that_no_memory_can_hold_is_refused(checkpoints, tmp_path):
     assert isinstance(manifest, Manifest)
     resealed(folder, {**manifest.files, "state.json": fingerprint(folder / "state.json")})
     checkpoint = checkpoints.newest()
-    with pytest.raises(CheckpointError, match=r"there is no memory for model\.t0"):
+    with pytest.raises(CheckpointError, match=r"not enough memory for model\.t0"):
         write_weights(checkpoint, state_names(checkpoint), tmp_path, file_bytes=10**9)
 
 
@@ -89,5 +89,5 @@ def test_a_checkpoint_of_anything_but_a_model_says_so(checkpoints):
     from surefoot.checkpoint.consolidate import state_names
 
     checkpoints.save(1, {"weights": torch.zeros(1)})
-    with pytest.raises(CheckpointError, match="does not say what its model holds"):
+    with pytest.raises(CheckpointError, match="does not describe its model"):
         state_names(checkpoints.newest())

@@ -236,7 +236,7 @@ def test_keeping_none_is_refused(folder):
 
 
 def test_another_folder_is_not_a_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match="not named like a checkpoint"):
+    with pytest.raises(CheckpointError, match="is not the name of a checkpoint"):
         Checkpoint(tmp_path)
 
 

@@ -35,5 +35,5 @@ def test_the_interval_holds_the_median_and_is_as_sure_as_it_says(pairs):
 
 
 def test_too_few_rounds_are_refused():
-    with pytest.raises(RecipeError, match="5 rounds cannot tell"):
+    with pytest.raises(RecipeError, match="5 rounds cannot show"):
         compared("a", "b", [1.0] * 5, [1.0] * 5)

@@ -50,11 +50,11 @@ def test_a_size_that_grows_with_the_blocks_goes_on_growing():
 
 
 def test_a_size_that_grows_faster_is_refused():
-    with pytest.raises(Irregular, match="entry 0 of the journal with two blocks more is not as predicted"):
+    with pytest.raises(Irregular, match="entry 0 of the journal with two more blocks is not as predicted"):
         unrolled([[("pairs", (blocks**2,), ())] for blocks in (3, 4, 5)], 1)
 
 
 def test_what_is_inserted_and_repeats_nothing_is_refused():
     journals = [[("a", (), ())], [("a", (), ()), ("b", (), ())], [("a", (), ()), ("b", (), ()), ("b", (), ())]]
-    with pytest.raises(Irregular, match="entry 1 is neither in the shorter journal nor one turn more of a loop"):
+    with pytest.raises(Irregular, match="entry 1 is neither in the shorter journal nor one more turn of a loop"):
         unrolled(journals, 1)

@@ -77,7 +77,7 @@ def test_a_cut_or_foreign_idx_file_is_refused(tmp_path):
     path = tmp_path / "images"
     write_idx(path, np.zeros((3, 5), dtype=np.uint8))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RecipeError, match=r"is cut: its sizes \(3, 5\) need 15 bytes, it holds 14"):
+    with pytest.raises(RecipeError, match=r"is cut: its sizes \(3, 5\) need 15 bytes, and it holds 14"):
         read_idx(path)
     path.write_bytes(b"PNG")
     with pytest.raises(RecipeError, match="is not an IDX file"):

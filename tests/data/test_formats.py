@@ -80,7 +80,7 @@ def test_a_foreign_file_is_read_as_it_is(name, tmp_path):
         pytest.importorskip("datatrove")
     path = write(tmp_path)
     content = {each: each.read_bytes() for each in tmp_path.iterdir()}
-    with pytest.warns(UserWarning, match="is read without verification: nobody has hashed it"):
+    with pytest.warns(UserWarning, match="is read without verification: it has no hashes"):
         corpus = open_corpus(path)
     assert np.array_equal(corpus.tokens(0, 0, len(STREAM)), STREAM)
     assert not corpus.verified
@@ -120,7 +120,7 @@ def test_what_is_no_corpus_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"no manifest\.json"):
         open_corpus(tmp_path)
     (tmp_path / "odd.bin").write_bytes(b"123")
-    with pytest.raises(DataError, match="no whole number of uint16"):
+    with pytest.raises(DataError, match="not a whole number of uint16"):
         adopt(tmp_path)
     (tmp_path / "odd.bin").unlink()
     np.save(tmp_path / "matrix.npy", np.zeros((2, 2), np.uint16))
@@ -149,7 +149,9 @@ def test_a_file_with_holes_is_refused_before_it_is_hashed(tmp_path: Path):
 def test_an_index_of_documents_that_is_cut_is_named(tmp_path: Path):
     np.arange(64, dtype="<u2").tofile(tmp_path / "tokens.ds")
     (tmp_path / "tokens.ds.index").write_bytes(b"x" * 13)
-    with pytest.raises(DataError, match=r"tokens\.ds\.index is damaged: 13 bytes are no whole number of ends"):
+    with pytest.raises(
+        DataError, match=r"tokens\.ds\.index is damaged: 13 bytes are not a whole number of document ends"
+    ):
         open_ends(tmp_path / "tokens.ds", "")
 
 

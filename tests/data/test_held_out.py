@@ -41,7 +41,7 @@ def test_every_held_out_window_is_seen_once(tmp_path):
 
 def test_a_corpus_that_holds_nothing_out_is_refused(tmp_path):
     write_corpus(tmp_path, {"a": random_documents(3, 50)})
-    with pytest.raises(DataError, match="holds nothing out"):
+    with pytest.raises(DataError, match="has no held-out part"):
         held_out(str(tmp_path))
 
 

@@ -64,7 +64,7 @@ def test_batches_of_windows(tmp_path):
 
 
 def test_a_mixture_of_nothing_is_refused():
-    with pytest.raises(DataError, match="do not name the same"):
+    with pytest.raises(DataError, match="do not have the same names"):
         Mixture({"web": range(3)}, {"books": 1.0})
     with pytest.raises(DataError, match="above 0"):
         Mixture({"web": range(3)}, {"web": 0.0})

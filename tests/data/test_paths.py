@@ -86,13 +86,13 @@ def test_ends_of_documents_that_nobody_has_hashed_are_refused(corpus):
 @pytest.mark.parametrize("changes", [{"documents": -1}, {"tokens": 0}, {"tokens": 2**80}, {"offset": -2}])
 def test_counts_that_no_file_can_have_are_refused(changes, corpus):
     resealed(corpus, **changes)
-    with pytest.raises(DataError, match="what no file can hold"):
+    with pytest.raises(DataError, match="with impossible numbers"):
         open_corpus(corpus)
 
 
 def test_a_corpus_that_has_lost_its_manifest_is_refused(corpus):
     (corpus / "manifest.json").unlink()
-    with pytest.raises(DataError, match=r"has no manifest\.json, so nothing says which of its files to train on"):
+    with pytest.raises(DataError, match=r"has no manifest\.json, so nothing says which files to train on"):
         open_corpus(corpus)
     with pytest.raises(DataError, match=r"has no manifest\.json"):
         load_recipe("gpt", [f"corpus={corpus}"])
@@ -140,7 +140,7 @@ def test_an_index_of_megatron_that_promises_more_than_it_holds_is_refused(tmp_pa
     content = bytearray((tmp_path / "text.idx").read_bytes())
     content[18:26] = struct.pack("<Q", 10**15)
     (tmp_path / "text.idx").write_bytes(content)
-    with pytest.raises(DataError, match="its header promises"):
+    with pytest.raises(DataError, match="its header needs"):
         open_corpus(path, verify=False).ends(0)
 
 
@@ -154,7 +154,7 @@ def test_what_is_named_like_tokens_and_is_no_file_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"tokens\.idx is a pipe"):
         adopt(tmp_path)
     (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY\1\0\xff\xff{")
-    with pytest.raises(DataError, match="no header of an array"):
+    with pytest.raises(DataError, match="no array header"):
         open_corpus(tmp_path / "bad.npy", verify=False)
 
 

@@ -94,13 +94,13 @@ def test_a_shard_replaced_by_one_of_equal_size_is_refused_on_resume(interrupted)
     refused = resumed().exception
     assert isinstance(refused, DataError)
     assert str(refused) == (
-        "corpus/web.ds is damaged: page 0, the 4096 bytes from offset 0, is not what was written, or the file was "
+        "corpus/web.ds is damaged: page 0, the 4096 bytes from offset 0, does not match its hash, or the file was "
         "replaced; restore it from its source, or tokenise the text again"
     )
     shutil.copyfile(f"{other}.pages", f"{shard}.pages")
     refused = resumed().exception
     assert isinstance(refused, DataError)
-    assert "corpus/web.ds.pages is not what the manifest says: it is damaged, or was replaced; restore" in str(refused)
+    assert "corpus/web.ds.pages does not match the manifest: it is damaged or was replaced; restore" in str(refused)
     shard.unlink()
     assert "no file corpus/web.ds" in str(resumed().exception)
 
@@ -110,8 +110,8 @@ def test_a_corpus_that_was_made_again_is_refused_on_resume(interrupted):
     corpus_in(interrupted / "corpus", seed=7)
     refused = resumed().exception
     assert isinstance(refused, RunError)
-    assert "the data is not what the run began with" in str(refused)
-    assert "put it back, name another directory, or accept the change (--accept-change)" in str(refused)
+    assert "the data has changed since the run began" in str(refused)
+    assert "restore it, name another directory, or accept the change (--accept-change)" in str(refused)
 
 
 def test_a_corpus_that_is_as_it_was_goes_on(interrupted):

@@ -190,9 +190,9 @@ def test_a_job_on_ray_makes_the_same_files(tmp_path):
 
 
 def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
-    with pytest.raises(DataError, match="no files of text"):
+    with pytest.raises(DataError, match="no text files"):
         tokenize([f"{texts}/*.none"], tmp_path / "corpus")
-    with pytest.raises(DataError, match="two sources have one name"):
+    with pytest.raises(DataError, match="two sources have the same name"):
         tokenize([str(texts), str(texts)], tmp_path / "corpus")
     with pytest.raises(DataError, match="no tokenizer 'gpt5'"):
         tokenize([str(texts)], tmp_path / "corpus", tokenizer="gpt5")

@@ -237,7 +237,7 @@ def test_without_locks_of_the_kernel_another_host_is_respected(machine, half, al
     done = train(machine, folder, fault=no_locks)
     assert done.code == 2
     assert done.err.startswith(f"RunError: {folder} is in use by process {there['pid']} on node-7, since "), done.err
-    assert f"if it is gone, delete {folder}/lock" in done.said()
+    assert f"if it has ended, delete {folder}/lock" in done.said()
     (folder / "lock").unlink()
     done = train(machine, folder, fault=no_locks)  # checkpoints/lock names a process of this machine that is dead
     assert done.code == 0, done.err

@@ -91,7 +91,7 @@ def test_without_a_checkpoint_it_says_what_is_lost(left, machine, folder):
         assert done.err.startswith(f"RunError: the weights of {folder} are lost: model.safetensors is damaged"), (
             done.err
         )
-        assert "put a copy of model.safetensors back, or train again in another directory" in done.said()
+        assert "restore model.safetensors from a copy, or train again in another directory" in done.said()
     assert (folder / "run.json").read_text() == before
 
 

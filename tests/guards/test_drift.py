@@ -94,5 +94,5 @@ def test_a_run_whose_loader_starves_and_whose_memory_creeps_says_so_as_it_goes(s
     told = {event.kind: event for event in run.happened()}
     assert told.keys() >= {"starving", "slowing", "memory-creeping"}
     assert CALM < told["starving"].step <= 3 * CALM
-    assert f"of the last {CALM} steps was spent waiting for data" in told["starving"].text
+    assert f"of the time of the last {CALM} steps was waiting for data" in told["starving"].text
     assert told["memory-creeping"].step >= CALM * (CREEPING + 1)

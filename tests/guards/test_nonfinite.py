@@ -46,7 +46,7 @@ def batches():
     [
         ("forward", "`1` (Breaks) is the first module whose result is not finite.", "micro-batch 2, samples 12, 13"),
         ("backward", "The gradient that reaches the result of `0` (Identity)", "micro-batch 2, samples 12, 13"),
-        ("loss", "the loss function makes it so", "micro-batch 1, samples 10, 11"),
+        ("loss", "comes from the loss function", "micro-batch 1, samples 10, 11"),
     ],
 )
 def test_the_place_is_named(small_recipe, how: str, seen: str, where: str):

@@ -185,7 +185,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries")
     shutil.copyfile(allocator._counter()._name, folder / "good.so")
     (folder / "evil.cpp").write_text(EVIL)
-    compiler = allocator._compiler()
+    compiler = allocator.compiler()
     if compiler is None:
         pytest.skip("no C++ compiler")
     subprocess.run([compiler, "-shared", "-fPIC", folder / "evil.cpp", "-o", folder / "evil.so"], check=True)

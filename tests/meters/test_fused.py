@@ -153,4 +153,4 @@ def test_a_compiled_step_is_planned_faster_and_no_faster_than_its_bytes(small_re
     for plan in plans.values():
         assert plan.time.seconds >= sum(work.calls * work.bytes_moved for work in plan.steady.work) / 3.35e12
         assert plan.steady.peak == plans["off"].steady.peak
-    assert "its seconds are those of fused kernels" in plans["whole"].choices[-1]
+    assert "the seconds are those of fused kernels" in plans["whole"].choices[-1]

@@ -15,12 +15,12 @@ class Embedded(nn.Module):
         return self.embed(tokens)
 
 
-def count(model, call) -> float:
+def count(model, call, unit: str = "tokens") -> float:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Books(model) as books:
         call(model).sum().backward()
         optimizer.step()
-    return books.steps[0].tally.total("tokens")
+    return books.steps[0].tally.total(unit)
 
 
 def test_integers_are_tokens():
@@ -32,7 +32,7 @@ def test_keyword_arguments_are_seen():
 
 
 def test_other_inputs_count_one_per_sample():
-    assert count(nn.Linear(5, 1), lambda model: model(torch.ones(6, 5))) == 6
+    assert count(nn.Linear(5, 1), lambda model: model(torch.ones(6, 5)), "samples") == 6
 
 
 def test_evaluation_trains_nothing():
@@ -41,4 +41,4 @@ def test_evaluation_trains_nothing():
             model(torch.ones(100, 5))
         return model(torch.ones(6, 5))
 
-    assert count(nn.Linear(5, 1), call) == 6
+    assert count(nn.Linear(5, 1), call, "samples") == 6

@@ -38,7 +38,7 @@ WRONG = {
     ),
     "an unknown choice": ({"status": "done"}, "status is 'done', not one of running, interrupted, finished, failed"),
     "an unknown field": ({"colour": "red"}, "it has a field 'colour' that Run does not know"),
-    "a huge number": ({"steps": 10**60}, "steps is a number of 200 bits; at most 128 are meant"),
+    "a huge number": ({"steps": 10**60}, "steps is a number of 200 bits; at most 128 are allowed"),
 }
 
 

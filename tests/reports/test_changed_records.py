@@ -58,4 +58,4 @@ def test_accounts_in_two_units_are_named(tmp_path):
     (folder / "profile.json").write_text(json.dumps(plain))
     result = CliRunner().invoke(app, ["report", str(folder)])
     assert isinstance(result.exception, RunError)
-    assert "do not fit together: ValueError: account" in str(result.exception)
+    assert "contradict each other: ValueError: account" in str(result.exception)

@@ -1,5 +1,6 @@
 """Texts, rendered from made-up records and compared with golden files; `pytest --update-golden` refreshes them."""
 
+import re
 from dataclasses import replace
 from io import StringIO
 
@@ -97,7 +98,7 @@ def test_profile(golden):
 def test_a_difference_that_noise_covers_is_none():
     same = compared("gpt", "gpt lr=0.1", [1.0, 1.1, 0.9, 1.0, 1.2, 1.0, 0.8], [1.1, 1.0, 1.0, 0.9, 1.1, 1.2, 0.9])
     text = as_text(comparison_text(same))
-    assert "no difference can be told: 1.100 times the seconds, 98% sure of 0.900 to 1.200" in text
+    assert "no measurable difference: 1.100 times the seconds, 98% sure of 0.900 to 1.200" in text
     assert "faster" not in text
     assert "slower" not in text
     half = compared("gpt", "gpt compile=whole", [1.0] * 7, [0.5, 0.51, 0.52, 0.5, 0.49, 0.48, 0.5])
@@ -176,17 +177,34 @@ def test_the_live_view_writes_lines_where_there_is_no_terminal(golden):
 def test_the_live_view_is_a_bar_on_a_terminal():
     out = StringIO()
     rows(LiveView(20, console=Console(file=out, width=100, force_terminal=True)), 20)
-    for part in ("20/20", "loss 4.8000", "16,384 tokens/s", "left"):
+    for part in ("20/20", "loss 4.8000", "16,384 tokens/s", "done"):
         assert part in out.getvalue()
 
 
-def test_costs_that_were_told_before_are_counted_beside_what_checks_found():
+def test_a_narrow_terminal_shows_step_loss_and_time_left_first():
+    out = StringIO()
+    rows(LiveView(20, console=Console(file=out, width=50, force_terminal=True)), 3)
+    last = next(line for line in out.getvalue().splitlines() if "3/20" in line)
+    assert "loss 4.9700  8 s left" in last
+    assert "tokens/s" not in last
+
+
+SLOW = Finding("waiting-for-data", "info", "half of a step", "script.py", "nothing is trained", "raise workers")
+
+
+def test_errors_come_first_and_costs_last():
+    warned, wrong = (replace(SLOW, severity=severity, check=severity) for severity in ("warning", "error"))
+    told = as_text(findings_text(Findings("script.py", ("a",), (warned, wrong)), costs=(SLOW,)))
+    assert re.findall(r"^(?:error|warning|info) (\S+)", told, re.MULTILINE) == ["error", "warning", "waiting-for-data"]
+
+
+def test_costs_are_counted_beside_what_checks_found():
     found = Findings("script.py", ("missing-update",))
     assert as_text(findings_text(found)).strip() == "script.py: nothing found by 1 check."
-    assert as_text(findings_text(found, costs=2)).strip() == "script.py: 2 costs named above; nothing found by 1 check."
+    assert as_text(findings_text(found, costs=(SLOW,))).endswith("script.py: nothing found by 1 check; 1 cost.\n")
 
 
 def test_what_failed_stands_in_place_of_findings():
     told = as_text(findings_text(Findings("script.py", (), failure="KeyError: 'x' (checks/text/padding.py, line 3)")))
-    assert told.startswith("script.py: the checks say nothing, for surefoot failed: KeyError: 'x'")
+    assert told.startswith("script.py: the checks did not finish, because surefoot failed: KeyError: 'x'")
     assert "nothing found" not in told

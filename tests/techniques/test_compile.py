@@ -122,7 +122,7 @@ def test_profile_lists_graph_breaks_and_equals_the_plan():
     assert [each.check for each in diagnose(signs_of(profile)) if each.check.startswith("graph")] == ["graph-breaks"]
     assert "compiled again" not in told
     assert plan.choices[0].startswith(
-        "compile=whole: its seconds are those of fused kernels, its memory that of the step as it was"
+        "compile=whole: the seconds are those of fused kernels, the memory is that of the step without compile"
     )
     assert surefoot.check(recipe).findings == ()
 
@@ -174,7 +174,7 @@ def test_words_and_booleans(small_recipe):
 
 
 def test_a_model_without_blocks_is_refused(small_recipe):
-    with World() as world, pytest.raises(RecipeError, match="compile='whole' needs none"):
+    with World() as world, pytest.raises(RecipeError, match="use compile='whole'"):
         Step(small_recipe("fashion", "compile=blocks"), world)
 
 

@@ -64,7 +64,7 @@ def test_what_does_not_multiply_is_refused(words, ranks, said):
         ({"dp_shard": 0}, "dp_shard=0 must be at least 1, or -1"),
         ({"dp_replicate": 0}, "dp_replicate=0 must be at least 1"),
         ({"tp": 2, "tensor_plan": None}, "tp=2 needs a tensor_plan"),
-        ({"tp": 2, "precision": "16-mixed"}, "does not go with tp"),
+        ({"tp": 2, "precision": "16-mixed"}, "does not work with tp"),
     ],
 )
 def test_a_recipe_refuses_what_cannot_be(settings, said):
@@ -82,7 +82,7 @@ def test_a_global_batch_that_is_not_said_grows_with_the_ranks():
 def test_another_layout_is_no_change_of_the_recipe(tmp_path):
     run = new_run(gpt("dp_replicate=2"), tmp_path)
     assert list(changes_since(run, gpt("dp_shard=4", "tp=2", "reshard_after_forward=false"))) == []
-    assert list(changes_since(run, gpt("lr=0.5"))) == ["lr was 0.001 and is 0.5"]
+    assert list(changes_since(run, gpt("lr=0.5"))) == ["lr was not given and is 0.5"]
 
 
 def built(recipe, ranks):
@@ -98,7 +98,7 @@ def test_a_recipe_can_name_the_blocks():
     )
     from torch import nn
 
-    with pytest.raises(RecipeError, match="names a Linear that is no part of the model"):
+    with pytest.raises(RecipeError, match="returned a Linear that is not part of the model"):
         built(replace(named, shard_blocks=lambda model: [nn.Linear(1, 1)]), 2)
 
 
@@ -109,7 +109,7 @@ def test_a_model_without_repeated_modules_is_gathered_as_one():
 
 
 def test_a_budget_for_recomputing_a_model_cut_in_tensors_is_refused():
-    with pytest.raises(RecipeError, match="cannot be settled with tp=2"):
+    with pytest.raises(RecipeError, match="does not work with tp=2"):
         built(gpt("recompute=budget=0.5", "tp=2"), 2)
 
 

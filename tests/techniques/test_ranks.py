@@ -119,7 +119,7 @@ def test_all_ranks_recompute_the_same_blocks_whatever_their_sequences(ragged, la
     one, other = (rank["choices"] for rank in ragged[layout])
     assert one == other
     assert "1 (blocks.0) of 2 blocks run again in backward" in one[-1]
-    assert "0.01 MiB kept for backward of at most 0.01 MiB" in one[-1]
+    assert "0.01 MiB kept for backward, at most 0.01 MiB" in one[-1]
 
 
 @pytest.mark.parametrize("layout", BROKEN)

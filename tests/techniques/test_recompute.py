@@ -188,7 +188,7 @@ def test_bytes_are_kept_as_said(size: str):
     kept = inputs + sum(block.offers[block.module.recomputed].bytes for block in step.recomputation.blocks)
     assert kept <= budget_of(f"budget={size}")
     assert inputs + live - least == pytest.approx(kept, abs=4 * 5500)
-    assert f"{kept / 2**20:,.2f} MiB kept for backward of at most" in step.choices()[-1]
+    assert f"{kept / 2**20:,.2f} MiB kept for backward, at most" in step.choices()[-1]
 
 
 def test_a_budget_below_the_blocks_inputs_is_refused():
@@ -271,7 +271,7 @@ def test_budgets_are_read():
 def test_a_plan_says_which_blocks_and_why(small_recipe):
     (said,) = surefoot.plan(small_recipe("gpt", "recompute=budget=0.5")).choices
     assert said.startswith("recompute=budget=0.5: 1 (blocks.0) of 2 blocks run again in backward; ")
-    assert "kept for backward of at most" in said
+    assert "kept for backward, at most" in said
     assert surefoot.plan(small_recipe("gpt")).choices == ()
 
 

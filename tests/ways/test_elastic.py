@@ -184,7 +184,7 @@ def test_a_stopped_rank_is_named_and_the_run_goes_on_without_it(start):
     assert time.monotonic() - began < 280  # of 1,800 s that a process group waits
     finding = finding_of(job)
     assert finding["check"] == "hanging-rank"
-    assert re.search(r"rank 1 gives no sign of life since step \d+; the others wait in", finding["seen"])
+    assert re.search(r"rank 1 has not responded since step \d+; the others wait in", finding["seen"])
     events = surefoot.read_run(job.run).happened()
     assert {"slow-step", "hanging-rank", "resumed"} <= {event.kind for event in events}
     assert surefoot.read_run(job.run).steps == 60
@@ -195,7 +195,7 @@ def test_a_slow_rank_is_named_and_left_alone(start):
     assert job.end() == 0, job.said.read_text()
     run = surefoot.read_run(job.run)
     (event,) = [event for event in run.happened() if event.kind == "straggler"]
-    assert event.text.startswith("rank 1 works ")
+    assert event.text.startswith("rank 1 computes ")
     assert run.starts == 1
 
 
@@ -227,7 +227,7 @@ def test_a_run_that_fails_at_every_start_is_not_started_forever(start):
 def test_who_is_waited_for():
     ranks = [Beat(5, 9, "all_reduce"), Beat(5, 9, "all_reduce"), Beat(5, 9, "")]
     later = [Beat(8, 9, "all_reduce"), Beat(5, 9, "all_reduce"), Beat(8, 9, "")]
-    assert waiting(ranks, later) == ("rank 1 gives no sign of life since step 9; the others wait in all_reduce", 0)
+    assert waiting(ranks, later) == ("rank 1 has not responded since step 9; the others wait in all_reduce", 0)
     everyone = [beat._replace(number=8) for beat in ranks]
     assert waiting(ranks, everyone) == ("rank 2 is in no collective since step 9; the others wait in all_reduce", 0)
     stopped = [ranks[0], *everyone[1:]]
@@ -235,7 +235,7 @@ def test_who_is_waited_for():
     alike = [Beat(8, 9, "all_reduce")] * 3
     assert waiting([Beat(5, 9, "all_reduce")] * 3, alike).text == "all ranks wait in all_reduce"
     at_work = [Beat(5, 9, "")] * 2
-    assert waiting(at_work, [Beat(8, 9, ""), at_work[1]]).text == "rank 1 gives no sign of life since step 9"
+    assert waiting(at_work, [Beat(8, 9, ""), at_work[1]]).text == "rank 1 has not responded since step 9"
     assert waiting(at_work, [Beat(8, 9, "")] * 2).text == ""
 
 
@@ -279,5 +279,5 @@ def test_a_rank_is_slow_if_it_is_slow_again_and_again():
     once, always = Stragglers(), Stragglers()
     assert not any(once.see(1.0, [0.2, 0.9 if step == 3 else 0.2]) for step in range(3 * STEPS))
     said = [always.see(1.0, [0.2, 0.9]) for _ in range(STEPS)]
-    assert said[-1].startswith("rank 1 works 0.9 s of each step by itself, the others 0.2 s")
+    assert said[-1].startswith("rank 1 computes 0.9 s in each step, the others 0.2 s")
     assert not any(said[:-1])

@@ -104,5 +104,5 @@ def test_every_precision_has_a_rate_to_suggest(precision: str, small_recipe):
 
 @pytest.mark.parametrize("settings", [{"steps": 29}, {"first_lr": 1.0, "last_lr": 0.1}, {"first_lr": 0.0}])
 def test_a_range_that_says_nothing_is_refused(settings, small_recipe):
-    with pytest.raises(RecipeError, match="says nothing"):
+    with pytest.raises(RecipeError, match="shows nothing"):
         lr_range(small_recipe("regression"), **settings)

@@ -165,9 +165,10 @@ def test_a_copy_without_its_marker_is_never_taken(tmp_path, alone):
     url = f"file://{tmp_path}/copy"
     stopped(url, tmp_path / "run")
     Remote(url).remove([f"{newest(url)}/{MARKER}"])
+    whole = steps_of(url)  # a slow machine has copied fewer of them when the run stops
     run = surefoot.train(copied(mirror=url), path=str(tmp_path / "run"))
     assert_same(run, alone)
-    assert "step-000000006" in text_of(run, "restored") or "step-000000004" in text_of(run, "restored")
+    assert f"step-{whole[0]:09}" in text_of(run, "restored")
 
 
 @pytest.mark.parametrize("name", ["checkpoint/__0_0.distcp", "log.jsonl", "run.json", MARKER])
@@ -214,7 +215,7 @@ def test_names_in_a_mirror_are_data(tmp_path, name):
     for entry in entries_of(url):
         files = files_of(remote.read(f"{entry}/{MARKER}"))
         remote.write(f"{entry}/{MARKER}", marker_of({**files, name: Fingerprint(0, "0" * 32)}))
-    with pytest.raises(CheckpointError, match="which is no file of a run"):
+    with pytest.raises(CheckpointError, match="which is not a file of a run"):
         surefoot.train(copied(mirror=url), path=str(tmp_path / "deep" / "er" / "run"))
     assert not list(tmp_path.rglob("*escaped*"))
 
@@ -260,7 +261,7 @@ def test_another_run_of_the_same_recipe_is_refused(tmp_path):
     stopped(url, tmp_path / "run")
     with pytest.raises(RunError, match=r"copy holds another run, of copied, at step 8"):
         surefoot.train(copied(mirror=url), path=str(tmp_path / "other"))
-    with pytest.raises(RunError, match="holds a run already; name another mirror, or let it resume"):
+    with pytest.raises(RunError, match="already holds a run; name another mirror, or use --resume auto"):
         surefoot.train(copied(mirror=url), path=str(tmp_path / "new"), resume="never")
 
 
@@ -274,7 +275,7 @@ def test_a_folder_that_is_behind_its_mirror_is_refused(tmp_path):
 
 @pytest.mark.parametrize("url", ["s3://me:secret@bucket/a", "https://host/a?token=secret"])
 def test_credentials_in_a_url_are_refused_and_not_kept(tmp_path, url):
-    with pytest.raises(RunError, match="give credentials in the environment") as refused:
+    with pytest.raises(RunError, match="put credentials into the environment") as refused:
         surefoot.train(copied(mirror=url), path=str(tmp_path / "run"))
     assert "secret" not in str(refused.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
@@ -298,13 +299,13 @@ def test_an_unknown_protocol_is_refused(tmp_path):
 
 def test_a_mirror_out_of_reach_is_reported_before_the_first_step(tmp_path, s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(RunError, match="cannot be reached"):
+    with pytest.raises(RunError, match="cannot reach the mirror"):
         surefoot.train(copied(mirror=s3), path=str(tmp_path / "run"))
     assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_bucket_that_is_not_there_is_reported_and_not_made(tmp_path, s3):
-    with pytest.raises(RunError, match=r"cannot be written to: .*bucket does not exist"):
+    with pytest.raises(RunError, match=r"cannot write to the mirror .*bucket does not exist"):
         surefoot.train(copied(mirror="s3://mistyped/a"), path=str(tmp_path / "run"))
 
 
@@ -321,7 +322,7 @@ def test_a_refused_connection_costs_the_copy_and_not_the_run(tmp_path, s3, proxy
     assert "mirrored" not in kinds(run)
     said = text_of(run, "mirror-incomplete")
     assert "not the checkpoint step-000000012 nor the weights" in said
-    assert "the same command tries again" in said
+    assert "run the same command to try again" in said
     proxy.mode = "pass"
     monkeypatch.setattr(mirrors, "FINISHED_SECONDS", 60.0)
     again = surefoot.train(copied(mirror=s3), path=str(tmp_path / "run"))
@@ -362,7 +363,7 @@ def test_a_stalled_connection_stops_no_step_and_no_save(tmp_path, s3, proxy, alo
     assert_same(run, alone)
     assert ended[-1] - ended[0] < 10  # a connection stalls for 15 s before it is given up
     assert time.monotonic() - ended[-1] < 10
-    assert "there was no more time" in text_of(run, "mirror-incomplete")
+    assert "the time was up" in text_of(run, "mirror-incomplete")
     assert time.monotonic() - began < 60
 
 
@@ -396,7 +397,9 @@ def test_a_trainer_whose_mirror_was_taken_over_stops_copying(tmp_path, alone):
 
     run = surefoot.train(copied(mirror=url), path=str(tmp_path / "run"), tell=tell)
     assert_same(run, alone)
-    assert "taken over by process 7 on elsewhere, since today; nothing more is copied" in text_of(run, "mirror-lost")
+    assert "taken over by process 7 on elsewhere, since today; surefoot copies nothing more" in text_of(
+        run, "mirror-lost"
+    )
     assert kinds(run).count("mirror-lost") == 1
     assert steps_of(url) == [2]
     assert "mirrored" not in kinds(run)

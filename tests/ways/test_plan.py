@@ -49,7 +49,7 @@ def test_a_plan_names_logits_as_the_largest_tensor_and_says_what_to_do():
     assert largest.size_bytes == 512 * 5000 * 4
     first_line = as_text(plan_text(plan), width=300).splitlines()[0]
     assert "largest is 9.77 MiB, float32[512, 5000] of aten._log_softmax" in first_line
-    assert "compute it over a part of the samples" in first_line
+    assert "compute it on a part of the samples" in first_line
 
 
 def test_following_the_advice_lowers_the_peak():

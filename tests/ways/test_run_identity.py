@@ -60,7 +60,7 @@ def stopped(made: Recipe, path: Path, step: int = 5) -> Path:
 def test_other_values_of_the_same_length_are_refused(tmp_path):
     stopped(recipe(), tmp_path / "run")
     with pytest.raises(
-        RunError, match="the data is not what the run began with: it was 200 samples, of which 64 hash to"
+        RunError, match="the data has changed since the run began: it was 200 samples, 64 of them with digest"
     ):
         surefoot.train(recipe(VALUES * 100), path=str(tmp_path / "run"))
     assert surefoot.train(recipe(VALUES * 100), path=str(tmp_path / "run"), accept_change=True).status == "finished"
@@ -69,7 +69,7 @@ def test_other_values_of_the_same_length_are_refused(tmp_path):
 def test_other_evaluation_data_are_refused(tmp_path):
     evaluated = {"evaluate_every": 2, "evaluation_batches": 1}
     stopped(recipe(evaluation=lambda: TensorDataset(VALUES), **evaluated), tmp_path / "run")
-    with pytest.raises(RunError, match="the evaluation data is not what"):
+    with pytest.raises(RunError, match="the evaluation data has changed since"):
         surefoot.train(recipe(evaluation=lambda: TensorDataset(VALUES + 1), **evaluated), path=str(tmp_path / "run"))
 
 
@@ -324,10 +324,10 @@ def test_deleted_checkpoints_are_refused(tmp_path):
     folder = stopped(recipe(), tmp_path / "run")
     for path in (folder / "checkpoints").glob("step-*"):
         shutil.rmtree(path)
-    with pytest.raises(RunError, match="holds no checkpoint, and the run had saved step 4: they were deleted"):
+    with pytest.raises(RunError, match="holds no checkpoint, but the run saved step 4: somebody deleted it"):
         surefoot.train(recipe(), path=str(folder))
     shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(RunError, match="they were deleted"):
+    with pytest.raises(RunError, match="somebody deleted it"):
         surefoot.train(recipe(), path=str(folder))
     assert surefoot.train(recipe(), path=str(folder), accept_change=True).status == "finished"
 
@@ -340,7 +340,7 @@ def test_a_run_that_was_killed_before_its_first_save_begins_again(tmp_path):
 def test_a_deleted_log_is_refused(tmp_path):
     folder = stopped(recipe(), tmp_path / "run")
     (folder / "log.jsonl").unlink()
-    with pytest.raises(RunError, match=r"log\.jsonl is gone"):
+    with pytest.raises(RunError, match=r"log\.jsonl is missing"):
         surefoot.train(recipe(), path=str(folder))
 
 
@@ -349,7 +349,7 @@ def test_a_log_with_a_row_missing_is_refused(row: int, tmp_path):
     folder = stopped(recipe(), tmp_path / "run")
     rows = (folder / "log.jsonl").read_text().splitlines(keepends=True)
     (folder / "log.jsonl").write_text("".join(rows[:row] + rows[row + 1 :]))
-    with pytest.raises(RunError, match=rf"has no row in its place for 1 of its steps: {row + 1};"):
+    with pytest.raises(RunError, match=rf"has no row, or a misplaced one, for 1 step: {row + 1};"):
         surefoot.train(recipe(), path=str(folder))
     assert surefoot.train(recipe(), path=str(folder), accept_change=True).status == "finished"
 
@@ -359,7 +359,7 @@ def test_the_log_of_a_finished_run_with_a_row_missing_or_moved_is_refused(change
     run = surefoot.train(recipe(), path=str(tmp_path / "run"))
     assert surefoot.train(recipe(), path=run.path).status == "finished"
     run.log.write_text("".join(change(run.log.read_text().splitlines(keepends=True))))
-    with pytest.raises(RunError, match="has no row in its place for"):
+    with pytest.raises(RunError, match="has no row, or a misplaced one, for"):
         surefoot.train(recipe(), path=run.path)
 
 
@@ -391,5 +391,17 @@ def test_saves_that_fail_do_not_reset_the_count_of_failed_starts(tmp_path, monke
     for start in (1, 2, 3):
         stopped(recipe(), tmp_path / "run")
         assert read_run(tmp_path / "run").failures == start
-    with pytest.raises(RunError, match="failed 3 times in a row without getting further"):
+    with pytest.raises(RunError, match="failed 3 times in a row without progress"):
         surefoot.train(recipe(), path=str(tmp_path / "run"))
+
+
+def test_packages_beside_an_installed_recipe_are_not_its_own_code(tmp_path):
+    installed = tmp_path / "site-packages"
+    (installed / "recipes").mkdir(parents=True)
+    (installed / "recipes" / "__init__.py").touch()
+    (installed / "recipes" / "mine.py").write_text("import large\n")
+    (installed / "large.py").write_text("import larger\n")
+    (installed / "larger.py").touch()
+    assert module_digests(installed / "recipes" / "mine.py") == {}
+    installed.rename(tmp_path / "project")
+    assert set(module_digests(tmp_path / "project" / "recipes" / "mine.py")) == {"large.py", "larger.py"}

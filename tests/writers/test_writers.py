@@ -36,7 +36,7 @@ def train_with(tool: str, folder: Path) -> list[LogRow]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "hears no more" not in done.stderr
+    assert "gets no more rows" not in done.stderr
     assert json.loads(done.stdout)["status"] == "finished"
     rows = surefoot.read_run(folder / "run").rows()
     assert len(rows) == 4
@@ -113,7 +113,9 @@ class Told:
 def test_a_writer_that_fails_is_warned_about_once_and_the_run_goes_on(failing, heard, small_recipe, tmp_path):
     bad, good = Told(failing), Told()
     with (
-        pytest.warns(UserWarning, match="bad hears no more of this run, which goes on: OSError: no space left") as seen,
+        pytest.warns(
+            UserWarning, match="bad failed and gets no more rows; the run continues: OSError: no space left"
+        ) as seen,
         Writers({"bad": bad, "good": good}) as writers,
     ):
         run = surefoot.train(small_recipe("regression", "max_steps=3"), path=str(tmp_path / "run"), tell=writers)

@@ -23,7 +23,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, ranks: Ranks | None = None) -> None:
         if not is_name(path.name):
-            raise CheckpointError(f"{path} is not named like a checkpoint: step-000000123")
+            raise CheckpointError(f"{path} is not the name of a checkpoint, for example step-000000123")
         self.step, self.take = numbers_of(path.name)
         self.path, self._ranks, self._verified = path, ranks or Ranks(), False
 
@@ -118,7 +118,7 @@ def allocated(leaf: Saved) -> torch.Tensor:
     try:
         return leaf.empty()
     except Exception as error:
-        raise CheckpointError(f"there is no memory for {leaf.name}: {error}") from error
+        raise CheckpointError(f"not enough memory for {leaf.name}: {error}") from error
 
 
 def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:

@@ -54,7 +54,7 @@ def state_names(checkpoint: Checkpoint) -> list[str]:
             if name not in left_out:
                 first.setdefault(tensor.name, name)
     except (KeyError, TypeError, AttributeError) as error:  # the hashes are right, so this file was forged
-        raise CheckpointError(f"{checkpoint.path.name} does not say what its model holds: {error!r}") from error
+        raise CheckpointError(f"{checkpoint.path.name} does not describe its model: {error!r}") from error
     return list(first.values())
 
 
@@ -82,7 +82,7 @@ def write_weights(
     saved: dict[str, Saved] = checkpoint.outline()["model"]
     missing = [name for name in names if name not in saved]
     if missing:
-        raise CheckpointError(f"{checkpoint.path.name} is of another model; it lacks {', '.join(missing[:5])}")
+        raise CheckpointError(f"{checkpoint.path.name} belongs to another model; it lacks {', '.join(missing[:5])}")
     parts = list(_parts({name: saved[name] for name in names}, file_bytes))
     files = {_file(number, len(parts)): part for number, part in enumerate(parts, start=1)}
     for file, part in files.items():

@@ -90,7 +90,7 @@ class Copier:
             self.remote.put(path, f"{entry.name}/{name}")
         everything = {**files, **self._copy_run_files(entry)}
         if lacking := missing_in(entry, everything, self.remote.sizes()):
-            raise CheckpointError(f"{entry.name} at {self.remote.url} is not whole: {lacking}")
+            raise CheckpointError(f"{entry.name} at {self.remote.url} is incomplete: {lacking}")
         self.remote.write(f"{entry.name}/{MARKER}", marker_of(everything))
         self._whole[entry.name] = everything
 
@@ -115,7 +115,7 @@ class Copier:
                 return
             who = f"process {owner['pid']} on {owner['host']}, since {owner['since']}"
         except (ValueError, KeyError, TypeError, AttributeError):
-            who = f"somebody: {OWNER} is gone or unreadable"
+            who = f"another process: {OWNER} is missing or unreadable"
         raise RunError(f"{self.remote.url} was taken over by {who}")
 
     def _retain(self, new: Entry, keep_last: int) -> None:

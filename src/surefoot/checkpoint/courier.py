@@ -81,7 +81,7 @@ class Courier:
             _settle(self._waiting.popleft(), json.loads(line))
         self._process.wait()
         with self._lock:
-            self._ended = f"the process that copies ended with {self._process.returncode}: {self._last_words()}"
+            self._ended = f"the copying process ended with code {self._process.returncode}: {self._last_words()}"
             for each in (self._process.stdin, self._process.stdout, self._errors):
                 with suppress(OSError):  # the pipe may still hold an order that it never read
                     each.close()  # type: ignore[union-attr]

@@ -70,7 +70,7 @@ def marker_of(files: Mapping[str, Fingerprint]) -> bytes:
 def files_of(marker: bytes | None) -> dict[str, Fingerprint]:
     """The files of an entry, read from its marker. Raises for file names that a run cannot have."""
     if marker is None:
-        raise CheckpointError(f"{MARKER} is missing: it was not copied to its end")
+        raise CheckpointError(f"{MARKER} is missing: the copy was not finished")
     digest, _, body = marker.partition(b"\n")
     if digest != _digest(body):
         raise CheckpointError(f"{MARKER} is damaged: it does not match its own hash")
@@ -96,7 +96,7 @@ def _refuse_strange(names: Iterable[str]) -> None:
     for name in names:
         inside = name.startswith(INSIDE) and _CHECKPOINT_FILE.fullmatch(name.removeprefix(INSIDE))
         if not (inside or name in RUN_FILES or name == WEIGHTS):
-            raise CheckpointError(f"{MARKER} names {name[:80]!r}, which is no file of a run")
+            raise CheckpointError(f"{MARKER} names {name[:80]!r}, which is not a file of a run")
 
 
 def _digest(body: bytes) -> bytes:

@@ -39,9 +39,11 @@ class Interval:
             amount = float(words[0])
             name, factor = _UNITS[unit]
         except (ValueError, KeyError, IndexError):
-            raise RecipeError(f'save_every={text!r} is not such as 500, "10 min", "2 h" or "1e9 tokens"') from None
+            raise RecipeError(
+                f'save_every={text!r} is not an interval; write 500, "10 min", "2 h" or "1e9 tokens"'
+            ) from None
         if not 0 < amount < float("inf") or len(words) > 2:
-            raise RecipeError(f"save_every={text!r} must be more than nothing")
+            raise RecipeError(f"save_every={text!r} must be above 0")
         return cls(amount * factor, name)
 
     def due(self, last: Progress, now: Progress) -> bool:

@@ -86,15 +86,17 @@ class Lock:
 
     def _refuse_others(self, free: bool | None, owner: Owner | None) -> None:
         if free is False:
-            raise RunError(f"{self.path.parent} is in use by {owner or 'another process'}; one run has one trainer")
+            raise RunError(
+                f"{self.path.parent} is in use by {owner or 'another process'}; stop it, or name another directory"
+            )
         if owner is None or owner.is_this_process():
             return
         if owner.is_alive_here():
-            raise RunError(f"{self.path.parent} is in use by {owner}; one run has one trainer")
+            raise RunError(f"{self.path.parent} is in use by {owner}; stop it, or name another directory")
         if free is None and not owner.can_be_judged():
             raise RunError(
-                f"{self.path.parent} is in use by {owner}: its file system has no locks, so nobody here can tell "
-                f"whether that process still runs\nif it is gone, delete {self.path}, and run the same command again"
+                f"{self.path.parent} is in use by {owner}: its file system has no locks, so surefoot cannot see "
+                f"whether that process still runs\nif it has ended, delete {self.path} and run the same command again"
             )
 
     def release(self) -> None:

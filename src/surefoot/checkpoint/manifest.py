@@ -49,7 +49,7 @@ def _parsed(body: bytes) -> Manifest:
     try:
         plain = json.loads(body)
         if plain.pop("format") != FORMAT:
-            raise CheckpointError(f"{NAME} is of another format than {FORMAT}; a newer surefoot wrote it")
+            raise CheckpointError(f"{NAME} does not have format {FORMAT}; a newer surefoot wrote it")
         files = {name: Fingerprint(**each) for name, each in plain.pop("files").items()}
         return Manifest(files=files, **plain)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -76,7 +76,7 @@ class Mirror:
         except (OSError, TimeoutError) as error:
             said = f"no answer in {START_SECONDS:.0f} s" if isinstance(error, TimeoutError) else error
             raise RunError(
-                f"the mirror {self.url} cannot be reached: {said}\n"
+                f"cannot reach the mirror {self.url}: {said}\n"
                 "check the URL, the credentials and the network, or train without it (mirror=none)"
             ) from error
 
@@ -96,7 +96,7 @@ class Mirror:
         if (self.folder / RUN).exists() or not self._there["markers"]:
             return
         if not allowed:
-            raise RunError(f"{self.url} holds a run already; name another mirror, or let it resume")
+            raise RunError(f"{self.url} already holds a run; name another mirror, or use --resume auto")
         self._refuse_others(differences)
         draft.mkdir()
         try:
@@ -146,7 +146,7 @@ class Mirror:
         try:
             self._answer("claim", owner=owner, run=to_json(run), damaged=self._damaged)
         except OSError as error:
-            raise RunError(f"the mirror {self.url} cannot be written to: {error}") from error
+            raise RunError(f"cannot write to the mirror {self.url}: {error}") from error
         if newest is not None:
             self.take(newest)
         return run
@@ -157,7 +157,7 @@ class Mirror:
         if found:
             raise RunError(
                 f"{self.url} holds a run of another recipe: {'; '.join(found)}\n"
-                "turn it back, name another mirror, or accept the change (--accept-change)"
+                "undo the change, name another mirror, or accept the change (--accept-change)"
             )
 
     def _run_there(self) -> Run | None:
@@ -205,7 +205,7 @@ class Mirror:
             self._changed.notify_all()
         if error is not None:
             kind = "mirror-lost" if self._lost else "mirror-failed"
-            later = "nothing more is copied" if self._lost else "the next checkpoint tries again"
+            later = "surefoot copies nothing more" if self._lost else "it tries again with the next checkpoint"
             self._tell(kind, f"{copied} was not copied: {error}; {later}")
 
     # ----------------------------------------------------------------------------------- at the end
@@ -223,11 +223,11 @@ class Mirror:
             *(["the weights"] if run.status == "finished" and not weights else []),
         ]
         if lacking:
-            why = f": {self._failure}" if self._failure else ": there was no more time"
+            why = f": {self._failure}" if self._failure else ": the time was up"
             self._tell(
                 "mirror-incomplete",
                 f"{self.url} holds {self._copied or 'what it held before'}; not {' nor '.join(lacking)}{why}; "
-                "the same command tries again",
+                "run the same command to try again",
             )
         elif newest is not None and self._news:
             self._tell("mirrored", f"{self.url} holds {newest}{' and the weights' if weights else ''}")

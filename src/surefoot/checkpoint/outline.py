@@ -96,10 +96,12 @@ def _fresh(name: str, taken: dict[str, torch.Tensor]) -> str:
 def _refuse_unsavable(place: Place, tensor: torch.Tensor) -> None:
     kind = type(tensor)
     if kind not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, DTensor):
-        raise CheckpointError(f"{where(place)} is a {kind.__name__}; only plain tensors and DTensors can be saved")
+        raise CheckpointError(
+            f"{where(place)} is a {kind.__name__}; a checkpoint holds only plain tensors and DTensors"
+        )
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         what = "on the meta device" if tensor.is_meta else f"a {tensor.layout} tensor"
-        raise CheckpointError(f"{where(place)} is {what}; only dense tensors can be saved")
+        raise CheckpointError(f"{where(place)} is {what}; a checkpoint holds only dense tensors")
 
 
 def where(place: Place) -> str:

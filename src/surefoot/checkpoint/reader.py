@@ -39,7 +39,7 @@ class _MetadataUnpickler(pickle.Unpickler):
         if name in ALLOWED.get(module, ()) or (module == "torch" and isinstance(_of_torch(name), torch.dtype)):
             return super().find_class(module, name)
         raise CheckpointError(
-            f"{METADATA} names {module}.{name}, which no checkpoint of tensors needs; it is not loaded"
+            f"{METADATA} names {module}.{name}, which no checkpoint of tensors needs; surefoot does not load it"
         )
 
 
@@ -49,7 +49,7 @@ def _of_torch(name: str) -> Any:
 
 class _Planner(DefaultLoadPlanner):
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        raise CheckpointError(f"{read_item.dest_index.fqn} is a pickle, not a tensor; it is not loaded")
+        raise CheckpointError(f"{read_item.dest_index.fqn} is a pickle, not a tensor; surefoot does not load it")
 
 
 def read_metadata(folder: Path, files: Collection[str]) -> Metadata:

@@ -102,8 +102,8 @@ def refuse_secrets(url: str) -> None:
         if "@" in urlsplit(part).netloc or "?" in part:
             shown = urlsplit(part)._replace(netloc=urlsplit(part).netloc.rpartition("@")[2], query="").geturl()
             raise RunError(
-                f"mirror={shown} carries a user, a password or a query, and a run keeps its mirror in run.json; give "
-                "credentials in the environment, for example AWS_ACCESS_KEY_ID, AWS_PROFILE and AWS_ENDPOINT_URL"
+                f"mirror={shown} has a user, a password or a query, and run.json would store them; put "
+                "credentials into the environment, for example AWS_ACCESS_KEY_ID, AWS_PROFILE and AWS_ENDPOINT_URL"
             )
 
 

@@ -47,7 +47,9 @@ def restore(step: Stepping, checkpoint: Checkpoint) -> State:
     except CheckpointError:
         raise
     except Exception as error:  # the hashes were right: the state was forged, or is of another optimizer
-        raise CheckpointError(f"{checkpoint.path.name} holds a state that cannot be restored: {error!r}") from error
+        raise CheckpointError(
+            f"{checkpoint.path.name} holds a state that surefoot cannot restore: {error!r}"
+        ) from error
 
 
 def _restored(step: Stepping, checkpoint: Checkpoint) -> State:
@@ -63,7 +65,7 @@ def _restored(step: Stepping, checkpoint: Checkpoint) -> State:
     step.scaler.load_state_dict(state["scaler"])
     if hasattr(step, "number"):
         if type(state["number"]) is not int or state["number"] < 0:
-            raise CheckpointError(f"{checkpoint.path.name} says that it is of step {state['number']!r}")
+            raise CheckpointError(f"{checkpoint.path.name} holds the state of step {state['number']!r}")
         step.number = state["number"]
     return state
 
@@ -114,7 +116,7 @@ def _refuse_another_model(saved: set[str], here: set[str]) -> None:
         return
     parts = (("only in the checkpoint", saved - here), ("only in this model", here - saved))
     texts = [f"{title}: {', '.join(sorted(names)[:5])}" for title, names in parts if names]
-    raise CheckpointError(f"the checkpoint is of another model; {'; '.join(texts)}")
+    raise CheckpointError(f"the checkpoint belongs to another model; {'; '.join(texts)}")
 
 
 # ---------------------------------------------------------------------------------------- the optimizer
@@ -132,7 +134,7 @@ def _order(optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str]) -> 
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     strangers = [tuple(parameter.shape) for parameter in parameters if parameter not in names]
     if strangers:
-        raise CheckpointError(f"the optimizer has parameters that the model has not, of shapes {strangers[:5]}")
+        raise CheckpointError(f"the optimizer has parameters that are not in the model, of shapes {strangers[:5]}")
     return [names[parameter] for parameter in parameters]
 
 
@@ -161,7 +163,7 @@ def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: State, names: di
     here = [sorted(names[parameter] for parameter in group["params"]) for group in optimizer.param_groups]
     there = [sorted(group["params"]) for group in saved["param_groups"]]
     if here != there:
-        raise CheckpointError("the checkpoint's optimizer had its parameters in other groups")
+        raise CheckpointError("the optimizer in the checkpoint has its parameters in other groups")
     groups, first = [], 0
     for group in saved["param_groups"]:
         groups.append({**group, "params": list(range(first, first + len(group["params"])))})

@@ -40,7 +40,7 @@ class Checkpoints:
         self, folder: Path, *, keep_last: int = 3, asynchronous: bool = True, mirror: Mirror | None = None
     ) -> None:
         if keep_last < 1:
-            raise CheckpointError(f"keep_last is {keep_last}; at least one checkpoint is kept")
+            raise CheckpointError(f"keep_last is {keep_last}; set it to 1 or more")
         self.folder, self.keep_last, self.asynchronous = Path(folder), keep_last, asynchronous
         self.rejected: list[tuple[Path, str]] = []
         self._mirror = mirror or Mirror(None)
@@ -143,11 +143,11 @@ class Checkpoints:
                 shutil.rmtree(draft, ignore_errors=True)
             if not isinstance(error, Exception):
                 raise
-            raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are as they were") from error
+            raise CheckpointError(f"step {step} was not saved: {error}; older checkpoints are unchanged") from error
         try:
             self._retain(step)
         except OSError as error:
-            raise CheckpointError(f"step {step} was saved, but not read back: {error}") from error
+            raise CheckpointError(f"step {step} was saved, but could not be read back: {error}") from error
         self.published = max(self.published, step)
         self._mirror.take(next(name for name in self._names() if numbers_of(name)[0] == step))
 

@@ -13,15 +13,14 @@ import torch
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.assembly import made, observers_in
+from surefoot.checks.engine.attempts import noting_attempts
 from surefoot.checks.engine.bus import Bus
-from surefoot.checks.engine.failsafe import noting_attempts
 from surefoot.checks.engine.functions import Functions
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts import Facts
 from surefoot.checks.gather import gathered
 from surefoot.checks.registry import allowed_checks, run_checks
-from surefoot.events.forked import only_here
 from surefoot.events.phases import Phases
 from surefoot.records.finding import Findings
 
@@ -63,7 +62,7 @@ class Watcher:
         for each in self._observers.values():
             if not each.stays:
                 self._looking.enter_context(each)
-        self._looking.enter_context(only_here(Functions(self.scene, self.bus.hearing("called"))))
+        self._looking.enter_context(Functions(self.scene, self.bus.hearing("called")).reported())
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()

@@ -29,36 +29,44 @@ def check(
     knobs: KnobsArgument = None,
     allow: AllowOption = None,
     overfit: Annotated[
-        bool, typer.Option("--overfit", help="train on one batch alone: its loss must come near zero")
+        bool, typer.Option("--overfit", help="train on one batch only: its loss must get near zero")
     ] = False,
     lr_range: Annotated[
-        bool, typer.Option("--lr-range", help="let the learning rate rise from 1e-7 to 10 until the loss diverges")
+        bool, typer.Option("--lr-range", help="raise the learning rate from 1e-7 to 10 until the loss diverges")
     ] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="with --overfit: at most so many at each rate; with --lr-range: in all")
+        int | None, typer.Option(min=1, help="with --overfit: most steps at each rate; with --lr-range: steps in total")
     ] = None,
     target_loss: Annotated[
         float | None,
         typer.Option(
-            callback=within(-1e30), help="with --overfit: what counts as learned; default: 1% of the first loss"
+            callback=within(-1e30),
+            help="with --overfit: the loss that counts as learned; default: 1% of the first loss",
         ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="with --lr-range: the curve as .svg, .png or .pdf")
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="with --lr-range: save the curve as .svg, .png or .pdf"),
     ] = None,
     sarif: SarifOption = None,
     json: JsonOption = False,
 ) -> None:
-    """A few tiny real steps, watched for bugs that raise no exception.
+    """Runs a few tiny real steps and finds bugs that raise no exception.
 
-    Or, with `--overfit`, one batch learned by heart; or, with `--lr-range`, a test of learning rates. Exits with 1 if
-    anything found is an error. Examples: `surefoot check my_recipe.py`, `surefoot check gpt --overfit`
+    With `--overfit`, the model must learn one batch by heart. With `--lr-range`, it tests learning rates. Exits with 1
+    if any finding is an error.
+
+    Examples:
+
+    `surefoot check my_recipe.py`
+
+    `surefoot check gpt --overfit`
     """
     goes_with("--overfit", overfit, {"--target-loss": target_loss})
     goes_with("--lr-range", lr_range, {"--plot": plot})
-    goes_with("one of --overfit and --lr-range", overfit != lr_range, {"--steps": steps})
+    goes_with("--overfit or --lr-range", overfit != lr_range, {"--steps": steps})
     if overfit and lr_range:
-        raise typer.BadParameter("--overfit or --lr-range: one at a time")
+        raise typer.BadParameter("use --overfit or --lr-range, not both")
     loaded = load(recipe, knobs)
     if lr_range:
         _check_lr_range(loaded, steps, plot, json=json)
@@ -69,11 +77,13 @@ def check(
 
 
 def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *, json: bool) -> None:
+    from surefoot.recipe.load import split_target
     from surefoot.reports.findings import findings_text
     from surefoot.ways.check import check as way
 
     record = way(loaded, allow=allow or ())
-    keep_sarif(record, sarif)
+    place = split_target(loaded.target)[0]
+    keep_sarif(record, sarif, of=place if place.endswith(".py") else "")
     show(record, findings_text, json=json)
     raise typer.Exit(1 if record.errors else 0)
 

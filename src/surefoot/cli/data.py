@@ -1,4 +1,4 @@
-"""surefoot data tokenize | inspect | verify | count: what is done with text and tokens before a run."""
+"""The commands `surefoot data tokenize | inspect | verify | count`: prepare and check tokens before a run."""
 
 from __future__ import annotations
 
@@ -14,34 +14,40 @@ from surefoot.reports.console import PlainConsole
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="From text to tokens on disk, and what can be said of them before a run.",
+    help="Turns text into tokens on disk, and checks and counts them before a run.",
     rich_markup_mode="markdown",
 )
 
 CorpusArgument = Annotated[
     Path, typer.Argument(metavar="CORPUS", help="a folder with a manifest.json, or one file of tokens")
 ]
-DtypeOption = Annotated[str, typer.Option(help="of the tokens in a file that does not say: uint16, uint32")]
-VocabularyOption = Annotated[int, typer.Option(min=0, help="of tokens that others have written")]
+DtypeOption = Annotated[str, typer.Option(help="type of the tokens if the file does not name it: uint16, uint32")]
+VocabularyOption = Annotated[int, typer.Option(min=0, help="vocabulary size of tokens that surefoot did not write")]
 
 
 @app.command()
 def tokenize(
     paths: Annotated[
-        list[str], typer.Argument(metavar="FOLDER|GLOB...", help="texts, .jsonl or .parquet; name=path names a source")
+        list[str], typer.Argument(metavar="FOLDER|GLOB...", help="text, .jsonl or .parquet; name=path names a source")
     ],
-    to: Annotated[Path, typer.Option("--to", metavar="CORPUS", help="the folder for the corpus")],
+    to: Annotated[Path, typer.Option("--to", metavar="CORPUS", help="folder for the corpus")],
     tokenizer: Annotated[
-        str, typer.Option(help="bytes; bpe:SIZE, learned from the text itself; or a tokenizer.json")
+        str, typer.Option(help="bytes, bpe:SIZE (learned from the text itself) or a tokenizer.json")
     ] = "bytes",
     held_out: Annotated[float, typer.Option(min=0, max=0.5, help="share of the documents to hold out")] = 0.0,
-    audit: Annotated[float, typer.Option(min=0, max=1, help="share that the reference tokenizer checks")] = 0.005,
-    workers: Annotated[int, typer.Option(min=1, help="processes at once")] = 1,
-    text_key: Annotated[str, typer.Option(help="where .jsonl and .parquet keep the text")] = "text",
-    end_of_document: Annotated[str, typer.Option(help="the special token after every document, if not found")] = "",
+    audit: Annotated[
+        float, typer.Option(min=0, max=1, help="share of the documents to check with the reference tokenizer")
+    ] = 0.005,
+    workers: Annotated[int, typer.Option(min=1, help="number of processes")] = 1,
+    text_key: Annotated[str, typer.Option(help="field of .jsonl and .parquet that holds the text")] = "text",
+    end_of_document: Annotated[
+        str, typer.Option(help="special token after every document, if surefoot does not find it")
+    ] = "",
     json: JsonOption = False,
 ) -> None:
-    """Turns text into a corpus of tokens. Killed and run again, it does what is left, to the same bits.
+    """Turns text into a corpus of tokens.
+
+    If it is killed, run the same command again: it does the rest, and the corpus is the same bit for bit.
 
     Example: `surefoot data tokenize books/ code=src/**/*.py --to corpus --tokenizer bpe:16384 --held-out 0.01`
     """
@@ -74,14 +80,16 @@ def tokenize(
 @app.command()
 def inspect(
     corpus: CorpusArgument,
-    context: Annotated[int | None, typer.Option(min=1, help="of the model to be trained")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="context length of the model")] = None,
     dtype: DtypeOption = "",
     vocabulary: VocabularyOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """What a corpus holds, and what would train a model on the wrong numbers without raising anything.
+    """Shows what a corpus holds, and finds what would train a model on wrong numbers without an exception.
 
-    Exits with 1 if anything found is an error. Example: `surefoot data inspect corpus --context 1024`
+    Exits with 1 if any finding is an error.
+
+    Example: `surefoot data inspect corpus --context 1024`
     """
     from surefoot.data.formats import open_corpus
     from surefoot.data.inspect import inspect_corpus
@@ -102,14 +110,16 @@ def inspect(
 @app.command()
 def verify(
     corpus: CorpusArgument,
-    adopt: Annotated[bool, typer.Option("--adopt", help="hash tokens that others have written, first")] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="first hash tokens that surefoot did not write")] = False,
     dtype: DtypeOption = "",
     vocabulary: VocabularyOption = 0,
     json: JsonOption = False,
 ) -> None:
     """Reads every page of a corpus and compares it with its hash.
 
-    Fails with the shard, page and offset of the first damage. Example: `surefoot data verify corpus`
+    Fails with the shard, page and offset of the first damage.
+
+    Example: `surefoot data verify corpus`
     """
     from surefoot.data.formats import adopt as adopt_tokens
     from surefoot.data.formats import open_corpus
@@ -120,7 +130,7 @@ def verify(
         adopt_tokens(corpus, dtype=dtype, vocabulary=vocabulary)
     opened = open_corpus(corpus)
     if not opened.verified:
-        raise DataError(f"{corpus} has no page hashes to verify; --adopt writes them beside the files")
+        raise DataError(f"{corpus} has no page hashes to verify; add --adopt to write them beside the files")
     files = size = 0
     with _bar("verify", "{task.percentage:.0f}%") as bar:
         task = bar.add_task("", total=opened.manifest.tokens * opened.item_bytes + 8 * opened.manifest.documents)
@@ -130,20 +140,20 @@ def verify(
                 size += checked
                 bar.advance(task, checked)
     record = {"corpus": str(corpus), "files": files, "bytes": size, "identity": opened.identity()}
-    _show(record, lambda _: f"{corpus}: {files:,} files, {size:,} bytes, every page as it was written", json=json)
+    _show(record, lambda _: f"{corpus}: {files:,} files, {size:,} bytes, every page matches its hash", json=json)
 
 
 @app.command()
 def count(
     corpus: CorpusArgument,
-    context: Annotated[int | None, typer.Option(min=1, help="cut into windows of so many tokens")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="length of a window in tokens")] = None,
     packed: Annotated[bool, typer.Option("--packed", help="pack whole documents instead of cutting windows")] = False,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="positions of the run; default: one epoch")] = None,
-    parameters: Annotated[int | None, typer.Option(min=1, help="of the model to be trained")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="of the run")] = 0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="positions to train on; default: one epoch")] = None,
+    parameters: Annotated[int | None, typer.Option(min=1, help="parameters of the model")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="seed of the run")] = 0,
     json: JsonOption = False,
 ) -> None:
-    """The tokens of a corpus by source; with a context, what a run makes of them.
+    """Counts the tokens of a corpus by source and, with `--context`, how a run uses them.
 
     Example: `surefoot data count corpus --context 1024 --max-tokens 1000000000 --parameters 124000000`
     """
@@ -169,7 +179,7 @@ def count(
 
 
 def _bar(name: str, text: str) -> Progress:
-    """A bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal; nothing elsewhere."""
     console = PlainConsole(stderr=True)
     columns = (TextColumn(f"[bold]{name}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)

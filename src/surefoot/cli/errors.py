@@ -1,4 +1,4 @@
-"""How a command ends that has raised: one line, or the user's own frames, and what surefoot was doing."""
+"""Prints the error of a command: one line, or the user's own frames and what surefoot was doing."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _DOING = {
     ("batches.py", "_sample"): "read a sample of the recipe's data set",
     ("batches.py", "__iter__"): "read the recipe's stream of samples",
     ("batches.py", ""): "read the recipe's data",
-    ("identity.py", ""): "read a few samples of the recipe's data set, to know it again",
+    ("identity.py", ""): "read a few samples of the recipe's data set to identify it",
     ("watch.py", "watch_script"): "ran the script",
 }
-"""What a function of ours was at, when it called into a recipe."""
+"""What each function of surefoot was doing when it called into a recipe."""
 
 
 def tell(error: Exception) -> int:
-    """Prints an error as the user should see it; the exit code of the command."""
+    """Prints an error as the user should see it. Returns the exit code of the command."""
     if isinstance(error, SurefootError):
         return _refused(error)
     console = PlainConsole(stderr=True, soft_wrap=True)
@@ -84,11 +84,14 @@ def _lines(error: Exception) -> Iterator[Text]:
         yield Text(f"It was raised {said}", style="dim")
         return
     yield Text("".join(traceback.format_exception(error)).rstrip())
-    yield Text(f"No line of yours is in this traceback{_on_rank()}: a bug in surefoot. Please report it.", style="bold")
+    yield Text(
+        f"No line of your code is in this traceback{_on_rank()}: it is a bug in surefoot. Please report it.",
+        style="bold",
+    )
 
 
 def _cut(error: BaseException, is_wanted: Callable[[str], bool]) -> str:
-    """The traceback with the wanted frames only, of the error and of those that led to it; empty if there are none."""
+    """The traceback of an error and its causes, with the wanted frames only; empty if there are none."""
     blocks: list[str] = []
     for each, joint in _chain(error):
         frames, last = _frames(each)
@@ -101,7 +104,7 @@ def _cut(error: BaseException, is_wanted: Callable[[str], bool]) -> str:
 
 
 def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
-    """An error after those that led to it, each with what Python says between them."""
+    """The causes of an error, then the error, each with the line that Python prints between them."""
     found: list[tuple[BaseException, str]] = []
     now: BaseException | None = error
     while now is not None and all(now is not each for each, _ in found):
@@ -113,7 +116,7 @@ def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
 
 
 def _frames(error: BaseException) -> tuple[list[FrameSummary], str]:
-    """The frames of an error and its last lines. A worker of a loader sends them as text, inside of the message."""
+    """The frames of an error and its last lines. A DataLoader worker sends them as text inside the message."""
     seen = TracebackException.from_exception(error)
     found = _WORKER.search(str(error))
     if found is None:
@@ -127,7 +130,7 @@ def _frames(error: BaseException) -> tuple[list[FrameSummary], str]:
 
 
 def _doing(frames: list[FrameSummary]) -> str:
-    """What surefoot was at, outside of the innermost line of the user's."""
+    """What surefoot was doing when it called the user's code."""
     inside = max((number for number, frame in enumerate(frames) if _is_users(frame.filename)), default=len(frames))
     for frame in reversed(frames[:inside]):
         file = os.path.basename(frame.filename)
@@ -148,7 +151,7 @@ def _is_users(file: str) -> bool:
 
 
 def _is_installed(file: str) -> bool:
-    """A recipe may stand in a package that is installed."""
+    """Whether a file belongs to an installed package that may hold the recipe."""
     packages = [file.partition(f"{part}{os.sep}")[2].partition(os.sep)[0] for part in _INSTALLED]
     return any(package and package not in _MACHINERY for package in packages)
 

@@ -1,4 +1,4 @@
-"""surefoot hardware list | show | napkin | measure: the devices that plans are made for."""
+"""The commands `surefoot hardware list | show | napkin | measure`: the devices that you can plan for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surefoot.reports.console import PlainConsole
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Devices as data: peaks, memory, links, prices, each with its source; and this machine, measured.",
+    help="Shows peaks, memory, links and prices of devices, each with its source, and measures this machine.",
     rich_markup_mode="markdown",
 )
 
@@ -21,7 +21,7 @@ _MORE = within(0, above=True)
 
 @app.command(name="list")
 def list_devices(json: JsonOption = False) -> None:
-    """All devices that have a datasheet."""
+    """Lists all devices that have a datasheet."""
     from surefoot.hardware import datasheet, known_devices
     from surefoot.reports.hardware import devices_text
 
@@ -31,10 +31,12 @@ def list_devices(json: JsonOption = False) -> None:
 
 @app.command()
 def show(
-    device: Annotated[str, typer.Argument(metavar="DEVICE", help="such as h100-sxm; `here` is this machine")],
+    device: Annotated[
+        str, typer.Argument(metavar="DEVICE", help="a device such as h100-sxm, or 'here' for this machine")
+    ],
     json: JsonOption = False,
 ) -> None:
-    """Everything known of one device: every number, its sources, and where they differ."""
+    """Shows all numbers of one device, their sources, and where the sources differ."""
     from surefoot.hardware import datasheet
     from surefoot.hardware.here import HERE, here
     from surefoot.reports.hardware import device_text
@@ -45,22 +47,24 @@ def show(
 
 @app.command()
 def napkin(
-    on: Annotated[str, typer.Argument(metavar="CLUSTER", help="such as 1024xh100-sxm")],
-    parameters: Annotated[float | None, typer.Option(callback=_MORE, help="of the model, such as 70e9")] = None,
-    tokens: Annotated[float | None, typer.Option(callback=_MORE, help="to train on, such as 15e12")] = None,
-    days: Annotated[float | None, typer.Option(callback=_MORE, help="how long the cluster is there")] = None,
+    on: Annotated[str, typer.Argument(metavar="CLUSTER", help="devices, such as 1024xh100-sxm")],
+    parameters: Annotated[
+        float | None, typer.Option(callback=_MORE, help="parameters of the model, such as 70e9")
+    ] = None,
+    tokens: Annotated[float | None, typer.Option(callback=_MORE, help="tokens to train on, such as 15e12")] = None,
+    days: Annotated[float | None, typer.Option(callback=_MORE, help="days that you have the cluster")] = None,
     step_seconds: Annotated[
-        float | None, typer.Option(callback=_MORE, help="of one step on one device, before it is shared")
+        float | None, typer.Option(callback=_MORE, help="seconds of a step on one device, without communication")
     ] = None,
     mfu: Annotated[
-        float, typer.Option(callback=within(0, 1, above=True), help="the share of the peak that is expected")
+        float, typer.Option(callback=within(0, 1, above=True), help="expected share of the peak FLOP/s")
     ] = 0.5,
     price: Annotated[
         float | None, typer.Option(callback=within(0), help="dollars per device-hour; default: the median list price")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Sums that fit on a napkin, before there is a recipe: days by 6ND, the largest model, one all-reduce.
+    """Estimates days (by 6ND), the largest model and one all-reduce, before you have a recipe.
 
     Example: `surefoot hardware napkin 1024xh100-sxm --parameters 70e9 --tokens 15e12`
     """
@@ -75,10 +79,10 @@ def napkin(
 
 @app.command()
 def measure(json: JsonOption = False) -> None:
-    """Measures this machine, and keeps the result as the datasheet `here`.
+    """Measures this machine, and saves the result as the datasheet named "here".
 
-    Matrix products by number format, memory bandwidth, what an operator costs beside its work, and an all-reduce
-    between two processes. Takes about half a minute; let the machine do nothing else meanwhile.
+    It measures matrix products by number format, memory bandwidth, the overhead of an operator, and an all-reduce
+    between two processes. This takes about half a minute; run nothing else meanwhile.
     """
     from surefoot.hardware.here import keep_here
     from surefoot.reports.hardware import device_text
@@ -88,7 +92,7 @@ def measure(json: JsonOption = False) -> None:
     path = keep_here(sheet)
     _print(to_json(sheet) if json else device_text(sheet), json=json)
     if not json:
-        _print(f"kept as {path}", json=False)
+        _print(f"saved as {path}", json=False)
 
 
 def _print(text: object, *, json: bool) -> None:

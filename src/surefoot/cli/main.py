@@ -1,4 +1,4 @@
-"""The command line `surefoot`: its list of commands and its entry point. Each command has a file of its own."""
+"""The command line `surefoot`: the list of commands and the entry point. Each command has its own file."""
 
 from __future__ import annotations
 
@@ -9,31 +9,38 @@ import typer
 
 from surefoot.cli.check import check
 from surefoot.cli.data import app as data_app
+from surefoot.cli.doctor import doctor
 from surefoot.cli.export import export
 from surefoot.cli.hardware import app as hardware_app
+from surefoot.cli.init import init
+from surefoot.cli.knobs import RecipeCommand
 from surefoot.cli.plan import plan
 from surefoot.cli.profile import profile
 from surefoot.cli.report import report
 from surefoot.cli.train import train
 from surefoot.cli.watch import watch
 from surefoot.errors import SurefootError
+from surefoot.recipe.load import builtin_recipes
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
-        "RECIPE is a built-in name (regression, cruncher, sentiment, fashion, gpt, llama), file.py, file.py:function "
-        "or package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`"
+        f"RECIPE is a built-in name ({', '.join(builtin_recipes())}), file.py, file.py:function or "
+        "package.module:function. Its parameters are the knobs: `surefoot plan gpt layers=24 width=1024`; "
+        "`surefoot plan gpt --help` lists them"
     ),
 )
 
-for command in (plan, check, train, profile, export):
-    app.command()(command)
+for command in (plan, check, train, profile):
+    app.command(cls=RecipeCommand)(command)
+app.command()(export)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
 app.command()(report)
+app.command()(init)
+app.command()(doctor)
 app.add_typer(data_app, name="data")
 app.add_typer(hardware_app, name="hardware")
 
@@ -48,11 +55,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def surefoot(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="say which")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
+    ] = False,
 ) -> None:
     """Know every training step before you take it.
 
-    A training step is written once, in plain PyTorch, and run five ways: plan, check, train, profile, export.
+    You write a training step once, in plain PyTorch, and run it five ways: plan, check, train, profile, export.
     """
 
 

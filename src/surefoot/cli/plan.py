@@ -1,4 +1,4 @@
-"""surefoot plan: one plan, a plan against another, a plan held to a budget, or a search for what fits."""
+"""The command `surefoot plan`: plan a step, compare it with another plan or a budget, or search for what fits."""
 
 from __future__ import annotations
 
@@ -30,47 +30,62 @@ def plan(
         typer.Option(
             "--on",
             metavar="GPUS",
-            help="plan for h100-sxm, for one of 8xh100-sxm or 4xcpu, or for `here`; no GPU is needed. With --fit also "
-            "several, with commas between them, and Nxh100-sxm: as few as fit",
+            help="plan for h100-sxm, one of 8xh100-sxm or 4xcpu, or 'here'; you need no GPU. With --fit: several, "
+            "separated by commas, or Nxh100-sxm for the fewest that fit",
         ),
     ] = None,
     reuse: Annotated[
-        bool, typer.Option(help="of many alike blocks run a few for all, where that is proved to give the same")
+        bool, typer.Option(help="run only a few of many repeated blocks, if the result is proved to be the same")
     ] = True,
     measure: Annotated[
-        bool, typer.Option("--measure", help="time each distinct operator call on this machine, for the step's time")
+        bool,
+        typer.Option("--measure", help="time each distinct operator call on this machine to predict a step's time"),
     ] = False,
     fit: Annotated[
-        bool, typer.Option("--fit", help="look for what fits: micro-batch, recompute, sharding, where no knob says it")
+        bool,
+        typer.Option("--fit", help="search for what fits: micro-batch, recompute, sharding; knobs you set stay fixed"),
     ] = False,
     largest: Annotated[
         str | None,
-        typer.Option("--largest", metavar="KNOB", help="with --fit: the largest size, layers, ... that fits"),
+        typer.Option("--largest", metavar="KNOB", help="with --fit: find the largest value of a knob that fits"),
     ] = None,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", metavar="LIMIT=AMOUNT", help="hold it to memory=76GiB, days=14, dollars=2e6"),
+        typer.Option("--budget", metavar="LIMIT=AMOUNT", help="limits: memory=76GiB, days=14, dollars=2e6"),
     ] = None,
-    ci: Annotated[bool, typer.Option("--ci", help="exit with 1 where it does not fit or exceeds the budget")] = False,
+    ci: Annotated[
+        bool, typer.Option("--ci", help="exit with 1 if the plan does not fit or exceeds the budget")
+    ] = False,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="FILE|RUN|KNOBS", help="compare with a kept plan (--json), or other knobs"),
+        typer.Option(
+            "--against", metavar="FILE|RUN|KNOBS", help="compare with a saved plan (--json), a run or other knobs"
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="also write the plan as one self-contained page")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Memory, FLOPs and time of a step, by account and module, without running it.
+    """Predicts the memory, FLOPs and time of a step, by account and module, without running it.
 
-    The step runs on tensors that have a shape and no memory, so a model far larger than this machine can be
-    planned on it. With `--fit`, it looks for the settings that fit; with `--against`, it says what differs between two
-    plans. Examples: `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`,
+    The step runs on tensors that have a shape but no memory, so you can plan a model far larger than this machine.
+    `--fit` searches for settings that fit. `--against` shows what differs between two plans.
+
+    Examples:
+
+    `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
+
     `surefoot plan llama size=8b --on 8xh100-sxm --fit`
     """
     goes_with("--fit", fit, {"--largest": largest})
     goes_with("--on or --budget", on is not None or budget is not None, {"--ci": ci or None})
     if fit and measure:
-        raise typer.BadParameter("--measure times one setting, --fit looks for the best of many: one of them")
+        raise typer.BadParameter("--measure times one setting and --fit searches many: use only one of them")
+    if html is not None and fit:
+        raise typer.BadParameter("--html writes one plan and --fit searches many: use only one of them")
     if against is not None and (fit or budget):
-        raise typer.BadParameter("--against compares two plans, and goes with neither --fit nor --budget")
+        raise typer.BadParameter("--against compares two plans: leave out --fit and --budget")
     target, words, limits = _asked(recipe, knobs, hf, budget)
     if fit:
         _fit(load(target, words), words, on, limits, largest, ci=ci, json=json)
@@ -78,6 +93,10 @@ def plan(
     from surefoot.ways.plan import plan as way
 
     record = way(load(target, words), on=on, reuse=reuse, measure=measure)
+    if html is not None:
+        from surefoot.reports.plan_page import write_plan_page
+
+        write_plan_page(record, html)
     if against is None:
         _show(record, limits, json=json)
     else:
@@ -89,12 +108,12 @@ def plan(
 def _asked(
     recipe: str | None, knobs: list[str] | None, hf: Path | None, budget: list[str] | None
 ) -> tuple[str, list[str], Budget]:
-    """The target, its knobs and the budget. Further limits after `--budget memory=76GiB` come as if they were knobs."""
+    """The target, its knobs and the budget. Limits that follow `--budget memory=76GiB` arrive among the knobs."""
     words = list(knobs or ())
     if hf is not None:
         target, words = "hf", [f"config={hf}", *([recipe] if recipe else []), *words]
     elif recipe is None:
-        raise RecipeError("plan what? name a recipe, or a folder with --hf")
+        raise RecipeError("no recipe to plan: name one, or a folder with --hf")
     else:
         target = recipe
     limits = [word for word in words if budget and word.partition("=")[0] in LIMITS]
@@ -119,7 +138,7 @@ def _budget(words: list[str]) -> Budget:
 
 
 def _show(record: Plan, budget: Budget, *, json: bool) -> None:
-    """The plan, and below it what it takes of its budget, where there is one."""
+    """Prints the plan and, if there is a budget, a line for each limit."""
     from rich.console import Group
 
     from surefoot.records.budget import Budget
@@ -142,23 +161,23 @@ def _compare(before: Plan, after: Plan, *, json: bool) -> None:
 
 
 def _kept(against: str) -> Plan | None:
-    """A plan that was kept in a file or in a run directory; None where neither has that name."""
+    """The plan in this file or run directory; None if neither exists."""
     from surefoot.records.codec import from_json, read_plain_file
     from surefoot.records.plan import Plan, read_plan
 
     path = Path(against)
     if path.is_dir():
         if (found := read_plan(path)) is None:
-            raise RecipeError(f"{against} holds no plan; `surefoot train` and `profile --run` keep one")
+            raise RecipeError(f"{against} holds no plan; `surefoot train` and `surefoot profile --run` write one")
         return found
     if not path.is_file():
         if "=" not in against:
-            raise RecipeError(f"{against} is no file, no run directory and no knob such as layers=12")
+            raise RecipeError(f"{against} is not a file, a run directory or a knob such as layers=12")
         return None
     try:
         return from_json(Plan, read_plain_file(path))
     except ValueError as error:
-        raise RecipeError(f"{against} is no plan as `surefoot plan --json` prints it: {error}") from error
+        raise RecipeError(f"{against} is not a plan printed by `surefoot plan --json`: {error}") from error
 
 
 def _fit(

@@ -28,24 +28,29 @@ def profile(
     steps: Annotated[int, typer.Option(min=1, help="how many steps to time; with --against, rounds (at least 15)")] = 5,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="RUN|KNOBS", help="time it in turns with a run's recipe, or other knobs"),
+        typer.Option("--against", metavar="RUN|KNOBS", help="compare with a run's recipe or other knobs, in turns"),
     ] = None,
     trust_run: TrustOption = False,
     run: Annotated[
-        Path | None, typer.Option("--run", "--dir", metavar="DIR", help="keep the profile in this run directory")
+        Path | None, typer.Option("--run", "--dir", metavar="DIR", help="write the profile into this run directory")
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+        bool, typer.Option("--measure", help="also predict the seconds of a step: time each distinct operator once")
     ] = False,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="keep the trace, for Perfetto or chrome://tracing")
+        Path | None, typer.Option("--trace", metavar="FILE", help="write the trace for Perfetto or chrome://tracing")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """A few real steps under all meters: where time and memory went, and the ledger against the plan.
+    """Measures a few real steps: where time and memory went, and how they compare with the plan.
 
-    With `--against`, both sides are timed in turns, and the difference is given with its confidence interval. Examples:
-    `surefoot profile gpt precision=bf16-mixed`, `surefoot profile gpt compile=whole --against compile=off`
+    With `--against`, it times both sides in turns and reports the difference with its confidence interval.
+
+    Examples:
+
+    `surefoot profile gpt precision=bf16-mixed`
+
+    `surefoot profile gpt compile=whole --against compile=off`
     """
     goes_with("--against", against is not None, {"--trust-run": trust_run or None})
     loaded = load(recipe, knobs)
@@ -84,7 +89,7 @@ def _compare(
     trust_run: bool,
     json: bool,
 ) -> None:
-    """Times the recipe in turns with the recipe of a run, or with itself under other knobs."""
+    """Times the recipe in turns with the recipe of a run, or with the same recipe and other knobs."""
     from surefoot.reports.profile import comparison_text
     from surefoot.ways.profile import compare as way
 

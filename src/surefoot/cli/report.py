@@ -14,7 +14,7 @@ from surefoot.reports.console import PlainConsole
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="run directories, of train, profile --run or watch --run")
+        list[Path], typer.Argument(metavar="RUN...", help="run directories of train, profile --run or watch --run")
     ],
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="write one self-contained page; needs no network")
@@ -24,9 +24,11 @@ def report(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """What runs have done: did it go as planned, what to change first, and every figure behind it.
+    """Shows whether runs went as planned, what to change first, and every figure behind it.
 
-    Several runs are compared in one page. Example: `surefoot report runs/first runs/second --html report.html`
+    It compares several runs on one page.
+
+    Example: `surefoot report runs/first runs/second --html report.html`
     """
     from surefoot.records.run import read_run
     from surefoot.reports.figures import titled_figures
@@ -52,4 +54,4 @@ def report(
             return
         PlainConsole().print(report_text(record, read))
         for written in filter(None, (html, png)):
-            PlainConsole().print(f"written: {written}", style="dim", highlight=False)
+            PlainConsole().print(f"wrote {written}", style="dim", highlight=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from surefoot.cli.completion import complete_knob, complete_recipe
 from surefoot.errors import RunError, SurefootError
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
@@ -18,21 +19,29 @@ if TYPE_CHECKING:
     from surefoot.recipe.recipe import Recipe
     from surefoot.records.finding import Findings
 
-RECIPE = typer.Argument(metavar="RECIPE", help="a built-in name, file.py, file.py:function or module:function")
+RECIPE = typer.Argument(
+    metavar="RECIPE",
+    autocompletion=complete_recipe,
+    help="a built-in name, file.py, file.py:function or module:function",
+)
 RecipeArgument = Annotated[str, RECIPE]
 KnobsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, such as layers=24 precision=bf16-mixed"),
+    typer.Argument(
+        metavar="KNOB=VALUE",
+        autocompletion=complete_knob,
+        help="knobs of the recipe, such as layers=24 precision=bf16-mixed",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
 ]
 SarifOption = Annotated[
-    Path | None, typer.Option("--sarif", metavar="FILE", help="keep the findings for editors and CI, as SARIF 2.1.0")
+    Path | None, typer.Option("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0 for editors and CI")
 ]
 TrustOption = Annotated[
-    bool, typer.Option("--trust-run", help="execute the recipe that the run itself holds or names: code by its maker")
+    bool, typer.Option("--trust-run", help="execute the recipe that the run holds or names: code of whoever made it")
 ]
 
 
@@ -60,7 +69,7 @@ def agreeing(*sources: object) -> Iterator[None]:
         if os.environ.get("SUREFOOT_RAISE") == "1":
             raise
         named = ", ".join(map(str, sources))
-        said = f"the records of {named} do not fit together: {type(error).__name__}: {error}"
+        said = f"the records of {named} contradict each other: {type(error).__name__}: {error}"
         raise RunError(f"{said}; was one of them changed? SUREFOOT_RAISE=1 shows the whole traceback") from error
 
 
@@ -91,7 +100,7 @@ def goes_with(flag: str, given: bool, options: dict[str, Any]) -> None:
     """Raises if an option is given without the flag that it needs."""
     for name, value in options.items():
         if value is not None and not given:
-            raise typer.BadParameter(f"{name} goes with {flag}")
+            raise typer.BadParameter(f"{name} needs {flag}")
 
 
 def show(record: Any, text: Any, *, json: bool) -> None:
@@ -104,9 +113,9 @@ def show(record: Any, text: Any, *, json: bool) -> None:
         PlainConsole().print(text(record))
 
 
-def keep_sarif(findings: Findings, file: Path | None) -> None:
-    """Writes findings as a SARIF file, if `--sarif` names one."""
+def keep_sarif(findings: Findings, file: Path | None, *, of: str = "") -> None:
+    """Writes findings of the script or recipe file `of` as a SARIF file, if `--sarif` names one. Only rank 0 writes."""
     from surefoot.reports.sarif import sarif_text
 
-    if file is not None:
-        file.write_text(sarif_text(findings) + "\n", encoding="utf-8")
+    if file is not None and rank() == 0:
+        file.write_text(sarif_text(findings, file=of) + "\n", encoding="utf-8")

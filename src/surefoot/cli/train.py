@@ -28,33 +28,34 @@ def train(
             "--run",
             "--dir",
             metavar="DIR",
-            help="where to keep the run, or the run to go on with; torchrun needs --dir",
+            help="directory for a new run, or of the run to resume; under torchrun use --dir",
         ),
     ] = None,
     resume: Annotated[
-        Literal["auto", "never"], typer.Option(help="whether to go on with an unfinished run in that directory")
+        Literal["auto", "never"], typer.Option(help="whether to resume an unfinished run in that directory")
     ] = "auto",
     accept_change: Annotated[
-        bool, typer.Option("--accept-change", help="go on although the recipe, its code or its data has changed")
+        bool, typer.Option("--accept-change", help="resume although the recipe, its code or its data has changed")
     ] = False,
     audit: Annotated[
-        bool, typer.Option("--audit", help="take the steps between the last two checkpoints again, and compare")
+        bool, typer.Option("--audit", help="repeat the steps between the last two checkpoints and compare")
     ] = False,
     plan: Annotated[bool, typer.Option(help="plan the step first, so that the run has a ledger")] = True,
     measure: Annotated[
-        bool, typer.Option("--measure", help="plan the seconds of a step too: each distinct operator is timed once")
+        bool, typer.Option("--measure", help="also predict the seconds of a step: time each distinct operator once")
     ] = False,
     log: Annotated[
         list[str] | None,
-        typer.Option("--log", metavar="TOOL", help="tell tensorboard, wandb or mlflow too; may be repeated"),
+        typer.Option("--log", metavar="TOOL", help="also log to tensorboard, wandb or mlflow; may be repeated"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Takes the steps and keeps a run directory: recipe, settings, log, checkpoints, weights.
+    """Trains and writes a run directory: recipe, settings, log, checkpoints, weights.
 
-    In this process, or on as many ranks as torchrun starts: `torchrun --nproc-per-node 2 -m surefoot train gpt`.
-    Killed at any moment, the same command with the same --run goes on from the last checkpoint, to the same bits.
-    SIGTERM or Ctrl-C ends the run after its step, saved, and exits with 75.
+    If it is killed, run the same command with the same --run again: it resumes from the last checkpoint, bit for bit.
+    On SIGTERM or Ctrl-C it finishes the step, saves a checkpoint and exits with 75.
+    On several ranks: `torchrun --nproc-per-node 2 -m surefoot train gpt`
+
     Example: `surefoot train gpt max_steps=50 --run runs/first`
     """
     loaded = load(recipe, knobs)
@@ -96,13 +97,15 @@ def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> 
             return kept
         return way(recipe, on=None if measure else present(ranks), measure=measure)
     except Exception as error:
-        PlainConsole(stderr=True).print(f"no plan, so no ledger: {error}", style="yellow", highlight=False)
+        PlainConsole(stderr=True).print(
+            f"planning failed, so the run has no ledger: {error}", style="yellow", highlight=False
+        )
         return None
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
     if run is None:
-        raise RunError("audit what? name a run directory with --run")
+        raise RunError("--audit needs a run directory: name one with --run")
     from surefoot.reports.audit import audit_text
     from surefoot.ways.audit import audit
 

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import AllowOption, JsonOption, SarifOption, keep_sarif, show
+from surefoot.cli.shared import AllowOption, JsonOption, SarifOption, keep_sarif, rank, show
+from surefoot.reports.console import PlainConsole
 
 
 def watch(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a training script, left as it is")],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="your training script; it stays unchanged")],
     args: Annotated[list[str] | None, typer.Argument(metavar="-- ARGS", help="arguments of the script")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="stop the script after this many updates")] = None,
     check_all: Annotated[
@@ -22,22 +23,28 @@ def watch(
     ] = False,
     run: Annotated[
         Path | None,
-        typer.Option("--run", "--dir", metavar="DIR", help="keep a run directory, for a report; torchrun needs --dir"),
+        typer.Option(
+            "--run", "--dir", metavar="DIR", help="write a run directory for a report; under torchrun use --dir"
+        ),
     ] = None,
     allow: AllowOption = None,
     sarif: SarifOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Runs a script of your own, unchanged, and books and checks its training loop.
+    """Runs your own script, unchanged, and measures and checks its training loop.
 
-    The first three updates are booked, operator by operator; the rest only by the clock. Exits with 1 if anything
-    found is an error. Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
+    It measures the first three updates operator by operator, and only times the rest. Exits with 1 if any finding is an
+    error.
+
+    Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
     """
     from surefoot.reports.watched import watched_text
     from surefoot.watch import watch_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
         record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or (), keep=run)
-    keep_sarif(record.findings, sarif)
+    keep_sarif(record.findings, sarif, of=str(script))
     show(record, watched_text, json=json)
+    if run is not None and not json and rank() == 0:
+        PlainConsole().print(f"run: {run}; see `surefoot report {run}`", style="dim", highlight=False)
     raise typer.Exit(1 if record.findings.errors else 0)

@@ -1,1 +1,1 @@
-"""Counts times datasheet: pure arithmetic, no torch."""
+"""Turns counts and datasheets into seconds, dollars and advice: pure arithmetic, no torch."""

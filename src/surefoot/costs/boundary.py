@@ -1,4 +1,4 @@
-"""Boundary: the largest candidate that stays within a limit, found with few questions."""
+"""Boundary: finds the largest candidate within a limit with few evaluations."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 FURTHEST = 8
-"""How many times the largest candidate asked for the next one may be: a line is not trusted further."""
+"""The next candidate may be at most this many times the largest one so far: the line is not trusted further."""
 
 GUESSES = 6
-"""After so many questions answers do not lie on a line; the rest is halved."""
+"""After this many evaluations the amounts do not lie on a line, and bisection takes over."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A candidate, the amount that was found for it, and the part of it that grows with the candidate, by estimate."""
+    """A candidate, its amount, and an estimate of the part of the amount that grows with the candidate."""
 
     candidate: int
     amount: float
@@ -25,11 +25,11 @@ class Asked:
 def largest_within(
     candidates: Sequence[int], ask: Callable[[int], Asked], limit: float, *, start: int
 ) -> tuple[int | None, int | None]:
-    """The largest candidate within the limit, and the next one, which is not; both were asked for.
+    """The largest candidate within the limit, and the next one, which is not within it. Both were evaluated.
 
-    Amounts are expected near a line, which says where to ask next; the answer does not depend on it. Where amounts
-    do not always grow, it is a candidate that fits below one that does not. None: not even the first fits, or
-    there is no next one.
+    Amounts should lie near a line, which says where to look next; the answer does not depend on it. If amounts do not
+    always grow, the answer is a candidate that fits just below one that does not. The first is None if no candidate
+    fits, the second if there is no larger one.
     """
     asked: dict[int, Asked] = {}
     at = max(0, bisect_right(candidates, start) - 1)
@@ -44,7 +44,7 @@ def largest_within(
 
 
 def _guess(candidates: Sequence[int], asked: dict[int, Asked], limit: float) -> int:
-    """The last candidate that is within the limit if amounts lie on a line."""
+    """The largest candidate within the limit if amounts lie on a line."""
     near = sorted(asked.values(), key=lambda each: abs(each.amount - limit))[:2]
     nearest, other = near[0], near[-1]
     slope = nearest.growing / nearest.candidate

@@ -1,4 +1,4 @@
-"""Budget: what a plan takes of the memory, days and dollars it may take."""
+"""Budget: compares a plan's memory, days and dollars with their limits."""
 
 from surefoot.errors import BudgetError
 from surefoot.records.budget import Budget, Limit
@@ -6,12 +6,12 @@ from surefoot.records.plan import Fit, Plan
 
 
 def limits_of(plan: Plan, budget: Budget) -> tuple[Limit, ...]:
-    """Every limit that a plan is held to: the budget's, and the memory of the device that it is for."""
+    """Every limit of a plan: those of the budget, and the memory of its device."""
     return (*_memory(plan, budget.memory_bytes), *_cost(plan, budget))
 
 
 def _memory(plan: Plan, allowed: int | None) -> tuple[Limit, ...]:
-    """On a GPU of what its allocator reserves, with the CUDA context; on a CPU of what is live."""
+    """On a GPU, counts the allocator's reserved bytes and the CUDA context; on a CPU, live bytes."""
     if plan.fit is None:
         return () if allowed is None else (Limit("memory", "bytes", allowed, plan.live_bytes),)
     device = plan.fit.memory_bytes
@@ -26,16 +26,16 @@ def _cost(plan: Plan, budget: Budget) -> tuple[Limit, ...]:
     if budget.days is None and budget.dollars is None:
         return ()
     if plan.cost is None:
-        raise BudgetError(f"no days and no dollars are known of this plan: {_missing(plan)}")
+        raise BudgetError(f"this plan states no days and no dollars: {_missing(plan)}")
     found = [] if budget.days is None else [Limit("days", "days", budget.days, plan.cost.days)]
     if budget.dollars is not None:
         if plan.cost.dollars is None:
-            raise BudgetError("no dollars are known of this plan: the datasheet states no price of its device")
+            raise BudgetError("this plan states no dollars: the datasheet of its device has no price")
         found.append(Limit("dollars", "dollars", budget.dollars, plan.cost.dollars))
     return tuple(found)
 
 
 def _missing(plan: Plan) -> str:
     if plan.time is None:
-        return "name the GPUs with --on, such as --on 8xh100-sxm"
-    return "the recipe says neither max_steps nor max_tokens"
+        return "name the GPUs with --on, for example --on 8xh100-sxm"
+    return "the recipe sets neither max_steps nor max_tokens"

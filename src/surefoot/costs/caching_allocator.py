@@ -1,9 +1,9 @@
 """A model of torch's CUDA caching allocator: the bytes it reserves for a sequence of allocations.
 
-Constants and rules as in torch 2.13's `c10/cuda/CUDACachingAllocator.cpp`: requests are rounded to 512 bytes;
-small ones (up to 1 MiB) and large ones have pools of their own, per stream; the best fitting free block is
-taken and split if enough remains; freed blocks merge with their free neighbours; a segment once reserved is
-kept. With expandable segments, each pool is one range that grows page by page.
+Constants and rules are those of torch 2.13's `c10/cuda/CUDACachingAllocator.cpp`. Requests are rounded to 512 bytes.
+Small ones (up to 1 MiB) and large ones have separate pools in each stream. The best fitting free block is taken, and
+split if enough remains. Freed blocks merge with their free neighbours. A reserved segment is kept. With expandable
+segments, each pool is one range that grows page by page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class Sized(Hashable, Protocol):
-    """Anything that has a size in bytes, and a stream that it is taken in."""
+    """Anything with a size in bytes and a stream that allocates it."""
 
     size: int
     stream: int
@@ -31,7 +31,7 @@ LARGE_ROUNDING = 2 << 20
 
 @dataclass(eq=False)
 class Block:
-    """A piece of a segment; free or not, between its neighbours."""
+    """A piece of a segment, free or in use, with its neighbours."""
 
     size: int
     pool: Pool
@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(eq=False)
 class Pool:
-    """The free blocks of one stream and one class of sizes, in order of size and age."""
+    """The free blocks of one stream and size class, in order of size and age."""
 
     small: bool
     free: list[tuple[int, int, Block]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Pool:
 
 
 class CachingAllocator:
-    """Counts what a GPU's allocator would hold. It never gives a segment back, as torch does until memory runs out."""
+    """Counts the bytes of a GPU's allocator. Like torch before memory runs out, it never releases a segment."""
 
     def __init__(self, *, expandable_segments: bool = False) -> None:
         self.expandable_segments = expandable_segments
@@ -70,7 +70,7 @@ class CachingAllocator:
         self._pools: dict[tuple[int, bool], Pool] = {}
 
     def allocate(self, size: int, *, stream: int = 0) -> Block:
-        """Takes a block of at least `size` bytes; `reserved_bytes` grows if no free one fits."""
+        """Takes a block of at least `size` bytes. `reserved_bytes` grows if no free block fits."""
         size = max(ROUNDING, _rounded(size, ROUNDING))
         small = size <= SMALL_REQUEST
         pool = self._pools.setdefault((stream, small), Pool(small))
@@ -85,7 +85,7 @@ class CachingAllocator:
         return block
 
     def release(self, block: Block) -> None:
-        """Gives a block back to its pool, merged with its free neighbours."""
+        """Returns a block to its pool, merged with its free neighbours."""
         self.allocated_bytes -= block.size
         block.free = True
         for neighbour in (block.before, block.after):
@@ -95,14 +95,14 @@ class CachingAllocator:
         block.pool.add(block)
 
     def _segment(self, pool: Pool, size: int) -> Block:
-        """A new segment of its own."""
+        """Reserves a new segment."""
         block = Block(_segment_size(size), pool)
         self.reserved_bytes += block.size
         pool.add(block)
         return block
 
     def _grown(self, pool: Pool, size: int) -> Block:
-        """The end of the pool's one range, grown by whole pages until the request fits."""
+        """Grows the end of the pool's range by whole pages until the request fits."""
         page = SMALL_SEGMENT if pool.small else MIDDLE_SEGMENT
         end = pool.last
         there = end.size if end is not None and end.free else 0
@@ -134,7 +134,7 @@ class CachingAllocator:
 
 
 class Follower:
-    """An allocator that is told of each storage twice: when it comes and when it goes."""
+    """An allocator to call twice for each storage: when it is allocated and when it is freed."""
 
     def __init__(self, *, expandable_segments: bool) -> None:
         self.allocator = CachingAllocator(expandable_segments=expandable_segments)
@@ -149,7 +149,7 @@ class Follower:
 
 
 def _merge(block: Block, neighbour: Block) -> None:
-    """Adds a free neighbour's bytes to a block and takes its place among the others."""
+    """Joins a free neighbour to a block."""
     block.size += neighbour.size
     if block.before is neighbour:
         block.before = neighbour.before

@@ -1,8 +1,8 @@
-"""Collectives: seconds of an all-reduce and its like, by latency and bandwidth (alpha-beta) over a cluster's links.
+"""Collectives: seconds of an all-reduce and the like, from latency and bandwidth (alpha-beta) of a cluster's links.
 
-Ring algorithms, bandwidth-optimal: of n ranks, each sends (n - 1) / n of the data to its neighbour, hop by hop; an
-all-reduce does so twice, or takes a tree where hops are many. Inside a node the link between devices carries it. A
-group over several nodes is bound by each device's share of its node's network.
+The algorithms are bandwidth-optimal rings: each of n ranks sends (n - 1) / n of the data to its neighbour, hop by hop.
+An all-reduce does so twice, or uses a tree if there are many hops. Inside a node the data goes over the link between
+devices. Over several nodes, each device's share of its node's network is the limit.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Tally
 
 LATENCY_SECONDS = {"node": 5e-6, "network": 15e-6}
-"""Of one hop. Assumed."""
+"""The latency of one hop. Assumed."""
 
 LINK_SHARE = {"node": 0.8, "network": 0.8}
-"""Of a link's bandwidth that large messages reach. Assumed, but for this: 8 H200 were measured at 482 GB/s of bus
-bandwidth over links of 450 GB/s one way, because the switch reduces; a ring does not get there."""
+"""The share of a link's bandwidth that large messages reach. Assumed. One measurement: 8 H200 reached 482 GB/s of bus
+bandwidth over links of 450 GB/s one way, because the switch reduces; a ring cannot reach that."""
 
 PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that communicate: how many, and how many of them are in one node."""
+    """Ranks that communicate: how many, and how many of them share a node."""
 
     ranks: int
     per_node: int
@@ -38,12 +38,12 @@ class Group:
 
 
 def group_of(cluster: Cluster, *, ranks: int, stride: int = 1) -> Group:
-    """A mesh dimension: its neighbours are `stride` devices apart."""
+    """The group of a mesh dimension whose neighbours are `stride` devices apart."""
     return Group(ranks, max(1, cluster.per_node // stride))
 
 
 def link_bandwidth(cluster: Cluster, group: Group) -> float:
-    """Bytes per second that one device sends inside such a group."""
+    """Bytes per second that one device sends inside this group."""
     if group.scope == "node":
         bandwidth = cluster.device.link_bandwidth or cluster.device.host_bandwidth
         if not bandwidth:
@@ -56,7 +56,7 @@ def link_bandwidth(cluster: Cluster, group: Group) -> float:
 
 
 def seconds_of(kind: str, size_bytes: float, cluster: Cluster, group: Group) -> float:
-    """Of one collective over `size_bytes`: the whole result of an all-gather, the whole operand of the others."""
+    """Seconds of one collective. `size_bytes` is the result of an all-gather, the operand of the others."""
     if group.ranks == 1:
         return 0.0
     sent = PASSES[kind] * size_bytes * (group.ranks - 1) / group.ranks
@@ -64,7 +64,7 @@ def seconds_of(kind: str, size_bytes: float, cluster: Cluster, group: Group) -> 
 
 
 def _latency(kind: str, group: Group) -> float:
-    """Of one pass around the ring; an all-reduce takes a tree where that is quicker, the others have none."""
+    """The latency of one pass around the ring. An all-reduce uses a tree if that is faster; the others have none."""
     nodes = -(-group.ranks // group.per_node)
     ring = (group.ranks - nodes) * LATENCY_SECONDS["node"] + (nodes - 1) * LATENCY_SECONDS["network"]
     tree = 2 * group.ranks.bit_length() * LATENCY_SECONDS[group.scope]
@@ -72,10 +72,10 @@ def _latency(kind: str, group: Group) -> float:
 
 
 def with_communication(time: StepTime, tally: Tally, cluster: Cluster, sizes: Mapping[str, int]) -> StepTime:
-    """The time of a step on many ranks: what communication adds to it.
+    """The time of a step on many ranks: adds the communication to it.
 
-    `sizes` are the dimensions of the mesh, the one whose neighbours are nearest first. A collective hides behind what
-    can be computed between its start and its end; together they hide no more than their phase computes.
+    `sizes` are the dimensions of the mesh, innermost first. A collective overlaps with the computation between its
+    start and its end. All collectives of a phase overlap with no more than the phase's computation.
     """
     exposed: dict[str, float] = {}
     for phase, computed in time.phases.items():
@@ -107,7 +107,7 @@ def with_communication(time: StepTime, tally: Tally, cluster: Cluster, sizes: Ma
 
 
 def _collectives(tally: Tally, phase: str) -> Iterator[tuple[str, str, int, float]]:
-    """Of a phase: kind, dimension, how many, and the bytes of all."""
+    """The collectives of a phase: kind, dimension, count, and total bytes."""
     for kind in tally.under("collectives"):
         for dimension in tally.under(f"collectives/{kind}"):
             count = int(tally.total(f"collectives/{kind}/{dimension}/{phase}"))

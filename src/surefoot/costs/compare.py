@@ -1,4 +1,4 @@
-"""Compares two series of seconds that were taken in turns, without assuming how noise is distributed."""
+"""Compares two series of seconds measured in turns, without assuming a distribution of the noise."""
 
 from collections.abc import Sequence
 from math import comb
@@ -11,9 +11,9 @@ CONFIDENCE = 0.95
 
 
 def compared(before: str, after: str, first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """The median of the rounds' ratios, and the order statistics between which the true median lies.
+    """The median of the rounds' ratios, and the order statistics that enclose the true median.
 
-    That interval is exact for any distribution: of n rounds, how many fall below the true median is binomial.
+    The interval is exact for any distribution: the number of rounds below the true median is binomial.
     """
     ratios = sorted(later / earlier for earlier, later in zip(first, second, strict=True))
     outer, confidence = _interval(len(ratios))
@@ -23,9 +23,9 @@ def compared(before: str, after: str, first: Sequence[float], second: Sequence[f
 
 
 def _interval(rounds: int) -> tuple[int, float]:
-    """How many of the lowest and of the highest can be left out, and the confidence that this gives."""
+    """How many of the lowest and of the highest rounds to leave out, and the resulting confidence."""
     if 1 - 2 * 0.5**rounds < CONFIDENCE:
-        raise RecipeError(f"{rounds} rounds cannot tell a difference with {CONFIDENCE:.0%} confidence; take 6 or more")
+        raise RecipeError(f"{rounds} rounds cannot show a difference with {CONFIDENCE:.0%} confidence; use 6 or more")
     outside, below = 0, 0.5**rounds
     while 1 - 2 * (below + comb(rounds, outside + 1) * 0.5**rounds) >= CONFIDENCE:
         outside += 1

@@ -1,7 +1,7 @@
-"""Conventions: FLOPs per token as others count them, each with its formula.
+"""Conventions: FLOPs per token as other projects count them, each with its formula.
 
 N is all parameters, E the largest input embedding, A the sum over attention layers of heads x head size, T the
-context. Which project uses which was checked numerically against the figures they publish.
+context. We checked numerically which project uses which, against the figures they publish.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Convention:
-    """A formula, and who prints figures by it."""
+    """A formula, and the projects that use it."""
 
     formula: str
     used_by: str
@@ -28,10 +28,10 @@ CONVENTIONS = {
 HARDWARE_CONVENTIONS = {
     "Megatron": Convention("8 N - 2 E + 16 A T", "Megatron-LM in 2021, BLOOM: blocks run forward again", 8, 2, 16),
 }
-"""What a device executes where all blocks are recomputed; they are no measure of what the model needs."""
+"""What a device executes if all blocks are recomputed. That is more than the model needs."""
 
 RECOMPUTED = 4 / 3
-"""Hardware FLOPs over model FLOPs as llm-foundry's HFU has it, where all blocks are recomputed."""
+"""Hardware FLOPs over model FLOPs in llm-foundry's HFU, if all blocks are recomputed."""
 
 
 def flops_per_token(name: str, *, parameters: int, embedding: int, attention_width: int, context: int) -> int:

@@ -1,4 +1,4 @@
-"""Diagnosis: what slows a run down or will end it, read from its records; what to change first stands first."""
+"""Diagnosis: finds in a run's records what slows it down or will end it, most important first."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from surefoot.records.tally import Tally
 from surefoot.records.units import bytes_text, counted, seconds_text
 
 WAITING = 0.10
-"""The share of a step spent waiting for data from which on it is worth a change."""
+"""Report waiting for data from this share of a step on."""
 GROWN_ROWS, GROWN = 200, 0.05
-"""A log of so many steps whose memory has grown by this share from its second quarter to its last grows."""
+"""Memory grows if a log of at least this many steps gained this share from its second quarter to its last."""
 OWN = "surefoot"
 
 
 @dataclass(frozen=True)
 class Signs:
-    """What is known of a loop: the counts and the tallies of some of its steps, and how it spent its time.
+    """What is known of a loop: counts and tallies of some steps, and where its time went.
 
-    `counted` and `kept` are of one step. `micro_batches` are those of a step.
+    `counted`, `kept` and `micro_batches` are of one step.
     """
 
     where: str
@@ -38,19 +38,19 @@ class Signs:
 
     @property
     def severity(self) -> Severity:
-        """Of what costs an accelerator time. On a CPU it tells what would cost one, and what a small step costs."""
+        """The severity of what wastes an accelerator's time. On a CPU it only shows what would."""
         return "info" if self.device == "cpu" else "warning"
 
 
 def diagnose(signs: Signs) -> tuple[Finding, ...]:
-    """What ends a run before what costs it time; of the latter, what costs most first."""
+    """First what ends a run, then what costs time, the most costly first."""
     looks = (_growing, _waiting, _reducing, _asking, _breaking)
     found = [weighed for look in looks for weighed in look(signs)]
     return tuple(finding for _, finding in sorted(found, key=lambda weighed: -weighed[0]))
 
 
 def said_once(found: Iterable[Finding], diagnosed: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What checks found, without what a diagnosis says of the same in other words."""
+    """The findings of checks, without those that the diagnosis reports under another name."""
     said = {_SAME.get(each.check) for each in diagnosed}
     return tuple(each for each in found if each.check not in said)
 
@@ -60,7 +60,7 @@ Weighed = Iterator[tuple[float, Finding]]
 
 
 def _growing(signs: Signs) -> Weighed:
-    """Tensors that outlive their step, or a process that grows from step to step."""
+    """Finds tensors that outlive their step, or a process that grows from step to step."""
     places = {name: n for name, n in signs.kept.under("kept").items() if n}
     if places:
         held = [account for account in signs.kept.accounts if account.name.startswith("kept/")]
@@ -86,7 +86,7 @@ def _growing(signs: Signs) -> Weighed:
                 "error",
                 f"memory grows by {bytes_text(slope)} a step, to {bytes_text(signs.rows[-1].memory_bytes or 0)}",
                 signs.where,
-                "a run that grows is ended by the machine sooner or later",
+                "a run that keeps growing runs out of memory",
                 "look for a list or dict that keeps tensors: append loss.item(), not the loss itself",
             ),
         )
@@ -107,7 +107,7 @@ def _waiting(signs: Signs) -> Weighed:
                 f"{share:.0%} of a step is spent waiting for data: {seconds_text(waited)} of {seconds_text(seconds)}",
                 signs.where,
                 f"nothing is trained meanwhile; without the wait a step would take {seconds_text(seconds - waited)}",
-                "raise workers (num_workers of a DataLoader), or do the work once before training",
+                "raise workers (num_workers of a DataLoader), or preprocess the data once before training",
             ),
         )
 
@@ -122,14 +122,14 @@ def _reducing(signs: Signs) -> Weighed:
                 "warning",
                 f"gradients are reduced in {reduced:.0f} of the {backwards:.0f} backwards of a step; one is enough",
                 signs.where,
-                f"{reduced - 1:.0f} of {reduced:.0f} all-reduces of all gradients are thrown-away traffic",
+                f"{reduced - 1:.0f} of {reduced:.0f} all-reduces of all gradients are wasted",
                 "run all but the last micro-batch inside model.no_sync()",
             ),
         )
 
 
 def _asking(signs: Signs) -> Weighed:
-    """Places that ask for a value in each micro-batch; what is asked once per step is cheap."""
+    """Finds lines that ask for a tensor's value in each micro-batch. Once per step is cheap."""
     times: dict[str, float] = {}
     for account in signs.counted.accounts:
         kind, *rest = account.name.split("/", 2)
@@ -140,10 +140,10 @@ def _asking(signs: Signs) -> Weighed:
             finding = Finding(
                 "value-asked-in-every-micro-batch",
                 signs.severity,
-                f"a tensor is asked for its value {counted(int(often), 'time')} in a step",
+                f"the value of a tensor is read {counted(int(often), 'time')} in a step",
                 where,
-                "on an accelerator each .item() waits until all that was queued is done; it then idles",
-                "keep a running sum as a tensor, and ask for its value once in a while",
+                "on an accelerator each .item() waits for all queued work; then the device idles",
+                "keep a running sum as a tensor, and read its value only now and then",
             )
             yield 0.05 + often * 1e-6, finding
 
@@ -157,7 +157,7 @@ def _breaking(signs: Signs) -> Weighed:
                 "warning",
                 f"{counted(len(signs.graph_breaks), 'graph break')}; the first: {signs.graph_breaks[0]}",
                 signs.where,
-                "compiled code falls back to Python there, and is fused on each side alone",
+                "compiled code falls back to Python there, and no kernel is fused across it",
                 "remove what cannot be traced, or leave that module uncompiled",
             ),
         )
@@ -169,16 +169,16 @@ def _breaking(signs: Signs) -> Weighed:
                 "warning",
                 f"{counted(signs.recompilations, 'graph')} compiled again after the first step",
                 signs.where,
-                "every new shape or flag is compiled anew, which takes longer than many steps",
+                "every new shape or flag is compiled again, which takes longer than many steps",
                 "pad to a few shapes, or set compile_dynamic=true",
             ),
         )
 
 
 def memory_slope(rows: Sequence[LogRow]) -> float | None:
-    """Bytes by which each step makes the process larger; None where it does not, or too few steps say so.
+    """Bytes by which the process grows per step; None if it does not grow, or if there are too few steps.
 
-    Quarters of the log are compared: warming up takes place in the first, and is no growth.
+    Compares quarters of the log without the first, which includes the warmup.
     """
     held = [row.memory_bytes for row in rows if row.memory_bytes is not None]
     if len(held) < GROWN_ROWS:
@@ -191,6 +191,6 @@ def memory_slope(rows: Sequence[LogRow]) -> float | None:
 
 
 def first_of(findings: Iterable[Finding]) -> Finding | None:
-    """What to change first: an error before a warning, in the order given."""
+    """The finding to fix first: errors before warnings, else in the given order."""
     ranked = sorted(findings, key=lambda each: ("error", "warning", "info").index(each.severity))
     return ranked[0] if ranked else None

@@ -1,8 +1,8 @@
-"""Knapsack: one offer for each of many items, so that all bytes stay within a limit and the cost is least.
+"""Knapsack: picks one offer for each of many items, at the least cost within a limit of bytes.
 
-Items with the same offers are alike, and only how many of them take which offer matters. Of the ways to serve some
-items, only those are carried on that no other beats in both bytes and cost. That is exact; where more than `MOST` ways
-are worth having, of those with nearly the same bytes the cheapest is kept.
+Items with the same offers are alike: only the number of items per offer matters. Of the ways to serve some items, only
+the Pareto-optimal ones in bytes and cost are kept. That is exact. If there are more than `MOST` of them, only the
+cheapest of those with nearly the same bytes is kept.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ MOST = 4096
 
 
 class Offer(NamedTuple):
-    """What one item takes if it is served so."""
+    """The bytes and the cost of one item with this offer."""
 
     bytes: int
     cost: int
 
 
 class Way(NamedTuple):
-    """Bytes and cost of all items together, and which offer each of them takes."""
+    """Total bytes and cost of all items, and the offer that each item takes."""
 
     bytes: int
     cost: int
@@ -30,7 +30,7 @@ class Way(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Some kinds of items served: of each kind, how many take which offer."""
+    """A choice for some kinds of items: how many items of each kind take which offer."""
 
     bytes: int
     cost: int
@@ -38,9 +38,9 @@ class _Part(NamedTuple):
 
 
 def ways(items: Sequence[Sequence[Offer]]) -> list[Way]:
-    """Every way that no other beats, from the fewest bytes to the least cost.
+    """Every Pareto-optimal way, from the fewest bytes to the least cost.
 
-    Of alike items, the first ones take the offers that are named first.
+    Of alike items, the first ones take the first offers.
     """
     kinds: dict[tuple[Offer, ...], int] = {}
     for item in items:
@@ -53,12 +53,12 @@ def ways(items: Sequence[Sequence[Offer]]) -> list[Way]:
 
 
 def cheapest(found: Sequence[Way], limit: float) -> Way | None:
-    """Of such ways the one that costs least within the limit."""
+    """The way that costs least within the limit."""
     return next((way for way in reversed(found) if way.bytes <= limit), None)
 
 
 def _served(offers: tuple[Offer, ...], many: int) -> list[_Part]:
-    """All ways to serve so many alike items."""
+    """All ways to serve this many alike items."""
     made = []
     for counts in _shared_out(many, len(offers)):
         taken = list(zip(counts, offers, strict=True))
@@ -81,7 +81,7 @@ def _both(one: _Part, other: _Part) -> _Part:
 
 
 def _unbeaten(parts: list[_Part]) -> list[_Part]:
-    """Those that cost less than all with fewer bytes."""
+    """Keeps the parts that cost less than every part with fewer bytes."""
     kept: list[_Part] = []
     for part in sorted(parts):
         if not kept or part.cost < kept[-1].cost:
@@ -90,7 +90,7 @@ def _unbeaten(parts: list[_Part]) -> list[_Part]:
 
 
 def _thinned(parts: list[_Part]) -> list[_Part]:
-    """The first, and the last of each of `MOST` equal ranges of bytes."""
+    """Keeps the first part, and the last one in each of `MOST` equal ranges of bytes."""
     if len(parts) <= MOST:
         return parts
     low, high = parts[0].bytes, parts[-1].bytes
@@ -100,7 +100,7 @@ def _thinned(parts: list[_Part]) -> list[_Part]:
 
 
 def _taken(items: Sequence[Sequence[Offer]], counts: dict[tuple[Offer, ...], tuple[int, ...]]) -> tuple[int, ...]:
-    """The offer of each item, by its place among those alike."""
+    """The offer of each item, by its position among alike items."""
     ends = {kind: list(accumulate(numbers)) for kind, numbers in counts.items()}
     seen = dict.fromkeys(counts, 0)
     taken = []

@@ -1,4 +1,4 @@
-"""The ledger of a run: what was planned beside what its profile and its training measured."""
+"""The ledger of a run: the plan against the measurements of its profile and its training."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TOLERANCES = {
     "run/dollars": 0.10,
     "checkpoint/seconds": 0.25,
 }
-"""The share of a prediction by which a measurement may differ; memory, FLOPs and tokens are exact.
+"""How far a measurement may differ, as a share of the prediction. Memory, FLOPs and tokens are exact.
 
 Bytes moved differ by the scalars of operators that take lists of tensors on one side and tensors on the other.
 """
 BESIDE_STATE = 2**20
-"""Bytes that a checkpoint may hold beside the state: generators, names, hashes."""
+"""Bytes that a checkpoint may hold besides the state: generators, names, hashes."""
 
 
 def ledger_of(
     plan: Plan | None, profile: Profile | None = None, run: Run | None = None, watched: Watched | None = None
 ) -> Ledger:
-    """Memory by account and phase, FLOPs, seconds, tokens, checkpoints, dollars. A side that is not known is open."""
+    """Memory by account and phase, FLOPs, seconds, tokens, checkpoints, dollars. An unknown side stays empty."""
     predicted = Tally() if plan is None else plan.tally + _planned_seconds(plan)
     if plan is not None and run is not None:
         predicted = predicted + _planned_run(plan)
@@ -54,7 +54,7 @@ def ledger_of(
 
 
 def _planned_seconds(plan: Plan) -> Tally:
-    """Of a step, where the plan is for a device whose rates are known."""
+    """The planned seconds of a step, if the plan has a time."""
     if plan.time is None:
         return Tally()
     phases = [Account(f"seconds/{name}", seconds, "seconds") for name, seconds in plan.time.phases.items()]
@@ -66,7 +66,7 @@ def _step_seconds(seconds: Sequence[float]) -> Tally:
 
 
 def _planned_run(plan: Plan) -> Tally:
-    """What the plan says of all steps together."""
+    """The plan's predictions for the whole run."""
     booked = [Account("checkpoint/bytes", plan.checkpoint_bytes, "bytes")]
     if plan.time is not None:
         booked.append(Account("run/step seconds", plan.time.seconds, "seconds"))
@@ -75,14 +75,15 @@ def _planned_run(plan: Plan) -> Tally:
     if plan.steps is not None:
         booked += [
             Account("run/steps", plan.steps, "steps"),
-            Account("run/tokens", plan.steps * plan.tokens_per_step, "tokens"),
+            Account(f"run/{plan.unit}s", plan.steps * plan.tokens_per_step, f"{plan.unit}s"),
         ]
     return Tally.of(booked)
 
 
 def _taken(run: Run, plan: Plan | None, *, booked: bool) -> Tally:
-    """What a run has measured; where a step was booked, memory is left to that. The plan knows the price of an hour."""
-    taken = [Account("run/steps", run.steps, "steps"), Account("run/tokens", run.tokens, "tokens")]
+    """The measurements of a run, with the plan's price per hour. If a step was metered, memory comes from there."""
+    amount = Account(f"run/{run.unit}s", run.tokens, f"{run.unit}s")
+    taken = [Account("run/steps", run.steps, "steps"), amount]
     if run.steps:
         taken.append(Account("run/step seconds", run.seconds / run.steps, "seconds"))
     if run.saves:
@@ -99,7 +100,7 @@ def _taken(run: Run, plan: Plan | None, *, booked: bool) -> Tally:
 
 
 def _peaks(plan: Plan, profile: Profile) -> list[Entry]:
-    """The peak of each phase; where they differ, at which operators they were."""
+    """The peak of each phase. If plan and measurement differ, names the operators at both peaks."""
     entries = []
     for phase, planned in plan.steady.phase_peaks.items():
         seen = profile.steady.phase_peaks.get(phase)
@@ -115,25 +116,33 @@ def _moment(peak: Peak) -> str:
 
 
 def _caused(entry: Entry, plan: Plan | None, profile: Profile | None, run: Run | None) -> Entry:
-    """The entry with its cause, where it differs and the cause is known."""
+    """Adds the cause to an entry that differs, if it is known."""
+    if entry.account == "checkpoint/bytes" and entry.difference:
+        return replace(entry, attribution="files of the newest checkpoint", cause="overhead of the format")
     if entry.agrees is not False:
         return entry
     if entry.account == "allocated/peak" and profile is not None and plan is not None:
         return _allocator(entry, plan, profile)
-    if entry.account in ("run/steps", "run/tokens", "run/dollars") and run is not None and run.status != "finished":
+    if (
+        entry.account in ("run/steps", "run/tokens", "run/samples", "run/dollars")
+        and run is not None
+        and run.status != "finished"
+    ):
         return replace(
             entry, attribution=f"after step {run.steps}", cause=f"the run is {run.status}. {run.reason}".strip()
         )
-    if entry.account == "checkpoint/bytes":
-        return replace(entry, attribution="files of the newest checkpoint")
     return entry
 
 
 def _allocator(entry: Entry, plan: Plan, profile: Profile) -> Entry:
-    """The allocator saw another peak than was booked."""
+    """Explains why the allocator's peak differs from the booked one."""
     booked = profile.steady.peak
     where = f"{booked.phase} of {booked.module or 'the step'}, after {booked.operator}"
     if profile.knobs.get("compile") not in (None, "off", False):
-        return replace(entry, attribution=where, cause="compiled code keeps and fuses other tensors than were written")
+        return replace(
+            entry, attribution=where, cause="compiled code keeps and fuses other tensors than the model's code"
+        )
     missing = [note for note in plan.assumptions if "workspace" in note]
-    return replace(entry, attribution=where, cause="; ".join(missing) or "kernels took what no operator returned")
+    return replace(
+        entry, attribution=where, cause="; ".join(missing) or "kernels allocated memory that no operator returned"
+    )

@@ -1,4 +1,4 @@
-"""Shares: what each module takes of a profiled step, and whether arithmetic or memory holds it up."""
+"""Shares: each module's share of a profiled step, and whether compute or memory is its limit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from surefoot.records.report import ModuleShare
 from surefoot.records.tally import Tally
 
 NOTICED = 0.005
-"""A module with a smaller share of the seconds says nothing of what the machine can do."""
+"""A module with a smaller share of the seconds says nothing about the machine's limits."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device can do at most, and who says so. They cross at the ridge, in FLOP per byte."""
+    """A device's highest rates, and their source. They cross at the ridge, in FLOP per byte."""
 
     flops_per_second: float
     bytes_per_second: float
@@ -24,7 +24,7 @@ class Ceilings:
 
     @property
     def ridge(self) -> float:
-        """Below it memory is the limit, above it arithmetic."""
+        """Below it memory is the limit, above it compute."""
         return self.flops_per_second / self.bytes_per_second
 
     def at(self, intensity: float) -> float:
@@ -33,7 +33,7 @@ class Ceilings:
 
 
 def seen_ceilings(shares: Iterable[ModuleShare]) -> Ceilings | None:
-    """The highest rates that any module of these reached: at least this much the machine can do."""
+    """The highest rates that any of these modules reached: the machine can do at least this much."""
     noticed = [each for each in shares if each.seconds > 0]
     least = NOTICED * sum(each.seconds for each in noticed)
     noticed = [each for each in noticed if each.seconds >= least]
@@ -43,14 +43,14 @@ def seen_ceilings(shares: Iterable[ModuleShare]) -> Ceilings | None:
 
 
 def bound(share: ModuleShare, ceilings: Ceilings | None) -> str:
-    """`compute` or `memory`; empty where nothing was counted."""
+    """`compute` or `memory`; empty if nothing was counted."""
     if ceilings is None or not share.moved_bytes:
         return ""
     return "compute" if share.flops / share.moved_bytes >= ceilings.ridge else "memory"
 
 
 def module_shares(profile: Profile) -> list[ModuleShare]:
-    """What each module takes of a step: memory at the peak, FLOPs, bytes moved and seconds; most seconds first."""
+    """Each module's memory at the peak, FLOPs, bytes moved and seconds in a step, most seconds first."""
     memory, flops = (_by_module(profile.steady.tally, name) for name in ("memory", "flops"))
     moved, seconds = _by_module(profile.counted, "moved"), _by_module(profile.traced, "time")
     shares = [

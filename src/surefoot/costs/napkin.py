@@ -1,4 +1,4 @@
-"""Sums that fit on a napkin: training time from 6ND, the largest model that fits its states, one all-reduce."""
+"""Napkin estimates: training time from 6ND, the largest model that fits, the time of one all-reduce."""
 
 from surefoot.hardware import Cluster
 from surefoot.records.napkin import Napkin
@@ -8,7 +8,7 @@ FLOPS_PER_PARAMETER_TOKEN = 6  # 2 forward, 4 backward
 
 
 def training_flops(*, parameters: float, tokens: float) -> float:
-    """FLOPs to train a dense model by the 6ND rule: attention is not counted."""
+    """FLOPs to train a dense model by the 6ND rule, which does not count attention."""
     return FLOPS_PER_PARAMETER_TOKEN * parameters * tokens
 
 
@@ -18,7 +18,7 @@ def training_seconds(*, parameters: float, tokens: float, devices: int, peak_flo
 
 
 def largest_model(*, devices: int, memory_bytes: float, bytes_per_parameter: float = ADAMW_FP32_BYTES) -> float:
-    """Parameters whose states fill the memory of all devices; activations are not counted."""
+    """The number of parameters whose state fills the memory of all devices. Activations are not counted."""
     return devices * memory_bytes / bytes_per_parameter
 
 
@@ -31,7 +31,7 @@ def tensor_bytes(*shape: int, bytes_per_element: int = 4) -> int:
 
 
 def ring_seconds(*, size_bytes: float, devices: int, bytes_per_second: float) -> float:
-    """An all-reduce by a ring: each device sends 2 (n - 1) / n of the data, one way, while it receives as much."""
+    """A ring all-reduce: each device sends 2 (n - 1) / n of the data one way, and receives as much meanwhile."""
     return 2 * (devices - 1) / devices * size_bytes / bytes_per_second
 
 
@@ -45,7 +45,7 @@ def napkin(
     days: float | None = None,
     step_seconds: float | None = None,
 ) -> Napkin:
-    """All sums that the given numbers allow."""
+    """All estimates that the given numbers allow."""
     device, count = cluster.device, cluster.count
     peak = device.dense_flops.get(number_format, 0.0)
     needed = seconds = dollars = gradients = reduce_seconds = speedup = None

@@ -1,4 +1,4 @@
-"""What an attempt to learn one batch by heart says of a recipe: the cause where it shows, else the symptom."""
+"""Judges an attempt to overfit one batch: reports the cause if it is visible, else the symptom."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ CHECKS = ("detached-parameter", "parameter-outside-optimizer", "random-loss", "b
 
 
 def known(allow: Iterable[str]) -> tuple[str, ...]:
-    """The checks that are allowed to find something, if they exist."""
+    """Returns the names of allowed checks, or raises if one does not exist."""
     allowed = tuple(allow)
     for name in allowed:
         if name not in CHECKS:
@@ -19,14 +19,14 @@ def known(allow: Iterable[str]) -> tuple[str, ...]:
 
 
 def causes(wiring: Wiring, allowed: Sequence[str]) -> tuple[Finding, ...]:
-    """What would keep the batch from being learned at any rate, or what never moves although it is learned."""
+    """What keeps the batch from being learned at any learning rate, or parameters that never change."""
     found = [_detached(wiring)] if wiring.detached else []
     found += [_outside(wiring)] if wiring.outside else []
     return tuple(finding for finding in found if finding.check not in allowed)
 
 
 def judge(wiring: Wiring, attempts: Sequence[Attempt], *, recipe: str, allowed: Sequence[str] = ()) -> Findings:
-    """The causes; where the batch was not learned and there is none, that it was not."""
+    """The causes. If the batch was not learned for no known cause, a finding that says so."""
     found = causes(wiring, allowed)
     if not any(attempt.outcome == "learned" for attempt in attempts) and (wiring.random or not found):
         missed = _random(wiring) if wiring.random else _not_learned(attempts)
@@ -38,11 +38,11 @@ def _detached(wiring: Wiring) -> Finding:
     return Finding(
         check="detached-parameter",
         severity="error",
-        seen=f"no gradient reaches {_some(wiring.detached, wiring)}, though the loss changes with them",
+        seen=f"no gradient reaches {_some(wiring.detached, wiring)}, although the loss depends on them",
         where=_place(wiring.detached),
         why="the graph is cut between them and the loss, so they keep their initial values",
         remedy="look between them and the loss for .detach(), .data, .item(), NumPy or no_grad; "
-        "freeze with requires_grad_(False) what is not to be trained",
+        "freeze parameters that should not train with requires_grad_(False)",
     )
 
 
@@ -53,7 +53,7 @@ def _outside(wiring: Wiring) -> Finding:
         seen=f"no optimizer holds {_some(wiring.outside, wiring)}",
         where=_place(wiring.outside),
         why="nothing updates them; they keep their initial values",
-        remedy="build the optimizer from the parameters that the recipe is given, all of them; "
+        remedy="build the optimizer from all the parameters it is given; "
         "or freeze the others with requires_grad_(False)",
     )
 
@@ -66,8 +66,8 @@ def _random(wiring: Wiring) -> Finding:
         seen=f"the same batch and the same weights gave a loss of {first:.4g}, then {second:.4g}; "
         "training on it alone did not bring it near zero",
         where="the model's forward or the recipe's loss",
-        why="what is drawn anew at every call cannot be learned: labels out of step with their samples, or noise",
-        remedy="keep samples and labels together; allow it where noise is meant, as in diffusion or masking",
+        why="no model can learn random values that change at every call: labels of other samples, or noise",
+        remedy="keep samples and labels together; allow it if you want noise, as in diffusion or masking",
     )
 
 
@@ -77,10 +77,10 @@ def _not_learned(attempts: Sequence[Attempt]) -> Finding:
         severity="error",
         seen="; ".join(_told(attempt) for attempt in attempts),
         where="the recipe's model, loss, data or optimizer",
-        why="a model that cannot learn one batch by heart cannot learn more; all its parameters receive gradients, so "
-        "look at what goes in and what is compared",
-        remedy="compare targets with inputs, look for outputs that do not depend on the input, for a softmax or a "
-        "sigmoid too many, for a wrong sign; where the loss cannot reach zero, give --target-loss",
+        why="a model that cannot overfit one batch cannot learn more; all its parameters receive gradients, so "
+        "check the inputs and what the loss compares",
+        remedy="compare targets with inputs; look for outputs that do not depend on the input, an extra softmax or "
+        "sigmoid, or a wrong sign; if the loss cannot reach zero, give --target-loss",
     )
 
 

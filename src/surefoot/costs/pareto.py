@@ -1,4 +1,4 @@
-"""Pareto: of many things, those that nothing else beats in every respect."""
+"""Pareto: keeps the things that no other thing beats in every cost."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -7,7 +7,7 @@ Thing = TypeVar("Thing")
 
 
 def front(things: Sequence[Thing], costs: Callable[[Thing], tuple[float, ...]]) -> list[Thing]:
-    """The things to choose from, in order of their first cost: of equals the first, and none that another beats."""
+    """The Pareto front, in order of the first cost. Of equal things it keeps the first."""
     kept: list[Thing] = []
     for thing in sorted(things, key=costs):
         if not any(_as_good(costs(other), costs(thing)) for other in kept):

@@ -1,4 +1,4 @@
-"""Plan changes: what differs between two plans, and which parts make up the difference."""
+"""Plan changes: compares two plans, and names the parts that make up the difference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTS_NAMED = 3
 
 
 def changes_between(before: Plan, after: Plan) -> PlanChanges:
-    """Everything that two plans can be compared by."""
+    """All differences between two plans."""
     changes = tuple(_changes(before, after))
     return PlanChanges(
         before=_named(before),
@@ -65,7 +65,7 @@ def _changes(before: Plan, after: Plan) -> Iterator[Change]:
 
 
 def _amount(parts: Mapping[str, float], part: str) -> float | None:
-    """Of a part: 0 where the plan knows the whole and not the part, None where it does not know the whole."""
+    """The amount of a part; 0 if the plan has only the whole, None if it has neither."""
     return parts.get(part, 0) if parts else None
 
 
@@ -86,7 +86,7 @@ def _by_size(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _reason(changes: tuple[Change, ...], account: str) -> str:
-    """What makes up the difference of an account; empty where there is none."""
+    """The largest parts of an account's difference; empty if there is no difference."""
     whole = next((each for each in changes if each.account == account), None)
     if whole is None or not whole.difference:
         return ""

@@ -1,4 +1,4 @@
-"""Rehearsed: the time of a step whose distinct calls were timed one by one."""
+"""Rehearsed: the time of a step, added up from calls that were timed one by one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from surefoot.records.step_time import StepTime
 from surefoot.records.timed import Timed
 
 LIKE = {"loss": "forward", "recompute": "forward", "load": "forward"}
-"""Phases whose calls come from Python too, and cost beside their work what those of the forward do."""
+"""Phases whose calls also come from Python and have the same overhead as those of forward."""
 
 
 def rehearsed_time(
     timed: Sequence[Timed], call_seconds: Mapping[str, float], *, flops: float = 0, peak_flops: float = 0
 ) -> StepTime:
-    """The sum of all calls. `call_seconds` is what one costs in a step beside the time it takes alone, by phase.
+    """The sum of all calls. `call_seconds` is what a call adds in a step beyond the time it takes alone, by phase.
 
-    It can be less than nothing: backward calls operators from C++, a rehearsal from Python.
+    It can be negative: backward calls operators from C++, a rehearsal from Python.
     """
     phases: dict[str, float] = defaultdict(float)
     modules: dict[str, float] = defaultdict(float)
@@ -44,7 +44,7 @@ def _assumptions(timed: Sequence[Timed], call_seconds: Mapping[str, float]) -> t
     calls = sum(each.calls for each in timed)
     missing = sorted({each.operator for each in timed if each.seconds is None})
     return (
-        f"{len(timed)} of {calls} operator calls were timed on this machine, each for those like it",
-        f"in a step a call takes so much longer: {beside}",
+        f"{len(timed)} of {calls} operator calls were timed on this machine; the others repeat them",
+        f"time added to each call in a step: {beside}",
         *((f"no time for {', '.join(missing)}",) if missing else ()),
     )

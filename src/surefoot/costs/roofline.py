@@ -1,9 +1,9 @@
-"""Roofline: seconds of each operator on a device, from its FLOPs, the bytes it moves and what a launch costs.
+"""Roofline: seconds of each operator on a device, from its FLOPs, the bytes it moves and the launch overhead.
 
-An operator takes as long as the slowest of the three: its FLOPs at the rate that matrix products really reach, its
-bytes at the rate that memory really gives, or the shortest time that a kernel can take. A matrix product on a GPU takes
-the first two together: a multiprocessor loads its first operands and writes its tile while it computes nothing. What a
-device reaches stands apart from what its datasheet promises.
+An operator takes as long as the slowest of three: its FLOPs at the rate that matrix products really reach, its bytes
+at the bandwidth that memory really reaches, or the shortest time of a kernel. A matrix product on a GPU takes the sum
+of the first two: a multiprocessor does not compute while it loads its first operands and writes its tile. Reached
+rates are kept apart from the datasheet's peaks.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from surefoot.records.step_time import StepTime
 from surefoot.records.work import Work
 
 MEMORY_SHARE = 0.85
-"""Of a datasheet's memory bandwidth that large elementwise kernels reach. Assumed."""
+"""The share of a datasheet's memory bandwidth that large elementwise kernels reach. Assumed."""
 
 ATTENTION_SHARE = 0.7
-"""Of the rate of large matrix products that fused attention reaches, where nothing is published. Assumed."""
+"""The share of the rate of large matrix products that fused attention reaches, if none is published. Assumed."""
 
 KERNEL_SECONDS = 4e-6
 """The shortest time from one kernel to the next. Assumed."""
@@ -34,16 +34,16 @@ TILE = 128
 
 
 FILL = 128
-"""Terms of each sum that a tile could add up while its first operands come in: three or four loads of 32. Assumed."""
+"""Terms of each sum that a tile could add while it loads its first operands: three or four loads of 32. Assumed."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reaches: FLOP/s of large matrix products by number format, bytes per second, seconds of a kernel.
+    """The rates a device reaches: FLOP/s of large matrix products by number format, bytes and seconds per kernel.
 
-    With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did, and its bytes
-    take their time beside its FLOPs. A GPU prepares a kernel while another runs, so a kernel takes `kernel_seconds` at
-    least; a CPU does one thing after the other, so each call costs `call_seconds` more.
+    With `processors`, a matrix product whose tiles do not fill all of them takes as long as if they did, and the time
+    for its bytes is added to that for its FLOPs. A GPU prepares a kernel while another runs, so a kernel takes at least
+    `kernel_seconds`. A CPU does one thing after the other, so each call costs `call_seconds` more.
     """
 
     flops: dict[str, float]
@@ -56,11 +56,11 @@ class Ceilings:
 
 
 def ceilings_of(sheet: Datasheet, *, attention: str = "") -> Ceilings:
-    """What a device of this datasheet is taken to reach; `attention` names the kernel, if not the one torch takes."""
+    """The rates that a device with this datasheet should reach. `attention` names a kernel other than torch's own."""
     if sheet.name == HERE:
         return _ceilings_here(sheet)
     if not sheet.memory_bandwidth or not sheet.dense_flops:
-        raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth: no time follows")
+        raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth, so no time is known")
     share, where = reached_share(sheet)
     attends = (attention_share(sheet, attention) or ATTENTION_SHARE * share) / share
     return Ceilings(
@@ -77,25 +77,25 @@ def ceilings_of(sheet: Datasheet, *, attention: str = "") -> Ceilings:
 
 
 def _ceilings_here(sheet: Datasheet) -> Ceilings:
-    """All of them measured, so nothing is assumed but that attention runs at the rate of products."""
+    """All rates are measured. The only assumption: attention runs at the rate of matrix products."""
     return Ceilings(
         dict(sheet.reached_flops or {}),
         sheet.memory_bandwidth,
         kernel_seconds=0.0,
         call_seconds=sheet.kernel_seconds,
         attention_share=1.0,
-        assumptions=(f"this machine as measured; {sheet.kernel_seconds * 1e6:.1f} us beside each call",),
+        assumptions=(f"this machine as measured; {sheet.kernel_seconds * 1e6:.1f} us of overhead per call",),
     )
 
 
 def reached_share(sheet: Datasheet) -> tuple[float, str]:
-    """Of the dense peak, by large matrix products in bf16, and how that is known."""
+    """The share of the dense peak that large matrix products reach in bf16, and how it is known."""
     if sheet.achievable_share:
         return sheet.achievable_share, "as in published training runs"
     if measured := _measured_share(sheet):
         return measured, "as measured"
     others = [share for share in map(_measured_share, map(datasheet, known_devices())) if share]
-    return statistics.median(others), "the median of the devices that were measured"
+    return statistics.median(others), "the median of all measured devices"
 
 
 def _measured_share(sheet: Datasheet) -> float:
@@ -104,7 +104,7 @@ def _measured_share(sheet: Datasheet) -> float:
 
 
 def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
-    """Of one call, and what bounds it: compute, memory or overhead."""
+    """The seconds of one call, and its bottleneck: compute, memory or overhead."""
     peak = ceilings.flops.get(work.format) or ceilings.flops.get("fp32") or max(ceilings.flops.values())
     if "attention" in work.operator:
         peak *= ceilings.attention_share
@@ -118,9 +118,9 @@ def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
 
 
 def _filled(shape: tuple[int, ...], processors: int) -> float:
-    """The share of all multiprocessors' time that is asked for.
+    """The share of all multiprocessors' time that does useful work.
 
-    Tiles hang over the edges, the last wave of them is not full, and each waits for its first operands.
+    The rest is lost to tiles that hang over the edges, a last wave that is not full, and waiting for first operands.
     """
     if not shape or not processors:
         return 1.0

@@ -11,7 +11,7 @@ FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16384)
 """Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
 
 RESTART_SECONDS = 600.0
-"""From a failure to the first step after it, without the steps that are taken again. Assumed."""
+"""From a failure to the first step after it, without the steps that are repeated. Assumed."""
 
 
 def best_interval(save_seconds: float, failures_per_second: float) -> float:
@@ -35,7 +35,7 @@ def run_cost(
     failures_per_device_hour: float = FAILURES_PER_DEVICE_HOUR,
     restart_seconds: float = RESTART_SECONDS,
 ) -> RunCost:
-    """The whole run. Evaluations are given in all; a save stops the training for `save_seconds`."""
+    """The cost of the whole run. `evaluation_seconds` is the total; each save stops training for `save_seconds`."""
     working = steps * step_seconds
     failures_per_second = failures_per_device_hour * cluster.count / 3600
     interval = save_interval_seconds
@@ -65,7 +65,7 @@ def run_cost(
         kilowatt_hours=hours * cluster.count * watts / 1000 if watts else None,
         assumptions=(
             f"{failures_per_device_hour * 1e6:.1f} failures per million device-hours (Llama 3 405B on 16,384 H100), "
-            f"{restart_seconds / 60:.0f} min to start again",
+            f"{restart_seconds / 60:.0f} min to restart",
             *(() if price is None else (f"{price:.2f} dollars per device-hour",)),
             *((f"{watts:.0f} W per device, without its host",) if watts else ()),
         ),

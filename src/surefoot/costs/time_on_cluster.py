@@ -1,4 +1,4 @@
-"""Timing: how long a step that was traced takes on a cluster, by its operators and by its communication."""
+"""Timing: how long a traced step takes on a cluster, from its operators and its communication."""
 
 import math
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from surefoot.records.usage import Usage
 def time_on(
     machines: Cluster, step: Usage, sizes: Mapping[str, int], *, peak_flops: float = 0, attention: str = ""
 ) -> StepTime:
-    """What one rank computes, and the communication that this does not hide.
+    """The computation of one rank, plus the communication that does not overlap with it.
 
-    `sizes` are the dimensions of the mesh, the one whose neighbours are nearest first; `peak_flops` is what FLOPs alone
-    would be divided by; `attention` names the kernel, where it is not the one that torch takes.
+    `sizes` are the dimensions of the mesh, innermost first. `peak_flops` is the divisor for the time from FLOPs alone.
+    `attention` names a kernel other than torch's choice.
     """
     tally = step.tally
     flops = tally.total("flops") - tally.total("flops/recompute")

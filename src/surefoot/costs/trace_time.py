@@ -1,4 +1,4 @@
-"""Where the time of traced steps went: by phase, module and operator, read from a Chrome trace."""
+"""Reads from a Chrome trace where the time of traced steps went: by phase, module and operator."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from surefoot.records.spans import MODULE, PHASE, STEP
 from surefoot.records.tally import Account, Tally
 
 OUTSIDE, PYTHON = "(outside modules)", "python"
-"""The module of what no module does, and the operator of what no operator does."""
+"""The module for time outside all modules, and the operator for time outside all operators."""
 _ENGINE = "autograd::engine::evaluate_function: "
 
 
 @dataclass
 class _Frame:
-    """Something that runs: until when, for which module, and as which operator."""
+    """A running event: its end, module and operator."""
 
     end: float
     module: str
@@ -25,10 +25,10 @@ class _Frame:
 
 
 def spent(events: Iterable[Mapping[str, Any]], phases: Mapping[str, str]) -> Tally:
-    """`time/PHASE/MODULE/OPERATOR`: every moment of the steps in a trace once, in seconds, all steps together.
+    """Seconds as `time/PHASE/MODULE/OPERATOR`: counts every moment of the steps in a trace once, all steps together.
 
-    `phases` names the stretches by their number. A moment belongs to the innermost operator that runs, and in backward
-    to the module whose forward made the node.
+    `phases` maps the number of a stretch to its phase. A moment belongs to the innermost running operator, and in
+    backward to the module whose forward made the node.
     """
     found = sorted(_on_the_threads_of_the_step(events), key=lambda each: (each["ts"], -each["dur"]))
     sweep = _Sweep(_makers(found), phases)
@@ -40,7 +40,7 @@ def spent(events: Iterable[Mapping[str, Any]], phases: Mapping[str, str]) -> Tal
 
 
 class _Sweep:
-    """Goes through the events in order of time, and books the time between two of them to what ran."""
+    """Goes through the events in order of time, and books the time between two events to what ran."""
 
     def __init__(self, makers: Mapping[int, str], phases: Mapping[str, str]) -> None:
         self.makers, self.phases = makers, phases
@@ -59,7 +59,7 @@ class _Sweep:
             self._stack.append(self._frame(event, self._stack[-1]))
 
     def advance(self, moment: float) -> None:
-        """Books what ran until a moment."""
+        """Books the time up to a moment."""
         while self._stack and self._stack[-1].end <= moment:
             self._book(self._stack[-1].end)
             self._stack.pop()
@@ -82,20 +82,20 @@ class _Sweep:
         module = outer.module
         if _is_backward(event):
             module = self._last_module = self.makers.get(event["args"]["Sequence number"], outer.module)
-        elif name.startswith(_ENGINE):  # such as AccumulateGrad, right after the node that made the gradient
+        elif name.startswith(_ENGINE):  # for example AccumulateGrad, right after the node that made the gradient
             module = self._last_module
         return _Frame(end, module, name.removeprefix(_ENGINE))
 
 
 def _on_the_threads_of_the_step(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What ran on the thread that took the steps, and on those that autograd ran backward nodes on."""
+    """The events on the thread that ran the steps, and on autograd's threads for backward nodes."""
     whole = [each for each in events if each.get("ph") == "X" and each.get("cat") in ("cpu_op", "user_annotation")]
     threads = {each["tid"] for each in whole if each["name"] == STEP or _is_backward(each)}
     return [each for each in whole if each["tid"] in threads]
 
 
 def _makers(events: Iterable[Mapping[str, Any]]) -> dict[int, str]:
-    """The module whose forward made each node of autograd: the one at work in the last operator with its number."""
+    """The module whose forward made each autograd node: the one running in the last operator with its number."""
     makers: dict[int, str] = {}
     running: list[tuple[float, str]] = []
     for event in events:
@@ -109,7 +109,7 @@ def _makers(events: Iterable[Mapping[str, Any]]) -> dict[int, str]:
 
 
 def _module(event: Mapping[str, Any]) -> str:
-    """The model itself is no module inside it."""
+    """The name of a module. The model itself counts as outside."""
     return event["name"].removeprefix(MODULE) or OUTSIDE
 
 

@@ -1,13 +1,12 @@
-"""Unroll: the journal of a model with many repeated blocks, from the journals of the same model with a few.
+"""Unroll: computes the journal of a model with many repeated blocks from journals of the same model with few.
 
-One block more adds one turn to every loop of a step: over the blocks in forward and backward, over their
+One more block adds one turn to every loop of a step: over the blocks in forward and backward, and over their
 parameters in each list that an optimizer makes. So the journals of `n` and `n + 1` blocks differ by inserted
-stretches, each of which repeats the entries before it. Found once, a stretch can be inserted as often as wanted. The
-numbers in its entries (which block, which of several storages, now and then a size) grow by the same amount with each
+stretches, each of which repeats the entries before it. Once found, a stretch can be inserted any number of times. The
+numbers in its entries (which block, which of several storages, sometimes a size) grow by the same amount with each
 turn and with each block.
 
-None of this is taken on trust: `unrolled` first predicts a third journal, of `n + 2` blocks, and refuses
-unless every entry of it comes out.
+This is verified: `unrolled` first predicts a third journal, of `n + 2` blocks, and raises unless every entry matches.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from typing import Any
 
 Numbers = tuple[int, ...]
 Entry = tuple[Any, Numbers, Numbers]
-"""What happened (hashable); its sizes, which seldom depend on the number of blocks; numbers, which often do."""
+"""What happened (hashable); sizes, which seldom depend on the number of blocks; numbers, which often do."""
 
 FAR = 4096
-"""How many entries are looked at to tell where an inserted stretch ends."""
+"""How many entries to compare to find where an inserted stretch ends."""
 
 
 class Irregular(Exception):
-    """The journals are not those of one loop with more and more turns."""
+    """The journals do not come from one loop with a growing number of turns."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """An entry of the longer journal: how its numbers grow with each block and, if it is inserted, with each turn."""
+    """An entry of the longer journal. Its numbers grow with each block and, if it is inserted, with each turn."""
 
     key: int
     numbers: Numbers
@@ -45,7 +44,7 @@ class Line:
 
 
 def unrolled(journals: Sequence[Sequence[Entry]], more: int) -> list[Entry]:
-    """The journal of `more` blocks more than the last of three journals, which have one block more each."""
+    """Adds `more` blocks to the last of three journals. The three must grow by one block each."""
     keys = Keys(journals)
     shorter, longer, proof = map(keys.of, journals)
     stretches = list(_stretches(shorter, longer))
@@ -58,7 +57,7 @@ def unrolled(journals: Sequence[Sequence[Entry]], more: int) -> list[Entry]:
 
 @dataclass(frozen=True)
 class Keyed:
-    """A journal: a key for each entry, by which entries are compared, and its numbers, which may differ."""
+    """A journal: a key for each entry, to compare entries, and its numbers, which may differ."""
 
     keys: list[int]
     numbers: list[Numbers]
@@ -70,7 +69,7 @@ class Keys:
     def __init__(self, journals: Sequence[Sequence[Entry]]) -> None:
         first, *others = ({(words, sizes) for words, sizes, _ in each} for each in journals)
         self._common = first.intersection(*others)
-        """What occurs with the same sizes in each journal; other sizes depend on the number of blocks."""
+        """Entries with the same sizes in each journal. Other sizes depend on the number of blocks."""
         self._keys: dict[Hashable, int] = {}
         self._entries: list[tuple[Any, Numbers | None, int]] = []
 
@@ -91,11 +90,11 @@ class Keys:
         return words, numbers[own:] if sizes is None else sizes, numbers[:own]
 
 
-# ------------------------------------------------------------------------------------------- finding what was inserted
+# ------------------------------------------------------------------------------------------- finding insertions
 
 
 def _stretches(shorter: Keyed, longer: Keyed) -> Iterator[tuple[bool, list[Line]]]:
-    """The longer journal in stretches, each of which is inserted or found in the shorter one too."""
+    """The longer journal in stretches. Each stretch is inserted, or also in the shorter journal."""
     lines: list[Line] = []
     at = 0
     for here, length in _insertions(shorter.keys, longer.keys):
@@ -111,9 +110,9 @@ def _stretches(shorter: Keyed, longer: Keyed) -> Iterator[tuple[bool, list[Line]
 
 
 def _insertions(shorter: list[int], longer: list[int]) -> Iterator[tuple[int, int]]:
-    """Where something was inserted into the longer journal, and how many entries.
+    """The places of insertions in the longer journal, and their lengths.
 
-    Of a loop, its last turn but one: the first and the last may have numbers of their own.
+    In a loop, the turn before the last counts as inserted: the first and the last turn may have special numbers.
     """
     places = defaultdict(list)
     for place, key in enumerate(longer):
@@ -133,13 +132,13 @@ def _insertions(shorter: list[int], longer: list[int]) -> Iterator[tuple[int, in
 
 
 def _same(shorter: list[int], at: int, longer: list[int], here: int, most: int) -> int:
-    """For how many entries the journals go on alike."""
+    """For how many entries the journals continue alike."""
     most = min(most, len(shorter) - at, len(longer) - here)
     return next((n for n in range(most) if shorter[at + n] != longer[here + n]), most)
 
 
 def _inserted(shorter: list[int], at: int, longer: list[int], here: int, places: dict[int, list[int]]) -> int:
-    """How many entries were inserted: they repeat those before them, and after them the journals go on alike."""
+    """How many entries were inserted: they repeat those before them, and the journals continue alike after them."""
     ends = [len(longer)] if at == len(shorter) else places[shorter[at]]
     best, longest = 0, -1
     for length in (end - here for end in ends if here < end <= 2 * here):
@@ -149,7 +148,7 @@ def _inserted(shorter: list[int], at: int, longer: list[int], here: int, places:
         if same > longest:
             best, longest = length, same
     if not best:
-        raise Irregular(f"entry {here} is neither in the shorter journal nor one turn more of a loop")
+        raise Irregular(f"entry {here} is neither in the shorter journal nor one more turn of a loop")
     return best
 
 
@@ -159,7 +158,7 @@ def _kept(shorter: Keyed, at: int, longer: Keyed, here: int) -> Line:
 
 
 def _turned(longer: Keyed, here: int, turn_before: Line) -> Line:
-    """An entry of an inserted turn; the same entry one turn before tells how it grows."""
+    """An entry of an inserted turn. The same entry one turn before shows how it grows."""
     if turn_before.by_turn:
         raise Irregular(f"entry {here} repeats an entry that was inserted itself")
     now = longer.numbers[here]
@@ -171,7 +170,7 @@ def _turned(longer: Keyed, here: int, turn_before: Line) -> Line:
 
 
 def _grown(stretches: Sequence[tuple[bool, list[Line]]], more: int) -> Iterator[tuple[int, Numbers]]:
-    """The longer journal with so many blocks more: what is inserted comes once more for each of them."""
+    """The longer journal with `more` blocks: each insertion is repeated once for each of them."""
     for inserted, lines in stretches:
         for turn in range(1 + more if inserted else 1):
             for line in lines:
@@ -186,6 +185,6 @@ def _after(line: Line, more: int, turn: int) -> Numbers:
 def _prove(predicted: Iterator[tuple[int, Numbers]], proof: Keyed) -> None:
     for at, found in enumerate(zip(proof.keys, proof.numbers, strict=True)):
         if next(predicted, None) != found:
-            raise Irregular(f"entry {at} of the journal with two blocks more is not as predicted")
+            raise Irregular(f"entry {at} of the journal with two more blocks is not as predicted")
     if next(predicted, None) is not None:
-        raise Irregular("the journal with two blocks more is shorter than predicted")
+        raise Irregular("the journal with two more blocks is shorter than predicted")

@@ -47,7 +47,7 @@ class Documents(BaseDiskReader):
                     text = json.loads(line)[self.text_key]
                 except (json.JSONDecodeError, TypeError, KeyError) as error:
                     raise DataError(
-                        f"line {number + 1:,} of {filepath} is no JSON object with a text under {self.text_key!r}: "
+                        f"line {number + 1:,} of {filepath} is not a JSON object with text under {self.text_key!r}: "
                         f"{line[:60]!r}"
                     ) from error
                 if text:

@@ -21,7 +21,7 @@ class IndexEnds:
     def __init__(self, path: Path, digest: str = "") -> None:
         self._file = MappedFile(path, digest)
         if self._file.size % 8:
-            raise DataError(f"{path} is damaged: {self._file.size:,} bytes are no whole number of ends of documents")
+            raise DataError(f"{path} is damaged: {self._file.size:,} bytes are not a whole number of document ends")
         self._ends = np.frombuffer(self._file.map, "<u8")
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class MegatronEnds:
         after_lengths = MEGATRON_HEADER_BYTES + 4 * sequences
         needed = after_lengths + 8 * (sequences + documents)
         if documents < 1 or self._file.size < needed:
-            raise DataError(f"{path} is cut: its header promises {needed:,} bytes, it holds {self._file.size:,}")
+            raise DataError(f"{path} is cut: its header needs {needed:,} bytes, and it holds {self._file.size:,}")
         self._lengths = np.frombuffer(self._file.map, "<i4", sequences, MEGATRON_HEADER_BYTES)
         self._places = np.frombuffer(self._file.map, "<i8", sequences, after_lengths)
         self._begins = np.frombuffer(self._file.map, "<i8", documents, after_lengths + 8 * sequences)

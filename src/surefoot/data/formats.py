@@ -46,7 +46,7 @@ def open_corpus(path: str | Path, *, verify: bool = True, dtype: str = "", vocab
         return Corpus(place.parent, replace(known, shards=shards), verify=verify)
     if verify:
         warnings.warn(
-            f"{place} is read without verification: nobody has hashed it; `surefoot data verify {place} --adopt` does",
+            f"{place} is read without verification: it has no hashes; `surefoot data verify {place} --adopt` adds them",
             stacklevel=2,
         )
     return Corpus(place.parent, _as_it_is([place], dtype, vocabulary), verify=False)
@@ -66,8 +66,8 @@ def adopt(path: str | Path, *, dtype: str = "", vocabulary: int = 0) -> Manifest
     folder = place.parent if place.is_file() else place
     if os.path.lexists(folder / MANIFEST):
         raise DataError(
-            f"{folder} has a manifest: `surefoot data verify {folder}` compares the files with it; remove {MANIFEST} "
-            "first if they are to be hashed as they are now"
+            f"{folder} has a manifest: `surefoot data verify {folder}` compares the files with it; to hash the files "
+            f"as they are now, remove {MANIFEST} first"
         )
     if (folder / ".job").is_dir():
         raise DataError(
@@ -104,8 +104,8 @@ def _no_corpus(place: Path) -> str:
             "trained on; restore it, or run the same `surefoot data tokenize` again: it tokenises nothing twice"
         )
     return (
-        f"{place} has no {MANIFEST}, so nothing says which of its files to train on and what they held when they were "
-        f"written; `surefoot data verify {place} --adopt` makes one of all of them, or name one file"
+        f"{place} has no {MANIFEST}, so nothing says which files to train on and what they held when they were "
+        f"written; `surefoot data verify {place} --adopt` makes one for all of them, or name one file"
     )
 
 
@@ -144,7 +144,7 @@ def _refuse_holes(path: Path) -> None:
     if stored * _STORED < found.st_size:
         raise DataError(
             f"{path} has holes: {stored:,} of its {found.st_size:,} bytes are stored, the rest would be read as zeros; "
-            "copy it anew"
+            "copy it again"
         )
 
 
@@ -152,7 +152,7 @@ def _look(path: Path, dtype: str) -> tuple[Any, Shard]:
     """The type of a file's tokens, and its shard record."""
     kind, offset, tokens = _layout(path, dtype)
     if kind not in ITEM_BYTES:
-        raise DataError(f"{path} holds {kind}; tokens are read as {', '.join(ITEM_BYTES)}")
+        raise DataError(f"{path} holds {kind}; surefoot reads tokens as {', '.join(ITEM_BYTES)}")
     try:
         documents = len(open_ends(path, ""))
     except DataError:
@@ -176,7 +176,7 @@ def _layout(path: Path, dtype: str) -> tuple[str, int, int]:
     kind = dtype or _datatrove_dtype(path)
     size = ITEM_BYTES.get(kind)
     if size is None or content % size:
-        raise DataError(f"{path} holds {content:,} bytes, which is no whole number of {kind} tokens")
+        raise DataError(f"{path} holds {content:,} bytes, which is not a whole number of {kind} tokens")
     return kind, 0, content // size
 
 
@@ -187,10 +187,12 @@ def _npy_layout(path: Path) -> tuple[str, int, int]:
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, _, dtype = read(file)
         except ValueError as error:
-            raise DataError(f"{path} has no header of an array: {error}") from error
+            raise DataError(f"{path} has no array header: {error}") from error
         offset = file.tell()
     if len(shape) != 1 or dtype.byteorder == ">":
-        raise DataError(f"{path} holds an array of shape {shape} and type {dtype.str}; tokens are flat, little-endian")
+        raise DataError(
+            f"{path} holds an array of shape {shape} and type {dtype.str}; tokens must be flat and little-endian"
+        )
     return dtype.name, offset, shape[0]
 
 

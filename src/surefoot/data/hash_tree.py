@@ -50,7 +50,7 @@ class HashTree:
         top = read(needed - PAGE, PAGE)
         if xxh3_128_hexdigest(top) != digest:
             raise DataError(
-                f"the end of {pages_beside(path)} is not what the manifest says: it is damaged, or was replaced; "
+                f"the end of {pages_beside(path)} does not match the manifest: it is damaged or was replaced; "
                 "restore it and the file beside it from their source, or tokenise the text again"
             )
         self.known = [bytearray(pages) for pages in levels]
@@ -75,7 +75,7 @@ class HashTree:
         if xxh3_64_intdigest(content) != int.from_bytes(self._read(8 * above, 8), "little"):
             raise DataError(
                 f"{pages_beside(self._of)} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, "
-                "is not what was written; the tokens may be sound: restore this file from its source"
+                "does not match its hash; the tokens may be sound: restore this file from its source"
             )
         if level == 0:
             self._keep(number, content)

@@ -16,7 +16,7 @@ def held_out(corpus: str | Corpus) -> Corpus:
     """The held-out part of a corpus."""
     found = (open_corpus(corpus) if isinstance(corpus, str) else corpus).only(HELD_OUT)
     if not found.manifest.shards:
-        raise DataError(f"{found.folder} holds nothing out; surefoot data tokenize --held-out 0.01 does")
+        raise DataError(f"{found.folder} has no held-out part; `surefoot data tokenize --held-out 0.01` makes one")
     return found
 
 
@@ -32,5 +32,5 @@ def bits_per_byte(loss: float, corpus: str | Corpus) -> float:
     """A mean loss in nats per token, as `Step.evaluate` returns it, in bits per byte of held-out text."""
     per_token = held_out(corpus).manifest.bytes_per_token
     if per_token is None:
-        raise DataError("nobody has counted the bytes of this text; surefoot data tokenize does")
+        raise DataError("the manifest does not count the bytes of this text; `surefoot data tokenize` does")
     return units.bits_per_byte(loss, per_token)

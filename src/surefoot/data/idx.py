@@ -22,7 +22,7 @@ def read_idx(path: Path) -> np.ndarray:
     if len(content) - sizes_end != sizes.prod():
         raise RecipeError(
             f"{path} is cut: its sizes {tuple(sizes.tolist())} need {sizes.prod():,} bytes, "
-            f"it holds {len(content) - sizes_end:,}"
+            f"and it holds {len(content) - sizes_end:,}"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=sizes_end).reshape(sizes)
 
@@ -33,6 +33,6 @@ def find_idx(folder: Path, name: str) -> Path:
         if path.exists():
             return path
     raise RecipeError(
-        f"no {name} or {name}.gz in {folder}; Debian's package dataset-fashion-mnist carries the files, "
+        f"no {name} or {name}.gz in {folder}; Debian's package dataset-fashion-mnist has the files, "
         "or download them and name their folder with folder=..."
     )

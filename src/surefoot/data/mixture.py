@@ -27,7 +27,7 @@ class Mixture(Dataset[Any]):
         self, sources: Mapping[str, Any], weights: Mapping[str, float], *, samples: int | None = None, seed: int = 0
     ) -> None:
         if set(sources) != set(weights) or not sources:
-            raise DataError(f"sources {', '.join(sources)} and weights {', '.join(weights)} do not name the same")
+            raise DataError(f"sources {', '.join(sources)} and weights {', '.join(weights)} do not have the same names")
         if min(weights.values()) <= 0:
             raise DataError(f"a share must be above 0: {dict(weights)}")
         self.sources, self.seed = dict(sources), seed

@@ -137,7 +137,7 @@ def _pack(corpus: Corpus, context: int, name: Path, tell: Callable[[int], None] 
     if not written:
         pieces.discard()
         rows.discard()
-        raise DataError(f"{corpus.folder} holds no document of two tokens; there is nothing to pack")
+        raise DataError(f"{corpus.folder} holds no document of two or more tokens, so there is nothing to pack")
     write_whole(name, to_json(_PackedFiles(corpus.identity(), pieces.close(), rows.close()), indent=None) + "\n")
 
 

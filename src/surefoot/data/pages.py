@@ -208,13 +208,13 @@ def _will_need(mapped: mmap.mmap, first: int, end: int) -> None:
 
 def _cut(path: Path, size: int) -> DataError:
     return DataError(
-        f"{path} is cut: it held {size:,} bytes when it was opened, and holds fewer now; somebody has written to it: "
+        f"{path} is cut: it held {size:,} bytes when surefoot opened it, and holds fewer now: somebody wrote to it; "
         "restore it from its source, or tokenise the text again"
     )
 
 
 def _damaged(path: Path, page: int) -> DataError:
     return DataError(
-        f"{path} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, is not "
-        "what was written, or the file was replaced; restore it from its source, or tokenise the text again"
+        f"{path} is damaged: page {page:,}, the {PAGE} bytes from offset {page * PAGE:,}, does not "
+        "match its hash, or the file was replaced; restore it from its source, or tokenise the text again"
     )

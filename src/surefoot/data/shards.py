@@ -127,7 +127,7 @@ def _open_tokens(
     if file.size < needed:
         raise DataError(
             f"{file.path} is cut: {shard.tokens:,} tokens of {item_bytes} bytes need {needed:,} bytes, "
-            f"it holds {file.size:,}"
+            f"and it holds {file.size:,}"
         )
     return file, shard.offset
 
@@ -215,7 +215,7 @@ def read_manifest(folder: Path) -> Manifest:
     except ValueError as error:
         raise DataError(f"{path} is damaged: {error}") from error
     if manifest.digest != manifest_digest(manifest):
-        raise DataError(f"{path} was changed by hand or is damaged: it does not have the digest it names")
+        raise DataError(f"{path} is damaged or was changed by hand: it does not match its own digest")
     for shard in manifest.shards:
         _refuse_unsound(path, shard)
     return manifest
@@ -226,7 +226,7 @@ def _refuse_unsound(path: Path, shard: Shard) -> None:
     shard_file(path.parent, shard)
     counts = (shard.tokens, shard.documents, shard.text_bytes, shard.offset)
     if shard.tokens < 1 or min(counts) < 0 or max(counts) >= 2**63:
-        raise DataError(f"{path} says of {shard.file} what no file can hold: {shard}")
+        raise DataError(f"{path} describes {shard.file} with impossible numbers: {shard}")
     missing = [] if shard.digest else ["digest"]
     if shard.documents and not shard.ends_digest:
         missing.append("ends_digest")

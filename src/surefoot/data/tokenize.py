@@ -77,7 +77,7 @@ def _sources(paths: Sequence[str]) -> tuple[Source, ...]:
     found = [_source(path) for path in paths]
     names = [each.name for each in found]
     if len(set(names)) < len(names):
-        raise DataError(f"two sources have one name: {', '.join(names)}; write name=path")
+        raise DataError(f"two sources have the same name: {', '.join(names)}; write name=path")
     return tuple(found)
 
 
@@ -94,7 +94,7 @@ def _source(path: str) -> Source:
     files = sorted(folder.list_files(recursive=True, glob_pattern=pattern or None))
     files = [file for file in files if not any(part.startswith(".") for part in file.split("/"))]
     if not files:
-        raise DataError(f"no files of text in {place}")
+        raise DataError(f"no text files in {place}")
     size = sum(folder.size(file) for file in files)
     tasks = min(len(files), max(min(8, -(-size // SMALL_TASK_BYTES)), -(-size // TASK_BYTES), 1))
     return Source((name if given else parts[wild - 1]).replace("/", "-") or "text", base, tuple(files), tasks)
@@ -119,9 +119,7 @@ def _begin(folder: Path, job: Job) -> None:
             raise DataError(f"{folder} is not empty; name another folder for this corpus")
         write_whole(kept, to_json(job))
     elif read_record(Job, kept, error=DataError) != job:
-        raise DataError(
-            f"{folder} was begun with other texts or another tokenizer, as {kept} says; name another folder"
-        )
+        raise DataError(f"{folder} was begun with other texts or another tokenizer, see {kept}; name another folder")
     for source in job.sources:
         write_whole(folder / ".job" / f"{source.name}.files", "\n".join(source.files) + "\n")
 

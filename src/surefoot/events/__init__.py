@@ -1,1 +1,1 @@
-"""Events: what happens in a training loop, seen from outside: which phase, which module, which line of the user."""
+"""Events: what a training loop is doing: the phase, the module and the line of user code, seen from outside."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -72,6 +72,16 @@ def innermost_mode() -> Any:
     """The dispatch mode that was entered last; None outside of all modes."""
     modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
     return modes[-1] if modes else None
+
+
+def only_function_mode() -> Any:
+    """The function mode that is on, if it is the only one."""
+    return torch._C._get_function_stack_at(0) if torch._C._len_torch_function_stack() == 1 else None
+
+
+def without_function_mode() -> AbstractContextManager[Any]:
+    """Inside, the function mode that was entered last is off."""
+    return torch.overrides._pop_mode_temporarily()
 
 
 @contextmanager

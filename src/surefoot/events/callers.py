@@ -11,12 +11,12 @@ from typing import Any
 
 _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
 DRIVING = ("surefoot.ways", "surefoot.training.loop")
-"""Packages and files whose loops are surefoot's own: a line in them is no line of the user's."""
+"""Modules that contain surefoot's own loops. Their lines are not user code."""
 _NEAR = 32
 
 
 def frames() -> Iterator[FrameType]:
-    """What is running, from the one who asks outwards."""
+    """The running frames, from the caller outwards."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -24,12 +24,12 @@ def frames() -> Iterator[FrameType]:
 
 
 def near_frames() -> Iterator[FrameType]:
-    """Those of them that are not far out, where what a loop has in sight is looked for."""
+    """The innermost running frames: near enough to search for a loop's variables."""
     return islice(frames(), _NEAR)
 
 
 def variables(frame: FrameType) -> dict[str, Any]:
-    """The variables of a frame. Before Python 3.13 a function's frame keeps what it has told until it is cleared."""
+    """A copy of a frame's variables. Before Python 3.13 `f_locals` keeps them alive until it is cleared."""
     found = frame.f_locals
     copied = dict(found)
     if type(found) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -38,9 +38,9 @@ def variables(frame: FrameType) -> dict[str, Any]:
 
 
 def caller() -> str:
-    """The line of user code that is running, as `file.py:12`: the nearest frame outside installed packages.
+    """The running line of user code, as `file.py:12`: the nearest frame outside installed packages.
 
-    Empty when a way drives the loop: then the line is surefoot's own.
+    Empty if surefoot's own loop is running.
     """
     nearest = ""
     for frame in frames():
@@ -55,19 +55,19 @@ def caller() -> str:
 
 
 def is_user(frame: FrameType) -> bool:
-    """Does this frame run code of the user's, and not of an installed package?"""
+    """Does this frame run user code, not code of an installed package?"""
     file = frame.f_code.co_filename
     return not _is_known(frame) and "site-packages" not in file and not file.startswith("<")
 
 
 def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
-    """The lines of user code that are running, as file and number, from the inside."""
+    """The running lines of user code, innermost first, as file and line number."""
     lines = ((frame.f_code.co_filename, frame.f_lineno) for frame in frames() if is_user(frame))
     return tuple(islice(lines, most))
 
 
 def user_files() -> set[str]:
-    """The files of user code that is running, and of user code that was imported."""
+    """The files of running and of imported user code."""
     running = {frame.f_code.co_filename for frame in frames() if is_user(frame)}
     known = {*_NOT_THE_USER, *sys.stdlib_module_names}
     named = [(name, getattr(module, "__dict__", {}).get("__file__")) for name, module in list(sys.modules.items())]
@@ -76,13 +76,13 @@ def user_files() -> set[str]:
 
 
 def asked_by_user() -> bool:
-    """Has user code called what called this, and not a framework? What surefoot puts between them does not count."""
+    """Did user code, not a framework, make this call? surefoot's own frames do not count."""
     outside = (frame for frame in frames() if not _module(frame).startswith("surefoot."))
     return is_user(next(outside))
 
 
 def asked_inside(package: str) -> bool:
-    """Does a package do what is done now for itself, inside of what user code has called?"""
+    """Does a package make this call for itself, inside a call that user code made?"""
     for frame in frames():
         if _module(frame).startswith(package):
             return True
@@ -92,21 +92,21 @@ def asked_inside(package: str) -> bool:
 
 
 def site() -> int:
-    """The very call in user code that is running, told apart from others on its line."""
+    """Identifies the running call in user code, even among several calls on one line."""
     return next((hash((frame.f_code, frame.f_lasti)) for frame in frames() if not _is_known(frame)), 0)
 
 
 def reading_function() -> str:
-    """The name of the user's function that is running."""
+    """The name of the running user function."""
     return next((frame.f_code.co_name for frame in frames() if is_user(frame)), "")
 
 
 def in_scheduler() -> bool:
-    """Is a scheduler of learning rates running another one's code: its first step, or one inside a chain?"""
+    """Is a learning rate scheduler stepping itself: its first step, or a step inside a chain of schedulers?"""
     for frame in islice(frames(), 12):
         if _module(frame) == "torch.optim.lr_scheduler":
             return True
-        if not _is_known(frame) and frame.f_code.co_name != "step":  # a class of the user's may step as it likes
+        if not _is_known(frame) and frame.f_code.co_name != "step":  # a user's class may override `step`
             return False
     return False
 

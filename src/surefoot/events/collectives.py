@@ -1,4 +1,4 @@
-"""Finds the group of ranks of a collective."""
+"""Finds the process group of a collective."""
 
 from __future__ import annotations
 

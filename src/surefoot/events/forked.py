@@ -1,4 +1,4 @@
-"""Keeps watching out of forked processes, such as DataLoader workers."""
+"""Stops watching in forked processes, for example DataLoader workers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 _entered: list[tuple[int, ExitStack]] = []
-"""By thread, for modes belong to one."""
+"""With the thread's id, because a mode belongs to one thread."""
 
 
 @contextmanager
 def only_here(mode: AbstractContextManager[Any]) -> Iterator[None]:
-    """Enters a mode. A process that is forked inside leaves it at once."""
+    """Enters a mode. A process forked inside leaves it at once."""
     with ExitStack() as stack:
         stack.enter_context(mode)
         entry = threading.get_ident(), stack

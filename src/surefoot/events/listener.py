@@ -1,4 +1,4 @@
-"""The events of a training loop: a listener overrides the methods of those that it wants to hear."""
+"""The events of a training loop. A listener overrides the methods of the events it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Segment:
-    """An uninterrupted stretch of one phase. Its name may be settled only after it has ended."""
+    """An uninterrupted stretch of one phase. Its name may become known only after it has ended."""
 
     __slots__ = ("name",)
 

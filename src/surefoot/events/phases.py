@@ -1,4 +1,4 @@
-"""Finds which phase of a training step is running, and in which module, without a change to the loop.
+"""Finds which phase of a training step is running, and in which module. The loop needs no change.
 
 `Phases` hears calls of modules (torch's global forward hooks), `torch.autograd.backward` (wrapped while it
 follows a loop), autograd's graph task, and `Optimizer.step` (torch's global optimizer hooks). It works with real
@@ -6,9 +6,9 @@ and fake tensors, any optimizer and any loop, and calls the methods of its liste
 
     load -> forward -> loss -> backward -> update -> load ...
 
-`init` is the time before the first forward of a model that was not given beforehand. `evaluate` is a forward
-without gradients. The time after a backward is named by what follows it: `load` before a forward, `update` before
-an optimizer's step (unscaling and clipping belong to the update).
+`init` is the time before the first forward, if no model was given. `evaluate` is a forward without gradients. The
+time after a backward gets its name from the next event: `load` before a forward, `update` before an optimizer's step
+(unscaling and clipping belong to the update).
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from typing import Any, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    _global_forward_hooks_with_kwargs,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
@@ -31,7 +35,7 @@ from surefoot.events.listener import Listener, Segment
 
 
 class _Unsaved:
-    """A hook that does nothing in copies of its model and in files that hold one, nor needs surefoot there."""
+    """A hook that does nothing in copies of its model and in pickled models. Loading those does not need surefoot."""
 
     def __init__(self, hook: Callable[..., None]) -> None:
         self._hook = hook
@@ -75,14 +79,18 @@ class Phases:
         self._entered.close()
 
     def all_modules(self) -> None:
-        """Hears calls of every module, as it does until it is told otherwise."""
+        """Hears calls of every module. This is the default."""
         self._calls_heard.close()
         self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
         follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
         self._calls_heard.callback(follow.remove)
+        # torch's handle leaves this entry behind, and torch.compile then warns of a global hook
+        self._calls_heard.callback(_global_forward_hooks_with_kwargs.pop, follow.id, None)
 
     def only_models(self) -> None:
-        """From now on hears only calls of the models found so far: phases stay known, modules inside do not."""
+        """Hears only calls of the models found so far: phases stay known, inner modules do not."""
+        if any(isinstance(model, torch.nn.TransformerEncoderLayer) for model in self.models):
+            return  # with a hook of its own it would leave its fast path; it does not ask for hooks of all modules
         self._calls_heard.close()
         for model in self.models:
             self._calls_heard.callback(model.register_forward_pre_hook(_Unsaved(self._call_begins)).remove)
@@ -96,14 +104,14 @@ class Phases:
         return self.segment
 
     def module(self) -> str:
-        """The innermost module at work; in backward, the one whose forward made the running node."""
+        """The innermost running module; in backward, the one whose forward made the running node."""
         if self._calls:
             return self._name(self._calls[-1][0])
         node = torch._C._current_autograd_node()
         return "" if node is None else self.maker(node)
 
     def running(self) -> list[torch.nn.Module]:
-        """The modules at work, from the outermost on."""
+        """The running modules, outermost first."""
         return [module for module, _ in self._calls]
 
     def in_model(self) -> bool:
@@ -126,7 +134,7 @@ class Phases:
 
     @contextmanager
     def deaf(self) -> Iterator[None]:
-        """What is run inside is no part of the loop: no listener hears of it and no dispatch mode sees it."""
+        """Code inside is not part of the loop: no listener hears it and no dispatch mode sees it."""
         modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
         self._is_deaf = True
         try:
@@ -137,7 +145,7 @@ class Phases:
 
     @property
     def is_deaf(self) -> bool:
-        """Is nothing heard now? Inside `torch.func`'s `grad` or `vmap` tensors have no memory to be asked for."""
+        """Are events ignored? They also are inside `torch.func`'s `grad` or `vmap`, where tensors have no storage."""
         return self._is_deaf or torch._C._functorch.peek_interpreter_stack() is not None
 
     def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
@@ -156,7 +164,7 @@ class Phases:
     def _call_ends(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
         if self.is_deaf:
             return
-        kwargs = rest[0] if len(rest) == 2 else {}  # after an exception torch leaves them out
+        kwargs = rest[0] if len(rest) == 2 else {}  # after an exception torch does not pass them
         returned = len(rest) == 2
         if returned:
             for listener in self.listeners:
@@ -203,9 +211,9 @@ class Phases:
         self._entered.callback(setattr, torch.autograd, "backward", plain)
 
     def _follow_random_state(self) -> None:
-        """Recomputation keeps the generator's state for each block; no operator makes that tensor.
+        """Hears when recomputation saves the generator's state for a block. No operator makes that tensor.
 
-        Where no mode is to see what happens, as when data is built, neither is this.
+        Silent while no dispatch mode is on, for example while data is built.
         """
         plain = torch.get_rng_state
 
@@ -220,7 +228,7 @@ class Phases:
         self._entered.callback(setattr, torch, "get_rng_state", plain)
 
     def _follow_loaders(self) -> None:
-        """A `DataLoader` is asked for its next batch; how long it takes is how long the loop waits."""
+        """Hears when a `DataLoader` fetches a batch, and how long the loop waits for it."""
         kind = torch.utils.data.dataloader._BaseDataLoaderIter
         plain = kind.__next__
 
@@ -240,7 +248,7 @@ class Phases:
         self._entered.callback(setattr, kind, "__next__", plain)
 
     def _follow_resizes(self) -> None:
-        """FSDP takes and gives back the memory of a storage while tensors go on referring to it."""
+        """Hears when FSDP allocates or frees a storage's memory, which tensors still refer to."""
         plain = torch.UntypedStorage.resize_
 
         @functools.wraps(plain)
@@ -254,7 +262,7 @@ class Phases:
         self._entered.callback(setattr, torch.UntypedStorage, "resize_", plain)
 
     def shards_seen(self) -> None:
-        """A sharded tensor is at work. What DTensor runs on whole shapes, to know those of results, is no work."""
+        """Call this when a sharded tensor appears. Hides the operators that DTensor runs only to infer shapes."""
         if self._shards_seen:
             return
         from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -264,7 +272,7 @@ class Phases:
 
         @functools.wraps(plain)
         def unseen(*args: Any) -> Any:
-            with _disable_current_modes(), fakes:  # else it makes a mode each time, which takes longer than the rest
+            with _disable_current_modes(), fakes:  # else DTensor makes a mode each time, which is slow
                 return plain(*args)
 
         ShardingPropagator._propagate_tensor_meta_non_cached = unseen  # type: ignore[method-assign, assignment]
@@ -305,7 +313,7 @@ class Phases:
         self._enter("load")
 
     def find(self, model: torch.nn.Module) -> None:
-        """Takes note of a model; a second one gets its class as a prefix to its modules' names."""
+        """Registers a model. From the second on, module names get the model's class as a prefix."""
         prefix = "" if not self.models else f"{type(model).__name__}."
         self.models[model] = prefix
         for name, module in model.named_modules():
@@ -314,7 +322,7 @@ class Phases:
             listener.model_found(model, prefix)
 
     def _wraps_known(self, model: torch.nn.Module) -> bool:
-        """Is a model that is called only the dress of a known one, as DDP is? Then it bears that one's name."""
+        """Does a model only wrap a known one, as DDP does? Then it gets the same name."""
         if not any(child in self.models for child in model.children()):
             return False
         self.models[model] = self.names[model] = ""
@@ -324,7 +332,7 @@ class Phases:
         return self.names.get(module, f"({type(module).__name__})")
 
     def _mark(self) -> None:
-        """From this autograd node on, nodes are made by the module that is innermost now."""
+        """Notes that the current innermost module makes all autograd nodes from here on."""
         self._marks.append((next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
 
 

@@ -1,4 +1,4 @@
-"""Notes that ranks exchange: each rank writes its notes of a moment, and reads those of the others."""
+"""Notes that ranks exchange. At a given moment each rank writes its notes and reads those of the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch.distributed as dist
 
 
 def tell(notes: dict[str, Any], *, at: int | str) -> None:
-    """Writes this rank's notes of a moment to the store of the process group, where other ranks find them."""
+    """Writes this rank's notes to the store of the process group, where other ranks find them."""
     if dist.get_backend() != "fake":
         dist.distributed_c10d._get_default_store().set(f"surefoot/{at}/{dist.get_rank()}", json.dumps(notes))
 
 
 def told(*, at: int | str, wait_seconds: float) -> list[dict[str, Any]]:
-    """Waits for the notes of all other ranks of that moment. Returns none if a rank has written nothing in time."""
+    """Waits for the notes of all other ranks. Returns none if a rank did not write in time."""
     if dist.get_backend() == "fake":
         return []
     store, others = dist.distributed_c10d._get_default_store(), []

@@ -1,12 +1,12 @@
-"""Search: what fits, by plans of few settings; what is named has been planned, and so has what lies beyond it.
+"""Search: finds what fits by planning few settings. Every answer was planned, and so was the next larger setting.
 
-| left open          | what is looked for                                                                       |
+| left open          | what is searched for                                                                     |
 |--------------------|------------------------------------------------------------------------------------------|
-| `micro_batch_size` | the largest; where the global batch is given, of those that divide it                    |
-| `recompute`        | the cheapest that fits: `none`, else a budget; and `full`, which has the largest         |
+| `micro_batch_size` | the largest that fits; it divides the global batch if the recipe sets one                |
+| `recompute`        | the cheapest that fits: `none`, else a budget; and `full`, which allows the largest      |
 |                    | micro-batch                                                                              |
-| `dp_shard`         | all ranks; where ranks wait for each other, fewer too: those of a node, or one           |
-| a count of GPUs    | `Nxh100-sxm`: as few as fit and hold the budget, of powers of two                        |
+| `dp_shard`         | all ranks; if ranks wait for each other, also the ranks of one node, and 1               |
+| a count of GPUs    | `Nxh100-sxm`: the smallest power of two that fits and stays within the budget            |
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from surefoot.techniques.mesh import DIMENSIONS, SHARD
 from surefoot.world.gpu.target import CPU
 
 ANY_COUNT = "Nx"
-"""In place of a count of GPUs: as few as fit."""
+"""Stands in place of a count of GPUs: search for the fewest that fit."""
 
 MOST_DEVICES = 16384
 
 CHEAPEST = "cheapest recompute"
 
 WORTH_A_TRY = 0.01
-"""The share of a step spent waiting for other ranks from which on less sharding is planned too."""
+"""If a step spends at least this share waiting for other ranks, less sharding is planned too."""
 
 _GROWS = ("activations", "temporary", "inputs")
 _SHARDED = ("parameters", "gradients", "optimizer")
@@ -50,11 +50,11 @@ def what_fits(
     fixed: Collection[str] = (),
     largest: str | None = None,
 ) -> Search:
-    """Plans settings of a recipe until it is known which fit, and which of them are the best.
+    """Plans settings of a recipe to find which fit, and which of those are best.
 
-    `on` names the GPUs, several names if they are to be compared; without it, the budget says how much memory there
-    is. Knobs in `fixed` stay as the recipe has them. `largest` names a knob such as `size`: of its values the last that
-    fits is looked for first. No step is executed, and nothing of the model is allocated.
+    `on` names the GPUs; give several names to compare them. Without it, the budget sets the memory. Knobs in `fixed`
+    keep the recipe's values. `largest` names a knob, for example `size`: its largest value that fits is searched for
+    first. No step runs, and no memory is allocated for the model.
     """
     names = [on] if on is None or isinstance(on, str) else list(on)
     searching = Searching(Trials(recipe, budget or Budget()), set(fixed))
@@ -64,16 +64,16 @@ def what_fits(
 
 
 class Searching:
-    """The trials of a search, and which of them lies beyond which."""
+    """The trials of a search, and for each answer the next larger trial, which fails."""
 
     def __init__(self, trials: Trials, fixed: set[str]) -> None:
         self.trials, self.fixed = trials, fixed
         self.beyond: dict[tuple[str, str], Trial] = {}
-        """By question and command: the trial that asks for more, and does not hold."""
+        """By question and command: the next larger trial, which does not hold."""
         self.notes: list[str] = []
 
     def search(self, on: str | None, largest: str | None) -> None:
-        """One cluster, whose count may be open."""
+        """Searches one cluster. Its count of GPUs may be open."""
         if on is not None and on.startswith(ANY_COUNT):
             on = self.fewest(on.removeprefix(ANY_COUNT))
             if on is None:
@@ -86,7 +86,7 @@ class Searching:
     # ------------------------------------------------------------------------------------- one cluster
 
     def settle(self, on: str | None, knobs: Knobs) -> None:
-        """The largest micro-batch with the cheapest recomputation that fits, and with full; then how to shard."""
+        """Finds the largest micro-batch with the cheapest recomputation that fits, and with full; then how to shard."""
         if "recompute" in self.fixed or not self.trials.blocks(knobs):
             self.micro_batch(on, knobs)
         else:
@@ -98,7 +98,7 @@ class Searching:
         self.shard(on)
 
     def micro_batch(self, on: str | None, knobs: Knobs, *, start: int | None = None) -> Trial | None:
-        """The largest that fits; the next one was planned too. It is looked for from the recipe's own on."""
+        """The largest that fits, searched from the recipe's own on. The next larger one is planned too."""
         if "micro_batch_size" in self.fixed:
             trial = self.trials.plan(on, knobs)
             return trial if trial.fits else None
@@ -107,7 +107,7 @@ class Searching:
         return self._largest("largest micro-batch", on, sizes, lambda size: {**knobs, "micro_batch_size": size}, start)
 
     def _start_of_full(self, on: str | None, none: Knobs) -> int | None:
-        """Where full recomputation should end, by what the blocks keep without it; a guess, to begin with."""
+        """A first guess of the largest micro-batch with full recomputation, from what the blocks keep without it."""
         planned = [each for each in self.trials.made.values() if each.on == (on or CPU)]
         trial = next((each for each in planned if none.items() <= each.knobs.items()), None)
         kept = 0.0 if trial is None else self.trials.kept_in_blocks(trial)
@@ -118,7 +118,7 @@ class Searching:
         return max(1, int(trial.micro_batch_size * min(times, FURTHEST)))
 
     def between(self, on: str | None, knobs: Knobs) -> None:
-        """What is cheaper than full recomputation and fits: of the ways to recompute, the one of the fewest seconds."""
+        """Finds the way to recompute that fits, costs less than full, and adds the fewest seconds."""
         smallest = self._smallest(on, knobs)
         least, kept = self.trials.plan(on, smallest).memory_bytes, self.trials.recomputations(on, smallest)
         if len(kept) < 2:
@@ -131,7 +131,7 @@ class Searching:
         self._largest(CHEAPEST, on, kept[1:], keeping, start, fixed_bytes=least - kept[0])
 
     def shard(self, on: str | None) -> None:
-        """Less sharding for the fastest that holds, where it waits for other ranks."""
+        """Plans the fastest trial that holds with less sharding, if it waits for other ranks."""
         best = min(self._holding(on), key=_token_seconds, default=None)
         if best is None or best.devices == 1 or self.fixed & {*DIMENSIONS} or self.trials.waiting(best) < WORTH_A_TRY:
             return
@@ -143,18 +143,18 @@ class Searching:
     # ------------------------------------------------------------------------------------- many clusters, many models
 
     def fewest(self, device: str) -> str | None:
-        """The smallest power of two of a device on which it fits and holds the budget."""
+        """The cluster with the fewest devices, a power of two, on which the recipe fits and stays within the budget."""
         count, low = 1, 0
         while count <= MOST_DEVICES:
             trial = self.trials.plan(f"{count}x{device}", self._smallest(f"{count}x{device}", {}))
             if trial.holds and count // 2 <= low:
                 return trial.on
             count, low = (count // 2, low) if trial.holds else (max(2 * count, self._lacking(trial)), count)
-        self.notes.append(f"{self.trials.recipe.name} fits no {MOST_DEVICES:,} or fewer {device}")
+        self.notes.append(f"{self.trials.recipe.name} does not fit on {MOST_DEVICES:,} or fewer {device}")
         return None
 
     def largest(self, on: str | None, knob: str) -> Any:
-        """The last value of a knob that fits, at the smallest micro-batch with full recomputation."""
+        """The largest value of a knob that fits, at the smallest micro-batch with full recomputation."""
         values = _values(self.trials.recipe, knob)
         if isinstance(values, range):
             set_now = self.trials.recipe.knobs.get(knob)
@@ -172,7 +172,7 @@ class Searching:
         return None if last is None else last.knobs[knob]
 
     def _lacking(self, trial: Trial) -> int:
-        """The power of two of devices that what is sharded needs at least, or that the deadline does."""
+        """The fewest devices, a power of two, that hold the sharded state and meet the deadline."""
         memory = self.trials.booked(trial, *_SHARDED) / self.trials.limit(trial.on)
         days = max((limit.amount / limit.allowed for limit in trial.limits if limit.name == "days"), default=1.0)
         count = 1
@@ -183,7 +183,7 @@ class Searching:
     # ------------------------------------------------------------------------------------- shared by all
 
     def _smallest(self, on: str | None, knobs: Knobs) -> Knobs:
-        """The setting that takes least memory, of what is open."""
+        """Sets the open knobs so that the step takes the least memory."""
         least = dict(knobs)
         if "recompute" not in self.fixed and self.trials.blocks(knobs):
             least["recompute"] = "full"
@@ -201,7 +201,7 @@ class Searching:
         *,
         fixed_bytes: float | None = None,
     ) -> Trial | None:
-        """The trial of the largest candidate that fits; the one beyond it is remembered."""
+        """The trial of the largest candidate that fits. Also remembers the next larger trial."""
 
         def ask(candidate: int) -> Asked:
             trial = self.trials.plan(on, knobs_of(candidate))
@@ -222,7 +222,7 @@ class Searching:
     # ------------------------------------------------------------------------------------- the answers
 
     def found(self, *, compared: bool, largest: str | None) -> Search:
-        """Everything that was planned, and the answers in it."""
+        """All trials, and the answers among them."""
         holding = self._holding(None)
         questions: dict[str, Callable[[Trial], tuple[float, ...]]] = {}
         if largest is not None:
@@ -257,14 +257,14 @@ def _token_dollars(trial: Trial) -> float:
 
 
 def _costs(trial: Trial) -> tuple[float, ...]:
-    """What is paid for a setting. Where no time is known, fewer FLOPs and a larger micro-batch are what memory buys."""
+    """The costs of a setting: memory, time, dollars. If no time is known, FLOPs and the micro-batch stand in for it."""
     if trial.token_seconds is None:
         return trial.memory_bytes, trial.flops_per_token, -trial.micro_batch_size
     return trial.memory_bytes, trial.token_seconds, _token_dollars(trial)
 
 
 def _values(recipe: Recipe, knob: str) -> Sequence[Any]:
-    """The values of a knob from the smallest on: those that its hint lists, or whole numbers."""
+    """The values of a knob, smallest first: those its type hint lists, or whole numbers."""
     hints = hints_of(find_function(recipe.target)) if recipe.target else {}
     hint = hints.get(knob)
     if get_origin(hint) is Literal:
@@ -272,6 +272,6 @@ def _values(recipe: Recipe, knob: str) -> Sequence[Any]:
     if int in (hint, *get_args(hint)):
         return range(1, 2**31)
     raise RecipeError(
-        f"{recipe.name} has no knob {knob!r} with values to choose from: a list of them, or whole numbers; "
-        f"its knobs: {', '.join(hints) or 'none, since it was not loaded by a name'}"
+        f"{recipe.name} has no knob {knob!r} with values to search: a Literal, or whole numbers; "
+        f"its knobs: {', '.join(hints) or 'none, since it was not loaded by name'}"
     )

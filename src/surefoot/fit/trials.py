@@ -1,4 +1,4 @@
-"""Trials: settings of a recipe, each planned once, with the command that plans it again."""
+"""Trials: settings of a recipe. Each is planned once and carries the command that plans it again."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from surefoot.world.world import FakeWorld
 
 Knobs = Mapping[str, Knob]
 MOST_SAMPLES = 2**16
-"""The largest micro-batch that is looked at where the data has no length."""
+"""The largest micro-batch to try if the data has no length."""
 
 
 class Trials:
-    """All settings that were planned, in the order in which they were."""
+    """All planned settings, in the order of planning."""
 
     def __init__(self, recipe: Recipe, budget: Budget) -> None:
         self.recipe, self.budget = recipe, budget
@@ -40,7 +40,7 @@ class Trials:
         self._blocks: dict[tuple[tuple[str, Knob], ...], list[str]] = {}
 
     def plan(self, on: str | None, knobs: Knobs) -> Trial:
-        """A setting, planned unless it was before."""
+        """The trial of a setting. It is planned only the first time."""
         recipe = turned(self.recipe, knobs)
         command = command_of(recipe, on)
         if command not in self.made:
@@ -49,25 +49,25 @@ class Trials:
         return self.made[command]
 
     def booked(self, trial: Trial, *accounts: str) -> float:
-        """What a trial's accounts of memory hold at the peak of a steady step."""
+        """The bytes in these memory accounts at the peak of a trial's steady step."""
         tally = self.plans[trial.command].steady.tally
         return sum(tally.total(f"memory/{account}") for account in accounts)
 
     def waiting(self, trial: Trial) -> float:
-        """The share of a step that is spent waiting for other ranks."""
+        """The share of a step spent waiting for other ranks."""
         time = self.plans[trial.command].time
         return time.bounds.get("communication", 0.0) / time.seconds if time else 0.0
 
     def limit(self, on: str | None) -> int:
-        """The bytes that one device may give."""
+        """The bytes that a step may use on one device."""
         _, gpu = targets(on or CPU)
         given = (self.budget.memory_bytes, gpu.memory_bytes if gpu else None)
         if given == (None, None):
-            raise BudgetError("what fits into what? name GPUs with --on, or a limit with --budget memory=76GiB")
+            raise BudgetError("fit into how much memory? name GPUs with --on, or a limit with --budget memory=76GiB")
         return min(each for each in given if each is not None)
 
     def micro_batch_sizes(self, on: str | None, knobs: Knobs) -> Sequence[int]:
-        """Those that can be: up to all of the data, or the divisors of a rank's share of the global batch."""
+        """The possible sizes: up to all the data, or the divisors of a rank's share of the global batch."""
         recipe = turned(self.recipe, knobs)
         ranks = layout_of(recipe, ranks=targets(on or CPU)[0]).data_ranks
         if recipe.global_batch_tokens is None:
@@ -78,13 +78,13 @@ class Trials:
         return [size for size in range(1, samples + 1) if samples % size == 0]
 
     def kept_in_blocks(self, trial: Trial) -> float:
-        """The activations of a trial that recomputing every block would give up, but for the blocks' inputs."""
+        """The bytes of a trial's activations in blocks. Recomputing would free all but the blocks' inputs."""
         blocks = tuple(f"memory/activations/{name}" for name in self.blocks(trial.knobs))
         tally = self.plans[trial.command].steady.tally
         return sum(each.amount for each in tally.accounts if each.name.startswith(blocks))
 
     def blocks(self, knobs: Knobs) -> list[str]:
-        """The names of the blocks that can be recomputed."""
+        """The names of the model's blocks, which can be recomputed."""
         shape = tuple(item for item in knobs.items() if item[0] not in SETTINGS)
         if shape not in self._blocks:
             recipe = turned(self.recipe, dict(shape))
@@ -93,9 +93,9 @@ class Trials:
         return self._blocks[shape]
 
     def recomputations(self, on: str | None, knobs: Knobs) -> list[int]:
-        """What all blocks keep in each way to recompute that no other beats in bytes and seconds, fewest bytes first.
+        """The bytes that all blocks keep in each Pareto-optimal way to recompute, fewest first.
 
-        Ways whose budgets read alike are one, the one that keeps the most.
+        If the budgets of several ways read alike, only the way that keeps the most counts.
         """
         ranks, gpu = targets(on or CPU)
         recipe = turned(self.recipe, {**knobs, "recompute": "budget=1"})
@@ -109,22 +109,22 @@ class Trials:
 
 
 def budget_text(kept_bytes: int) -> str:
-    """The budget that blocks keep within if they keep so many bytes, rounded up to a hundredth of a MiB."""
+    """The budget setting that lets blocks keep this many bytes, rounded up to a hundredth of a MiB."""
     return f"budget={math.ceil(100 * kept_bytes / 2**20) / 100:.2f}MiB"
 
 
 def turned(recipe: Recipe, knobs: Knobs) -> Recipe:
-    """The recipe with some knobs turned; what was loaded by a name is loaded anew, as a command line would."""
+    """The recipe with some knobs set. If it was loaded by name, it is loaded again, as a command line would."""
     if recipe.target:
         return make_recipe(recipe.target, {**recipe.knobs, **knobs})
     fields = {field.name for field in dataclasses.fields(Recipe)}
     if unknown := [name for name in knobs if name not in fields]:
-        raise RecipeError(f"{recipe.name} was not loaded by a name, so it has no knob {', '.join(unknown)} to turn")
+        raise RecipeError(f"{recipe.name} was not loaded by name, so it has no knob {', '.join(unknown)} to set")
     return dataclasses.replace(recipe, **knobs, knobs={**recipe.knobs, **knobs})  # type: ignore[arg-type]
 
 
 def command_of(recipe: Recipe, on: str | None) -> str:
-    """What to type for the plan of a recipe; where it was not loaded by a name, the knobs alone."""
+    """The command that plans a recipe. If the recipe was not loaded by name, only its knobs."""
     usual = defaults_of(find_function(recipe.target)) if recipe.target else {}
     words = [f"{name}={value}" for name, value in recipe.knobs.items() if name not in usual or usual[name] != value]
     start = ["surefoot", "plan", recipe.target] if recipe.target else []

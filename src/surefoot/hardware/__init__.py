@@ -1,4 +1,4 @@
-"""Devices as data: every number with its source; unknown stays unknown."""
+"""Devices as data: every number has its source; unknown numbers stay unknown."""
 
 from surefoot.hardware.cluster import Cluster, cluster, counted
 from surefoot.hardware.datasheet import Datasheet, Price, datasheet, known_devices

@@ -10,12 +10,12 @@ from surefoot.hardware.network import Network, network
 
 DEVICES_PER_NODE = 8
 _NETWORKS = {"9.0": "dgx-h100", "10.0": "aws-p6-b200", "10.3": "dgx-b300"}
-"""The network that is assumed where none is given, by compute capability."""
+"""The network to assume if none is given, by compute capability."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """`count` devices, `per_node` of them in a node. `network` is None where nobody said, and nothing is assumed."""
+    """`count` devices, `per_node` of them in a node. `network` is None if it is neither given nor assumed."""
 
     device: Datasheet
     count: int = 1
@@ -35,12 +35,12 @@ class Cluster:
 
     @property
     def node_bandwidth_per_device(self) -> float:
-        """What each device can send to other nodes, in bytes per second, when all of its node send; 0 if unknown."""
+        """Bytes per second from each device to other nodes while the whole node sends; 0 if unknown."""
         return 0.0 if self.network is None else self.network.bytes_per_second / min(self.count, self.per_node)
 
 
 def counted(name: str) -> tuple[int, str]:
-    """`8xh100-sxm` as 8 and `h100-sxm`; a name alone counts one."""
+    """Splits `8xh100-sxm` into 8 and `h100-sxm`. A name alone counts one."""
     found = re.fullmatch(r"([1-9]\d{0,8})x(.+)", name)
     return (int(found[1]), found[2]) if found else (1, name)
 
@@ -52,7 +52,7 @@ def cluster(
     between_nodes: str | None = None,
     dollars_per_hour: float | None = None,
 ) -> Cluster:
-    """Such as `h100-sxm` or `1024xh100-sxm`; what is not given is taken from the datasheet, or assumed and said."""
+    """A cluster by name, for example `1024xh100-sxm`. The datasheet or a stated assumption fills in the rest."""
     count, single = counted(name)
     sheet = datasheet(single)
     assumed = _NETWORKS.get(sheet.compute_capability)

@@ -1,4 +1,4 @@
-"""A device's numbers, each with its source."""
+"""The numbers of a device, each with its source."""
 
 import json
 import statistics
@@ -12,7 +12,7 @@ from surefoot.errors import UnknownDevice
 
 @dataclass(frozen=True)
 class Price:
-    """What somebody asks for one device for one hour, and when it was read."""
+    """What a provider charges for one device for one hour, and when we read it."""
 
     dollars_per_hour: float
     provider: str
@@ -22,13 +22,12 @@ class Price:
 
 @dataclass(frozen=True)
 class Datasheet:
-    """Dense peaks in FLOP/s by number format, never the sparse ones; memory in bytes as the vendor labels it.
+    """Dense peaks in FLOP/s by number format, never sparse ones; memory in bytes as the vendor labels it.
 
-    `reached_flops` is the fastest matrix product that somebody measured; `achievable_share` of the dense peak is what
-    matrix products reach while a model is trained, hour after hour. `usable_bytes` is what CUDA reports as the device's
-    total. Bandwidths are in bytes per second: of the memory, of the `link` to other devices of a node (one
-    way, all its lanes), of the bus to the host (one way). A number that no source states, or on which sources differ,
-    is 0 or missing.
+    `reached_flops` is the fastest measured matrix product. `achievable_share` is the share of the dense peak that
+    matrix products sustain during training. `usable_bytes` is the total memory that CUDA reports. Bandwidths are in
+    bytes per second: of the memory, of the `link` to other devices in the node (one way, all lanes), of the bus to the
+    host (one way). A number that no source states, or on which sources differ, is 0 or missing.
     """
 
     name: str
@@ -49,19 +48,19 @@ class Datasheet:
     processors: int = 0
     """Multiprocessors."""
     kernel_seconds: float = 0
-    """What one operator costs beside its work, where it was measured."""
+    """The overhead of one operator, if it was measured."""
     call_seconds: dict[str, float] | None = None
-    """What one costs in a step beside the time it takes when it is timed alone, by phase, where it was measured."""
+    """What one operator adds to a step beyond the time it takes alone, by phase, if it was measured."""
     prices: tuple[Price, ...] = ()
 
     @property
     def dollars_per_hour(self) -> float:
-        """The median of the prices; 0 where there is none."""
+        """The median of the prices; 0 if there are none."""
         return statistics.median(price.dollars_per_hour for price in self.prices) if self.prices else 0.0
 
 
 def datasheet(name: str) -> Datasheet:
-    """The datasheet of a device, such as `h100-sxm`."""
+    """The datasheet of a device, for example `h100-sxm`."""
     sheets = _sheets()
     if name not in sheets:
         raise UnknownDevice(f"no datasheet for {name!r}; known: {', '.join(sorted(sheets))}")
@@ -80,6 +79,6 @@ def _sheets() -> dict[str, Datasheet]:
 
 
 def sheet_of(plain: dict[str, Any]) -> Datasheet:
-    """A datasheet as it was read from a file."""
+    """A datasheet from the JSON of a file."""
     prices = tuple(Price(**price) for price in plain.get("prices", ()))
     return Datasheet(**{**plain, "sources": tuple(plain["sources"]), "notes": tuple(plain["notes"]), "prices": prices})

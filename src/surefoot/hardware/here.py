@@ -1,4 +1,4 @@
-"""The machine that this runs on, as `surefoot hardware measure` found it."""
+"""The datasheet of this machine, as `surefoot hardware measure` measured it."""
 
 import json
 import os
@@ -13,13 +13,13 @@ HERE = "here"
 
 
 def here_file() -> Path:
-    """Where the measured datasheet is kept: the user's cache folder."""
+    """The path of the measured datasheet, in the user's cache folder."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "surefoot" / "here.json"
 
 
 def keep_here(sheet: Datasheet) -> Path:
-    """Keeps a measured datasheet; an older one is replaced."""
+    """Saves a measured datasheet and replaces an older one."""
     path = here_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")
@@ -38,4 +38,4 @@ def here() -> Datasheet:
     try:
         return read_record(Datasheet, path, error=UnknownDevice)
     except UnknownDevice as error:
-        raise UnknownDevice(f"{error}; `surefoot hardware measure` writes it anew") from error
+        raise UnknownDevice(f"{error}; run `surefoot hardware measure` to replace it") from error

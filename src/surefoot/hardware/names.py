@@ -1,4 +1,4 @@
-"""The names that drivers give to devices, and the datasheets they belong to."""
+"""Maps the device names that drivers report to datasheets."""
 
 from surefoot.hardware.datasheet import Datasheet, datasheet, known_devices
 
@@ -29,6 +29,6 @@ DRIVER_NAMES = {
 
 
 def datasheet_of(driver_name: str) -> Datasheet | None:
-    """The datasheet of a device by its driver's name; None for one that is not known for certain."""
+    """The datasheet for a driver's device name; None if the device is not known for certain."""
     name = DRIVER_NAMES.get(driver_name)
     return datasheet(name) if name in known_devices() else None

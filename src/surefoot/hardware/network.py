@@ -12,7 +12,7 @@ SOURCE = "stas00/ml-engineering network/README.md@744d01e1"
 
 @dataclass(frozen=True)
 class Network:
-    """One node's links to the others, all of them together."""
+    """All links of one node to other nodes, added up."""
 
     name: str
     bytes_per_second: float
@@ -21,7 +21,7 @@ class Network:
 
 
 def network(name: str) -> Network:
-    """A network by name, such as `dgx-h100`, or by a node's speed, such as `400e9`."""
+    """A network by name, for example `dgx-h100`, or by a node's bytes per second, for example `400e9`."""
     known = _networks()
     if name in known:
         return known[name]
@@ -29,12 +29,12 @@ def network(name: str) -> Network:
         return Network(name, float(name), "as given", "")
     except ValueError:
         raise UnknownDevice(
-            f"no network {name!r}; known: {', '.join(known)}; or what one node sends, in bytes/s, such as 400e9"
+            f"no network {name!r}; known: {', '.join(known)}; or give the bytes/s of one node, for example 400e9"
         ) from None
 
 
 def known_networks() -> tuple[Network, ...]:
-    """Those that have a name."""
+    """All networks that have a name."""
     return tuple(_networks().values())
 
 

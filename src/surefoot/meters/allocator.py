@@ -32,14 +32,20 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 
 def available() -> bool:
     """Whether the counter is available: it was built before, or a compiler can build it."""
-    return sys.platform != "win32" and (only_ours(_library()) or _compiler() is not None)
+    return sys.platform != "win32" and (only_ours(_library()) or compiler() is not None)
+
+
+def compiler() -> str | None:
+    """The C++ compiler that would build the counter."""
+    wanted = (os.environ.get("CXX"), "c++", "g++", "clang++")
+    return next((path for path in map(shutil.which, filter(None, wanted)) if path), None)
 
 
 def install() -> None:
     """Starts counting. Memory allocated before is not counted and is freed as usual."""
     if _counter().surefoot_install():
         raise WorldError(
-            "torch's CPU allocator has been replaced by one that cannot be wrapped; "
+            "something replaced torch's CPU allocator with one that surefoot cannot wrap; "
             "call install() before whatever replaces it"
         )
 
@@ -72,7 +78,7 @@ def _counter() -> ctypes.CDLL:
     try:
         counter = ctypes.CDLL(str(library))
     except OSError as error:
-        raise WorldError(f"{library} cannot be loaded: {error}; remove it, and it is built again") from error
+        raise WorldError(f"cannot load {library}: {error}; delete it, and surefoot builds it again") from error
     for name in ("surefoot_live_bytes", "surefoot_peak_bytes"):
         getattr(counter, name).restype = ctypes.c_int64
     return counter
@@ -102,21 +108,16 @@ def _own_folder() -> Path:
     return private
 
 
-def _compiler() -> str | None:
-    wanted = (os.environ.get("CXX"), "c++", "g++", "clang++")
-    return next((path for path in map(shutil.which, filter(None, wanted)) if path), None)
-
-
 def _build(name: str) -> Path:
-    compiler = _compiler()
-    if compiler is None:
-        raise WorldError("counting torch's allocator needs a C++ compiler once; install g++ or set CXX")
+    found = compiler()
+    if found is None:
+        raise WorldError("surefoot needs a C++ compiler once, to count torch's allocations; install g++ or set CXX")
     library = _own_folder() / name
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder) / name
-        run = subprocess.run(_command(compiler, built), capture_output=True, text=True)
+        run = subprocess.run(_command(found, built), capture_output=True, text=True)
         if run.returncode:
-            raise WorldError(f"{compiler} could not build {SOURCE.name} for torch {torch.__version__}:\n{run.stderr}")
+            raise WorldError(f"{found} could not build {SOURCE.name} for torch {torch.__version__}:\n{run.stderr}")
         built.chmod(0o700)
         built.replace(library)  # atomic, so that a concurrent build sees all or nothing
     return library

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 
+from surefoot.events.failsafe import Failsafe
 from surefoot.events.forked import only_here
 from surefoot.events.listener import Listener
 from surefoot.events.phases import Phases
@@ -27,7 +28,8 @@ class Books(Listener):
     """Keeps one `Usage` per step: from the end of one update to the end of the next.
 
     Without `model`, every module with parameters that is called from outside of a module counts as a model. With a
-    journal, events are written there instead of being booked. With `work`, every operator is booked, for its time.
+    journal, events are written there instead of being booked. With `work`, every operator is booked, for its time. With
+    a `failsafe`, an exception inside a meter ends the measuring but not the loop.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Books(Listener):
         most_steps: int | None = None,
         journal: Journal | None = None,
         work: bool = False,
+        failsafe: Failsafe | None = None,
     ) -> None:
+        self.failsafe = failsafe or Failsafe(on=False, doing="measuring")
         self.phases = Phases(model)
         self.steps: list[Usage] = []
         self.most_steps = most_steps
@@ -49,16 +53,18 @@ class Books(Listener):
         self.traffic = TrafficMeter(self.phases, self.flops, journal)
         self.work = WorkMeter(self.phases, journal)
         self.meters: list[Meter] = [self.memory, self.flops, self.traffic, self.tokens, *([self.work] if work else [])]
-        self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen)
+        self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen, failsafe=self.failsafe)
         self._entered, self._looking = ExitStack(), ExitStack()
+        self._heard_by: dict[Listener, Listener] = {}
+        """How each listener is called: through the failsafe."""
 
     def beside(self, *meters: Meter) -> None:
         """Adds meters that see every event. Their accounts are not part of a step's usage: read them separately."""
         self._operators.meters += meters
-        self.phases.listeners += meters
+        self._listen(*meters)
 
     def __enter__(self) -> Self:
-        self.phases.listeners += [*self.meters, self]
+        self._listen(*self.meters, self)
         self._entered.enter_context(self.phases)
         self._entered.enter_context(self.traffic.streams)
         self._looking.enter_context(linear_as_ever(self._operators))
@@ -70,8 +76,13 @@ class Books(Listener):
         self._entered.close()
         self._forget(*self.meters, self)
 
+    def _listen(self, *listeners: Listener) -> None:
+        self._heard_by |= {each: self.failsafe.listener(each) for each in listeners}
+        self.phases.listeners += [self._heard_by[each] for each in listeners]
+
     def _forget(self, *listeners: Listener) -> None:
-        self.phases.listeners = [each for each in self.phases.listeners if each not in listeners]
+        gone = [self._heard_by.pop(each) for each in listeners if each in self._heard_by]
+        self.phases.listeners = [each for each in self.phases.listeners if each not in gone]
 
     def seen(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields the batches, and books their tensors as inputs."""

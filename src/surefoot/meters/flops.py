@@ -45,7 +45,7 @@ class FlopsMeter(Meter):
             if formula is _attention and not place[1]:
                 query, key = args[:2]
                 attention = query.shape[-3] * query.shape[-1], key.shape[-2]
-            amount = formula(out, *args, **kwargs)
+            amount = formula(out, *args, **{name: kwargs[name] for name in kwargs if name != "out"})
             self.executed += amount
             self.book.count_flops(*place, amount, attention)
 

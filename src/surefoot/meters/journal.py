@@ -96,8 +96,8 @@ class Journal:
         words = ("overlap", kind, dimension, phase)
         self.entries.append(Entry(words, (), (amount,)) if together else Entry(words, (amount,)))
 
-    def count_tokens(self, amount: int) -> None:
-        self.entries.append(Entry(("tokens",), (amount,)))
+    def count_tokens(self, unit: str, amount: int) -> None:
+        self.entries.append(Entry(("tokens", unit), (amount,)))
 
     def close(self) -> None:
         self.entries.append(Entry(("close",)))
@@ -164,7 +164,7 @@ def post(entries: Sequence[tuple[Any, Numbers, Numbers]], books: Any, storages: 
             _, *place, phase = words
             traffic.count_overlap(*place, Segment(phase), (*sizes, *numbers)[0])
         elif kind == "tokens":
-            tokens.count_tokens(sizes[0])
+            tokens.count_tokens(words[1], sizes[0])
         else:
             yield
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from surefoot.events.autograd import innermost_mode
+from surefoot.events.failsafe import Failsafe
 from surefoot.events.listener import Listener
 from surefoot.records.tally import Account
 
@@ -32,9 +33,16 @@ class Meter(Listener):
 class Operators(TorchDispatchMode):
     """Shows every executed operator to the meters. It changes neither operands nor results."""
 
-    def __init__(self, meters: Sequence[Meter], *, shards_seen: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        meters: Sequence[Meter],
+        *,
+        shards_seen: Callable[[], None] = lambda: None,
+        failsafe: Failsafe | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.meters = list(meters)
+        self._show = (failsafe or Failsafe(on=False, doing="measuring")).callback(self._shown)
         self.shards_seen = shards_seen
         self.paused = False
         self.in_linear = False
@@ -52,9 +60,12 @@ class Operators(TorchDispatchMode):
         kwargs = kwargs or {}
         out = _add_in_place(*args) if self.in_linear and _adds_bias(func, args) else func(*args, **kwargs)
         if not self.paused:
-            for meter in self.meters:
-                meter.operator(func, args, kwargs, out)
+            self._show(func, args, kwargs, out)
         return out
+
+    def _shown(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        for meter in self.meters:
+            meter.operator(func, args, kwargs, out)
 
 
 @functools.cache

@@ -29,7 +29,7 @@ from surefoot.techniques import fsdp, groups, precision, recompute
 def prove_forward(tracing: Tracing, copies: Copies) -> None:
     """Raises if the forward of all blocks differs from the prediction from a few."""
     few = [_forward(tracing, *copies.short(times)) for times in FEW]
-    _refuse_other(_forward(tracing, *copies.whole()), unrolled(few, copies.more), "a forward of all of them goes")
+    _refuse_other(_forward(tracing, *copies.whole()), unrolled(few, copies.more), "the forward of all blocks differs")
 
 
 def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal) -> list[Entry]:
@@ -77,11 +77,11 @@ def whole_step(copies: Copies, short: Step, parts: Sequence[list[Entry]]) -> Ste
     if step.cutting is not None:
         cut = (filled(words[1], numbers) for words, _, numbers in predicted if words[0] == "cut")
         step.cutting = dataclasses.replace(step.cutting, names=frozenset(cut))
-    _refuse_other([*planned, *part_entries(copies, step)], predicted, "a part of all of them is treated")
+    _refuse_other([*planned, *part_entries(copies, step)], predicted, "the treatment of a part differs")
     return step
 
 
 def _refuse_other(found: Sequence[unroll.Entry], predicted: Sequence[unroll.Entry], what: str) -> None:
     for at, (one, other) in enumerate(zip_longest(found, predicted)):
         if one != other:
-            raise Irregular(f"{what} otherwise from entry {at} on: {(one or other)[0]}")
+            raise Irregular(f"{what} from entry {at} on: {(one or other)[0]}")

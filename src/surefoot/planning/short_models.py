@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import warnings
 from typing import Any
 
 import torch
@@ -51,10 +50,9 @@ class Copies:
         """A copy with `times` blocks of each run, with its own books and journal."""
         for parameter in self.model.parameters():
             if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-                raise Irregular("parameters have hooks, which copies of them would not have")
+                raise Irregular("parameters have hooks, which their copies would lack")
         memo: dict[int, Any] = {}
-        with self.repeats.shortened(times), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        with self.repeats.shortened(times):
             model = copy.deepcopy(self.model, memo)
         copied: dict[int, torch.UntypedStorage] = {}
         originals = [each for each in memo[id(memo)] if isinstance(each, torch.Tensor)]  # deepcopy keeps them alive
@@ -62,7 +60,7 @@ class Copies:
         for tensor, other in itertools.chain.from_iterable(pairs):
             storage, twin = tensor.untyped_storage(), other.untyped_storage()
             if copied.setdefault(id(storage), twin) is not twin or storage.nbytes() != twin.nbytes():
-                raise Irregular("tensors of the model share memory, which copies of them would not")
+                raise Irregular("tensors of the model share memory, which their copies would not")
         known = [(copied[id(storage)], noted) for storage, noted in self._noted if id(storage) in copied]
         return model, *self._books(known, work=work)
 

@@ -46,9 +46,9 @@ class ShortRun:
 def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
     """The result of `tracing.traced()`, computed from runs with a few blocks of `repeats`."""
     if tracing.recipe.recompute.startswith("budget"):
-        raise Irregular("a budget for recomputation is shared out among all of them")
+        raise Irregular("the recompute budget is shared among all blocks")
     if tracing.layout.replicates:
-        raise Irregular("the buckets of ddp hold gradients of several of them")
+        raise Irregular("the buckets of ddp hold gradients of several blocks")
     assumed, too_large = dict(tracing.world.assumptions), set(tracing.kernels.too_large)
     copies = Copies(tracing.model, repeats, tracing.books, tracing.kernels)
     runs = _runs(tracing, copies)
@@ -73,7 +73,7 @@ def _runs(tracing: Tracing, copies: Copies) -> list[ShortRun]:
     except Irregular:
         raise
     except Exception as error:
-        raise Irregular(f"with a few of them: {type(error).__name__}: {error}") from error
+        raise Irregular(f"with a few blocks: {type(error).__name__}: {error}") from error
 
 
 def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
@@ -104,7 +104,7 @@ def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
     """Builds a step and registers it with the books. Closes them as often as `Tracing.built` does."""
     step = Step(dataclasses.replace(tracing.recipe, model=lambda: model), tracing.world)
     if step.optimizer.state:
-        raise Irregular("the optimizer makes its state when it is made itself")  # loading a state replaces it
+        raise Irregular("the optimizer creates its state when it is created")  # loading a state replaces it
     books.close()
     books.close()
     know(books, step)
@@ -155,7 +155,7 @@ def _unrolled_counts(counts: Sequence[dict[str, int]], more: int) -> dict[str, i
     for note in {note: None for each in reversed(counts) for note in each}:
         first, second, third = (each.get(note, 0) for each in counts)
         if third - second != second - first:
-            raise Irregular(f"how often this was assumed does not grow evenly: {note}")
+            raise Irregular(f"the count of this assumption does not grow evenly: {note}")
         grown[note] = third + more * (third - second)
     return grown
 

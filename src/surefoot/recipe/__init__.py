@@ -1,1 +1,1 @@
-"""A recipe: what you write, what its values may be, and how a name on the command line becomes one."""
+"""A recipe: what you write, which values it allows, and how the command line finds it by name."""

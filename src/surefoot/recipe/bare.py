@@ -1,4 +1,4 @@
-"""A recipe for a bare module and one batch: for planning what you have, before it has a recipe."""
+"""Makes a recipe from a bare module and one batch, to plan a model before you write a recipe for it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def recipe_of(
 ) -> Recipe:
     """`surefoot.plan(recipe_of(lambda: MyModel(), batch))`. Samples lie along the first dimension of every tensor.
 
-    Without a loss, the batch goes to the model as its arguments (a dict by name) and the mean of all that comes out
-    is the loss: right for shapes, memory and FLOPs, not for learning. `settings` are fields of `Recipe`.
+    Without a loss, the model is called with the batch as its arguments (a dict by name), and the loss is the mean of
+    all outputs. That is right for shapes, memory and FLOPs, not for learning. `settings` are fields of `Recipe`.
     """
     rows = Rows(batch)
     first = next(tensors_in(batch))

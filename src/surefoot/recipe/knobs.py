@@ -1,9 +1,9 @@
-"""Knobs: `name=value` words, read by the type hints of the function that takes them."""
+"""Knobs: reads `name=value` words by the type hints of the function that takes them."""
 
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ def parse_words(words: Iterable[str]) -> dict[str, str]:
     for word in words:
         name, separator, value = word.partition("=")
         if not separator or not name:
-            raise RecipeError(f"{word!r} is not a knob; write name=value, such as layers=24")
+            raise RecipeError(f"{word!r} is not a knob; write name=value, for example layers=24")
         if name in values:
             raise RecipeError(f"knob {name!r} is given twice: {values[name]!r} and {value!r}")
         values[name] = value
@@ -37,10 +37,10 @@ def parse_words(words: Iterable[str]) -> dict[str, str]:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The knobs of a function: its parameters and their types; a missing hint is read from the default."""
+    """The knobs of a function: its parameters and their types. Without a hint, the default gives the type."""
     try:
         hints, parameters = typing.get_type_hints(function), inspect.signature(function).parameters
-    except (NameError, TypeError, ValueError, AttributeError) as error:  # Python looks up hints that are text here
+    except (NameError, TypeError, ValueError, AttributeError) as error:  # Python evaluates hints given as strings here
         raise RecipeError(
             f"the parameters of {getattr(function, '__name__', function)} cannot be read: {error}"
         ) from None
@@ -51,27 +51,44 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The knobs of a function as they stand when nobody turns them."""
+    """The default values of a function's knobs."""
     parameters = inspect.signature(function).parameters
     return {name: each.default for name, each in parameters.items() if each.default is not each.empty}
 
 
 def convert(name: str, text: str, hint: Any) -> Any:
-    """The value that `text` spells for a knob of type `hint`."""
+    """Reads `text` as the value of a knob of type `hint`."""
     for kind in _kinds(hint):
         try:
             return _read(text, kind)
         except (ValueError, KeyError, TypeError, OverflowError):
             continue
-    raise RecipeError(f"knob {name}={text!r} is not {_describe(hint)}")
+    raise RecipeError(f"knob {name}={text!r} is not {describe(hint)}")
 
 
-def unknown_knob(owner: str, name: str, known: Mapping[str, Any]) -> RecipeError:
-    """The error for a knob that nobody takes; it names the nearest one."""
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    listed = ", ".join(f"{knob}: {_describe(kind)}" for knob, kind in known.items())
-    return RecipeError(f"{owner} has no knob {name!r}{hint}\nknobs: {listed}")
+def unknown_knob(target: str, name: str, known: Iterable[str]) -> RecipeError:
+    """The error for an unknown knob. It names the most similar ones; the whole list would bury them."""
+    owner = target.rpartition(":")[2] or target
+    return RecipeError(
+        f"{owner} has no knob {name!r}; {did_you_mean(name, known)}`surefoot plan {target} --help` lists all"
+    )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'layers'? `, or nothing if no name is similar."""
+    near = get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+
+
+def describe(hint: Any) -> str:
+    """The kind of values that a hint allows, in words."""
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+    kinds = _kinds(hint)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    if len(kinds) == 1:
+        return names.get(hint, getattr(hint, "__name__", str(hint)))
+    return " or ".join(describe(kind) for kind in kinds)
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -101,13 +118,3 @@ def _integer(text: str) -> int:
         if not number.is_integer():
             raise
         return int(number)
-
-
-def _describe(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    kinds = _kinds(hint)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-    if len(kinds) == 1:
-        return names.get(hint, getattr(hint, "__name__", str(hint)))
-    return " or ".join(_describe(kind) for kind in kinds)

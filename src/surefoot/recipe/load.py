@@ -1,4 +1,4 @@
-"""Finds the recipe that a name, a file or a module:function stands for, and turns its knobs."""
+"""Loads a recipe by name, file or module:function, and sets its knobs."""
 
 import importlib
 import importlib.util
@@ -14,9 +14,10 @@ from surefoot.errors import RecipeError
 from surefoot.recipe.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
 from surefoot.recipe.ranges import check_knobs
 from surefoot.recipe.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
+from surefoot.torch_version import require_torch
 
 RECIPES = "surefoot.recipes"
-"""The package that holds the reference recipes."""
+"""The package of the reference recipes."""
 SETTINGS = {
     "micro_batch_size": int,
     "global_batch_tokens": int | None,
@@ -44,22 +45,23 @@ SETTINGS = {
     "density": float | None,
     "seed": int,
 }
-"""The fields of any recipe that a command line may set, whether or not the recipe's function takes them."""
+"""The fields that a command line may set for any recipe, even if the recipe's function does not take them."""
 
 _SOURCE = "__surefoot_source__"
 
 
 def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
-    """The recipe a target names, with its knobs turned by `name=value` words.
+    """The recipe a target names, with its knobs set by `name=value` words.
 
     A target is a built-in name (`gpt`), `file.py`, `file.py:function` or `package.module:function`.
     """
+    require_torch()
     function = find_function(target)
     known = {**SETTINGS, **hints_of(function)}
     values = parse_words(words)
     for name in values:
         if name not in known:
-            raise unknown_knob(function.__name__, name, {**hints_of(function), **known})
+            raise unknown_knob(target, name, {**hints_of(function), **known})
     return make_recipe(target, {name: convert(name, text, known[name]) for name, text in values.items()})
 
 
@@ -74,12 +76,13 @@ def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:
     if not isinstance(recipe, Recipe):
         raise RecipeError(f"{target} returned {type(recipe).__name__}, not a Recipe")
     outside: dict[str, Any] = {name: value for name, value in values.items() if name not in taken}
-    plain = {name: value for name, value in defaults_of(function).items() if isinstance(value, Knob)}
+    usual = defaults_of(function).items()  # None is a knob that something else decides, such as the size
+    plain = {name: value for name, value in usual if isinstance(value, Knob) and value is not None}
     return replace(recipe, name=function.__name__, target=_lasting(target), knobs={**plain, **values}, **outside)
 
 
 def _refuse_missing(function: Callable[..., Any], given: Mapping[str, Knob], target: str) -> None:
-    """Python's own error would come with a traceback that has no line of the user's."""
+    """Raises before the call, because Python's own error has a traceback without a line of user code."""
     try:
         inspect.signature(function).bind(**given)
     except TypeError as error:
@@ -143,7 +146,7 @@ def _module(name: str, target: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise RecipeError(f"{target}: no module {error.name!r} can be imported") from error
+            raise RecipeError(f"{target}: cannot import module {error.name!r}") from error
         raise
 
 
@@ -153,13 +156,13 @@ def _module_from_file(path: Path) -> Any:
     name, source = f"surefoot_recipe_{path.resolve().stem}", path.read_bytes()
     kept = sys.modules.get(name)
     if kept is not None and vars(kept).get(_SOURCE) == (str(path.resolve()), source):
-        return kept  # executed again, its classes would be others: a worker could not send back what it raised
+        return kept  # a second import would make new classes: a worker could not send its exceptions back
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise RecipeError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
     setattr(module, _SOURCE, (str(path.resolve()), source))
-    sys.modules[name] = module  # dataclasses and pickling look their module up by name
+    sys.modules[name] = module  # dataclasses and pickle look the module up by name
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
@@ -172,7 +175,7 @@ def _module_from_file(path: Path) -> Any:
 
 
 def _only_recipe(module: Any, wanted: str, target: str) -> Callable[..., Any]:
-    """The one function of a module that says it returns a Recipe."""
+    """The only function of a module that is annotated to return a Recipe."""
     found: dict[str, Callable[..., Any]] = {
         name: value
         for name, value in vars(module).items()

@@ -1,4 +1,4 @@
-"""The allowed range of every number of a recipe and its knobs."""
+"""The allowed range of every number in a recipe and its knobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from surefoot.errors import RecipeError
 
 MOST = 2**63 - 1
-"""What a whole number of torch can be."""
+"""The largest int64."""
 _KINDS = {int: "a whole number", float: "a number"}
 
 
@@ -21,7 +21,7 @@ _KINDS = {int: "a whole number", float: "a number"}
 class Range:
     """Numbers of one kind from `low` to `high`.
 
-    With `above`, they are more than `low`; with `none`, None will do too, and so will each of `also`.
+    `above` excludes `low` itself. `none` allows None too. The numbers in `also` are allowed too.
     """
 
     kind: type[int] | type[float]
@@ -32,7 +32,7 @@ class Range:
     also: tuple[int, ...] = ()
 
     def check(self, name: str, value: Any) -> Any:
-        """The value as a number of this kind; a `RecipeError` names it and what it must be."""
+        """The value as a number of this kind, or a `RecipeError` that says what it must be."""
         if value is None and self.none:
             return None
         number = self._number(value)
@@ -44,7 +44,7 @@ class Range:
         return number
 
     def _number(self, value: Any) -> int | float | None:
-        """None where it is no number of this kind: text, True, NaN, infinity, half of a whole."""
+        """None if it is not a number of this kind: text, True, NaN, infinity, 2.5 for a whole number."""
         if isinstance(value, bool):
             return None
         if isinstance(value, numbers.Integral):
@@ -59,7 +59,7 @@ class Range:
     def __str__(self) -> str:
         low = f"above {self.low:,}" if self.above else f"at least {self.low:,}"
         high = f" and at most {self.high:,}" if self.high != MOST else ""
-        also = "".join(f", or {each} for what the other ranks leave" for each in self.also)
+        also = "".join(f", or {each} for all remaining ranks" for each in self.also)
         return low + high + also + (", or None" if self.none else "")
 
 
@@ -100,17 +100,18 @@ Share = Annotated[float, Range(float, 0, 1)]
 Number = Annotated[float, Range(float, -1e30, 1e30)]
 CountOrNone = Annotated[int | None, Range(int, 1, 10**9, none=True)]
 LayersOrNone = Annotated[int | None, Range(int, 1, 10_000, none=True)]
+RateOrNone = Annotated[float | None, Range(float, 0, none=True)]
 """Hints for the knobs of a recipe: `def gpt(layers: Layers = 12, lr: Rate = 6e-4) -> Recipe`."""
 
 
 def check_numbers(owner: Any, table: Mapping[str, Range]) -> None:
-    """Puts every number of a record into its kind, or raises."""
+    """Checks every number of a record and converts it to its kind, or raises."""
     for name, wanted in table.items():
         object.__setattr__(owner, name, wanted.check(name, getattr(owner, name)))
 
 
 def check_knobs(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """Holds values to the ranges in the hints of the function that will take them."""
+    """Checks values against the ranges in the type hints of the function that will take them."""
     for name, hint in typing.get_type_hints(function, include_extras=True).items():
         for wanted in getattr(hint, "__metadata__", ()):
             if isinstance(wanted, Range) and name in values:

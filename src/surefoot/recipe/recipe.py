@@ -1,4 +1,4 @@
-"""Recipe: what to train and how, as you write it. A function whose parameters are the knobs returns one."""
+"""Recipe: what to train and how. You write a function that returns one; its parameters are the knobs."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ _TEXTS = ("recompute", "about", "name", "target")
 class Recipe:
     """What to train and how.
 
-    `loss(model, batch)` returns a sum and the count it is to be divided by, or a mean. Give a sum and a
-    count wherever micro-batches can differ in their number of loss-bearing elements: the step divides
-    once, by the count of all of them. Means are averaged as equals.
+    `loss(model, batch)` returns a mean, or a sum and its count. Return a sum and a count if micro-batches can
+    differ in the number of elements that count for the loss: the step then divides once, by the count of all
+    micro-batches. Means of micro-batches get equal weight.
 
-    `collate` joins samples into a batch (default: torch's own); `workers` processes make them.
+    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes.
 
-    `evaluation` is held-out data, looked at every `evaluate_every` steps, `evaluation_batches` micro-batches of it;
-    where it is text of so many `bytes_per_token`, its loss is shown in bits per byte too.
-    `save_every` is a number of steps, or such as "10 min" or "1e9 tokens". A loss or gradient that is not finite
-    stops the run before the update, or with `nonfinite="skip"` costs that one update. With `rewind=True`, a loss
-    that jumps (see docs/train.md) takes the run back to its last checkpoint, and past the samples of that step.
+    `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
+    evaluated. If it is text, set `bytes_per_token` to see its loss in bits per byte too.
+    `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
+    stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
+    spike (see docs/guide/trouble.md) takes the run back to its last checkpoint and past the samples of that step.
 
-    `mirror` is a URL that each checkpoint, the log and the weights are copied to, for example `s3://bucket/run`: see
-    docs/mirror.md.
+    `mirror` is a URL, for example `s3://bucket/run`. Each checkpoint, the log and the weights are copied to it: see
+    docs/guide/mirror.md.
 
-    `optimizer` is given the parameters that are trained; with `decay="matrices"`, two groups of them.
+    `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them.
 
-    On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`); `dp_shard=-1` is
-    what the others leave. `shard_blocks(model)` gives the modules that are sharded on their own, where those that
-    are found are not the right ones; `tensor_plan(model)` how layers are cut over `tp`, as torch's
+    On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`). `dp_shard=-1` takes
+    the ranks that the others leave. `shard_blocks(model)` returns the modules to shard on their own, if the repeated
+    modules are not the right ones. `tensor_plan(model)` says how to split layers over `tp`, as torch's
     `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`; with `"but-last"`, the last
-    of the modules stays gathered, which backward needs first.
+    of the modules stays gathered, because backward needs it first.
 
-    `density` is the share of elements that masks and routing choose, where a plan cannot know it.
+    `density` is the share of elements that masks and routing select, which a plan cannot know.
 
-    `about` says in one line what is learned from what. `name`, `target` and `knobs` say where a recipe
-    came from; `load_recipe` fills them in.
+    `about` says in one line what is learned from what. `load_recipe` fills in `name`, `target` and `knobs`, which say
+    where a recipe came from.
     """
 
     model: Callable[[], nn.Module]
@@ -121,14 +121,18 @@ class Recipe:
         check_numbers(self, NUMBERS)
         self._check_kinds()
         if self.tp > 1 and self.tensor_plan is None:
-            raise RecipeError(f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how layers are cut")
+            raise RecipeError(
+                f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how to split layers"
+            )
         if self.tp > 1 and self.precision == "16-mixed":
-            raise RecipeError("precision='16-mixed' does not go with tp: ranks could scale differently; use bf16-mixed")
+            raise RecipeError(
+                "precision='16-mixed' does not work with tp: ranks could scale differently; use bf16-mixed"
+            )
         budget_of(self.recompute)
         self.micro_batches()
 
     def _check_kinds(self) -> None:
-        """Refuses what is no function, no text, no truth value."""
+        """Refuses a field that is not the function, text or truth value it should be."""
         for name in (*_FUNCTIONS, *_FUNCTIONS_OR_NONE):
             value = getattr(self, name)
             if not (callable(value) or hasattr(value, "by_step") or (value is None and name in _FUNCTIONS_OR_NONE)):
@@ -142,12 +146,17 @@ class Recipe:
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
 
     @property
+    def unit(self) -> str:
+        """What the run counts: tokens, or samples if a sample is one token."""
+        return "token" if self.tokens_per_sample > 1 else "sample"
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens of one optimizer update, over all ranks."""
         return self.global_batch_tokens or self.micro_batch_size * self.tokens_per_sample
 
     def micro_batches(self, ranks: int = 1) -> int:
-        """How many micro-batches each rank accumulates into one update; the global batch must divide."""
+        """How many micro-batches each rank accumulates into one update. The global batch must be divisible by them."""
         tokens = ranks * self.micro_batch_size * self.tokens_per_sample
         wanted = self.global_batch_tokens or tokens
         if wanted % tokens:
@@ -159,14 +168,14 @@ class Recipe:
         return wanted // tokens
 
     def steps(self) -> int | None:
-        """Optimizer updates in the whole run; None when neither `max_steps` nor `max_tokens` says."""
+        """Optimizer updates in the whole run; None if neither `max_steps` nor `max_tokens` is set."""
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
         given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
         return min(given) if given else None
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal, or of one that may be None."""
+    """The values of a Literal, with None if it is optional."""
     parts = get_args(kind)
     return (*get_args(parts[0]), None) if type(None) in parts else parts
 
@@ -175,7 +184,7 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "M
 
 
 def budget_of(recompute: str) -> float | int | None:
-    """The budget in a recipe's `recompute`: a share as a float, bytes as an int; None where it is no budget."""
+    """The budget in a recipe's `recompute`: a share as a float, bytes as an int; None if it is no budget."""
     if recompute in ("none", "full", "selective"):
         return None
     found = re.fullmatch(r"budget=(.+)", recompute)
@@ -186,11 +195,11 @@ def budget_of(recompute: str) -> float | int | None:
         return float(found[1])
     raise RecipeError(
         f"recompute={recompute!r} is not one of none, full, selective, budget=SHARE from 0 to 1, "
-        f"budget=SIZE in {', '.join(UNITS)}, such as budget=2GiB"
+        f"budget=SIZE in {', '.join(UNITS)}, for example budget=2GiB"
     )
 
 
 def bytes_of(text: str) -> int | None:
-    """The bytes that `2GiB`, `1.5 GB` and their like stand for; None where there is no number or no unit."""
+    """Reads `2GiB` or `1.5 GB` as bytes; None if the number or the unit is missing."""
     found = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(UNITS)})", text)
     return round(float(found[1]) * UNITS[found[2]]) if found else None

@@ -1,4 +1,4 @@
-"""Checks what a recipe's functions return, and names what is wrong."""
+"""Checks what a recipe's functions return, and says what is wrong."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from surefoot.errors import RecipeError
 
 
 def checked_model(made: Any, name: str) -> nn.Module:
-    """A module that has something to train."""
+    """Returns a module that has trainable parameters, or raises."""
     if not isinstance(made, nn.Module):
         raise _wrong(f"{name}: model()", made, "a torch.nn.Module")
     parameters = list(made.parameters())
     if not parameters:
         raise RecipeError(f"{name}: model() returned {_kind(made)} without parameters: there is nothing to train")
     if not any(each.requires_grad for each in parameters):
-        frozen = f"all {len(parameters)} parameters of it are frozen, with requires_grad=False"
+        frozen = f"all {len(parameters)} of its parameters are frozen, with requires_grad=False"
         raise RecipeError(f"{name}: model() returned {_kind(made)}, and {frozen}: there is nothing to train")
     return made
 
 
 def checked_data(made: Any, name: str) -> Any:
-    """A stream, or anything that has a length and gives the sample of a number; `name` says which function made it."""
+    """Returns a stream, or a data set with length and index, or raises. `name` says which function made it."""
     if isinstance(made, IterableDataset):
         return made
     expected = "a data set: `len(data)` samples, `data[number]`; or a torch IterableDataset"
@@ -37,16 +37,18 @@ def checked_data(made: Any, name: str) -> Any:
     if isinstance(made, Mapping | str | Iterator) or not hasattr(type(made), "__getitem__"):
         raise _wrong(name, made, expected)
     if not hasattr(type(made), "__len__"):
-        raise RecipeError(f"{name} returned {_kind(made)}, which has no `__len__`; {expected} is expected")
+        raise RecipeError(f"{name} returned {_kind(made)}, which has no `__len__`; expected {expected}")
     if len(made) == 0:
         raise RecipeError(f"{name} returned {_kind(made)} without samples: the data set is empty")
     return made
 
 
 def checked_optimizer(made: Any, name: str) -> torch.optim.Optimizer:
-    """One optimizer."""
+    """Returns an optimizer, or raises."""
     if isinstance(made, type) and issubclass(made, torch.optim.Optimizer):
-        raise RecipeError(f"{name}: optimizer(parameters) returned the class {made.__name__}; call it with them")
+        raise RecipeError(
+            f"{name}: optimizer(parameters) returned the class {made.__name__}; call it with the parameters"
+        )
     if not isinstance(made, torch.optim.Optimizer):
         several = "; for several settings, give one optimizer several groups" if isinstance(made, list | tuple) else ""
         raise _wrong(f"{name}: optimizer(parameters)", made, f"one torch.optim.Optimizer{several}")
@@ -54,7 +56,7 @@ def checked_optimizer(made: Any, name: str) -> torch.optim.Optimizer:
 
 
 def checked_loss(made: Any, name: str) -> Any:
-    """One number as a tensor, or a sum and a count."""
+    """Returns a tensor of one number, or a sum and a count, or raises."""
     who = f"{name}: loss(model, batch)"
     total, count = made if isinstance(made, tuple) and len(made) == 2 else (made, 1)
     if not isinstance(total, torch.Tensor):
@@ -71,7 +73,7 @@ def checked_loss(made: Any, name: str) -> Any:
 
 
 def checked_factor(made: Any, step: int) -> Any:
-    """What a schedule multiplies the learning rate by."""
+    """Returns the factor of the learning rate, or raises."""
     if isinstance(made, torch.Tensor) and made.numel() == 1:
         made = made.item()
     if isinstance(made, bool) or not isinstance(made, numbers.Real):
@@ -82,7 +84,7 @@ def checked_factor(made: Any, step: int) -> Any:
 
 
 def _wrong(who: str, made: Any, expected: str) -> RecipeError:
-    return RecipeError(f"{who} returned {_kind(made)}; expected is {expected}")
+    return RecipeError(f"{who} returned {_kind(made)}; expected {expected}")
 
 
 def _shape(tensor: torch.Tensor) -> str:

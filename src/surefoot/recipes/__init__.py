@@ -1,1 +1,1 @@
-"""Reference recipes: each one readable file with its model inside."""
+"""Reference recipes: each is one readable file that contains its model."""

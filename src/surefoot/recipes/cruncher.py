@@ -1,4 +1,4 @@
-"""cruncher: a deep linear network. Its FLOPs and bytes can be counted by hand."""
+"""cruncher: a deep linear network. You can count its FLOPs and bytes by hand."""
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 
 def linear_targets(samples: int, width: int) -> TensorDataset:
-    """Random inputs, and targets that a linear map of them makes; always the same ones."""
+    """Random inputs, and a linear map of them as targets. They are the same in every run."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(samples, width, generator=generator)
     return TensorDataset(x, x @ torch.randn(width, 1, generator=generator) / width**0.5)

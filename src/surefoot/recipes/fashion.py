@@ -1,7 +1,7 @@
 """fashion: classify 28x28 images of clothes, with a dense or a convolutional network.
 
-It reads the public Fashion-MNIST files from a folder; by default where Debian's package
-dataset-fashion-mnist puts them.
+It reads the public Fashion-MNIST files from a folder. The default is the folder of Debian's package
+dataset-fashion-mnist.
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, 
 
 
 def images_and_labels(folder: str, part: Literal["train", "t10k"] = "train") -> TensorDataset:
-    """Images as float32 of mean 0 and deviation 1, shape (N, 1, 28, 28), and their classes."""
+    """Images as float32 with mean 0 and standard deviation 1, shape (N, 1, 28, 28), and their classes."""
     images = torch.tensor(read_idx(find_idx(Path(folder), f"{part}-images-idx3-ubyte"))).unsqueeze(1)
     labels = torch.tensor(read_idx(find_idx(Path(folder), f"{part}-labels-idx1-ubyte")))
     return TensorDataset((images / 255 - PIXEL_MEAN) / PIXEL_STD, labels.long())

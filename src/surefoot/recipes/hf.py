@@ -1,6 +1,6 @@
 """hf: a Hugging Face model from the config.json in a local folder, with random weights and random tokens.
 
-For planning and profiling, not for learning. Needs `pip install 'surefoot[hf]'`; nothing is downloaded.
+For planning and profiling, not for learning. Needs `pip install 'surefoot[hf]'`. Downloads nothing.
 """
 
 from pathlib import Path
@@ -28,18 +28,20 @@ def read_config(folder: str) -> Any:
     except ImportError as error:
         raise RecipeError("the recipe hf needs transformers: pip install 'surefoot[hf]'") from error
     if not (Path(folder) / "config.json").is_file():
-        raise RecipeError(f"no config.json in {folder}; config names the folder that holds it")
+        raise RecipeError(f"no config.json in {folder}; set config to the folder that holds it")
     try:
         parse(read_plain_file(Path(folder) / "config.json", error=RecipeError))
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except RecipeError:
         raise
-    except Exception as error:  # transformers raises whatever the first wrong field leads to
-        raise RecipeError(f"{Path(folder) / 'config.json'} is no config that transformers can read: {error}") from error
+    except Exception as error:  # a wrong field can make transformers raise anything
+        raise RecipeError(
+            f"{Path(folder) / 'config.json'} is not a config that transformers can read: {error}"
+        ) from error
 
 
 def build(config: Any) -> nn.Module:
-    """The architecture that the config names, with the head it was trained with, if this head knows a loss."""
+    """The architecture that the config names, with its language-modelling head."""
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
     kinds = (AutoModelForSeq2SeqLM,) if config.is_encoder_decoder else (AutoModelForCausalLM, AutoModelForMaskedLM)

@@ -1,7 +1,7 @@
-"""llama: Llama 3 as published, in any of its sizes, and a small one that learns here.
+"""llama: Llama 3 in any of its published sizes, and a tiny one that trains on a CPU.
 
 The sizes are those of "The Llama 3 Herd of Models" (https://arxiv.org/abs/2407.21783, table 3). Without `corpus`, it
-reads the Python standard library's own sources, byte by byte; a published size keeps its vocabulary all the same.
+learns from the bytes of the Python standard library's sources; a published size still keeps its own vocabulary.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from surefoot.techniques.schedule import warmup_cosine
 
 @dataclass(frozen=True)
 class Shape:
-    """What tells one Llama from another."""
+    """The dimensions and the learning rate of one Llama."""
 
     layers: int
     width: int
@@ -45,7 +45,7 @@ SHAPES = {
 
 
 class Attention(nn.Module):
-    """Heads of queries share those of keys and values. Under tensor parallel, a rank has a part of all heads."""
+    """Several query heads share a key and value head. With tensor parallelism, each rank gets some of the heads."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Llama(nn.Module):
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.register_buffer("turns", rotations(shape.context, shape.width // shape.heads), persistent=False)
         for name, weight in self.named_parameters():
-            if weight.dim() == 2:  # what is added to the residual stream shrinks with the depth
+            if weight.dim() == 2:  # weights that add to the residual stream are smaller in deeper models
                 last = name.endswith(("attention.out.weight", "mlp.down.weight"))
                 nn.init.normal_(weight, std=0.02 / (2 * shape.layers) ** 0.5 if last else 0.02)
 
@@ -114,14 +114,14 @@ class Llama(nn.Module):
 
 
 def rotations(context: int, head_width: int, base: float = 500_000.0) -> Tensor:
-    """Cosines and sines of the angle by which each position turns each pair of a head's numbers."""
+    """Cosines and sines of the angle by which each position rotates each pair of numbers in a head."""
     speeds = base ** (-torch.arange(0, head_width, 2).float() / head_width)
     angles = torch.outer(torch.arange(context).float(), speeds).repeat(1, 2)
     return torch.stack((angles.cos(), angles.sin()))
 
 
 def turned(x: Tensor, turns: Tensor) -> Tensor:
-    """Rotary position embedding; a number's partner is half a head away."""
+    """Rotary position embedding. The two numbers of a pair are half a head apart."""
     cosines, sines = turns.to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return x * cosines + torch.cat((-right, left), dim=-1) * sines
@@ -134,9 +134,9 @@ def next_token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Ten
 
 
 def tensor_plan(model: nn.Module) -> dict[str, Any]:
-    """Which part of each weight a rank of a tensor-parallel group holds, and how activations pass between them.
+    """How tensor parallelism splits each weight, and how activations pass between ranks.
 
-    Between products the sequence is cut, so that norms and residuals are not computed on every rank anew.
+    Between products the sequence is split, so that each rank computes only its part of norms and residuals.
     """
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
@@ -184,7 +184,7 @@ def llama(
         data = partial(TokenWindows, train, context or shape.context)
         about = f"the next of {train.manifest.tokens:,} tokens in {corpus}"
         if not vocabulary:
-            raise RecipeError(f"{corpus} does not say its vocabulary; surefoot data verify --adopt --vocabulary N")
+            raise RecipeError(f"{corpus} states no vocabulary; set it: surefoot data verify --adopt --vocabulary N")
     changed = {"vocabulary": vocabulary, "context": context or shape.context, "layers": layers or shape.layers}
     shape = Shape(**{**vars(shape), **changed})
     return Recipe(

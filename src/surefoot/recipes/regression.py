@@ -1,4 +1,4 @@
-"""regression: fit a line, w * x + b. The smallest thing that trains."""
+"""regression: fit a line, w * x + b. The smallest recipe that trains."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ def squared_error(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tenso
 
 
 def noisy_line(samples: int, slope: float, offset: float) -> TensorDataset:
-    """Points near the line slope * x + offset; always the same ones."""
+    """Points near the line slope * x + offset. They are the same in every run."""
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(samples, 1, generator=generator)
     noise = 0.05 * torch.randn(samples, 1, generator=generator)

@@ -1,4 +1,4 @@
-"""sentiment: reviews as four features, two classes; BatchNorm and Dropout behave differently in evaluation."""
+"""sentiment: classify reviews of four features. BatchNorm and Dropout behave differently in evaluation."""
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, 
 
 
 def reviews(samples: int) -> TensorDataset:
-    """Positive reviews lean to one side of the four features, negative ones to the other."""
+    """Four features around one centre for positive reviews, around another for negative ones."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 2, (samples,), generator=generator)
     centres = torch.tensor([[0.1, 0.9, 0.2, 0.8], [0.8, 0.1, 0.9, 0.2]])

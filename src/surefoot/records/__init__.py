@@ -1,1 +1,1 @@
-"""Plain data that every way returns and every report reads; JSON in and out, no torch."""
+"""Plain data that every way returns and every report reads: JSON in and out, no torch."""

@@ -1,11 +1,11 @@
-"""An audit: whether steps that were taken again made the same state."""
+"""An audit: whether replayed steps made the same state."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The steps after `from_step` up to `to_step`, and the names of what came out differently."""
+    """A replay of the steps after `from_step` up to `to_step`. `differing` names the parts of the state that differ."""
 
     run: str
     from_step: int

@@ -1,4 +1,4 @@
-"""The budget of a plan: what it may take, and what it takes of that."""
+"""The budget of a plan: its limits, and how much of each the plan uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so much memory on each device, so many days and so many dollars; None is no limit."""
+    """The most memory on each device, days and dollars. None means no limit."""
 
     memory_bytes: int | None = None
     days: float | None = None
@@ -16,7 +16,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit of a budget, and what the plan takes of it. `whose` says who set it: the budget, or a device."""
+    """One limit, and the amount that the plan uses. `whose` says who set it: the budget, or a device."""
 
     name: str
     unit: str
@@ -30,5 +30,5 @@ class Limit:
 
     @property
     def excess(self) -> float:
-        """How much too much; below 0 what is to spare."""
+        """The amount above the limit; negative if there is room."""
         return self.amount - self.allowed

@@ -1,4 +1,4 @@
-"""Turns records into JSON and back. What is read is checked against the type hints of the dataclasses."""
+"""Turns records into JSON and back. Reading checks every value against the type hints of the dataclass."""
 
 import dataclasses
 import json
@@ -25,14 +25,14 @@ _SHOWN = 40
 
 
 class Malformed(ValueError):
-    """JSON that is not the record it should be: `where` is the path of the field, `said` what is wrong with it."""
+    """JSON that is not the expected record. `where` is the path of the field, `said` what is wrong with it."""
 
     def __init__(self, said: str, where: tuple[str | int, ...] = ()) -> None:
         self.said, self.where = said, where
         super().__init__(f"{'/'.join(map(str, where)) or 'it'} {said}")
 
     def inside(self, part: str | int) -> "Malformed":
-        """The same fault, seen from the record around it."""
+        """The same error, with the path as seen from the enclosing record."""
         return Malformed(self.said, (part, *self.where))
 
 
@@ -42,18 +42,18 @@ def to_json(record: Any, *, indent: int | None = 2) -> str:
 
 
 def from_json(kind: type[Record], text: str | bytes) -> Record:
-    """The record that `to_json` wrote, or `Malformed`. Fields that have a default may be missing."""
+    """Reads a record that `to_json` wrote, or raises `Malformed`. Fields with a default may be missing."""
     record: Record = from_plain(kind, parse(text))
     return record
 
 
 def read_record(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Record:
-    """The record in a plain file. If it is not one, `error` names the file, the field and what is wrong."""
+    """Reads the record in a plain file. If it is damaged, `error` names the file, the field and what is wrong."""
     return read_both(kind, file, error=error)[0]
 
 
 def read_both(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> tuple[Record, Any]:
-    """The record in a plain file, and the JSON it was made from: one read, so both are of the same moment."""
+    """The record in a plain file and its JSON, from a single read, so that they cannot differ."""
     with _opened(file, error, follow_links=False) as opened:
         content = _limited(file, opened, error)
     try:
@@ -64,7 +64,7 @@ def read_both(kind: type[Record], file: Path, *, error: type[SurefootError] = Ru
 
 
 def read_lines(kind: type[Record], file: Path, *, error: type[SurefootError] = RunError) -> Iterator[Record]:
-    """The records in a file, one on each line. A crash can cut the last line: without its end, it is skipped."""
+    """The records in a file, one on each line. A last line without a line end was cut by a crash and is skipped."""
     with _opened(file, error, follow_links=False) as opened:
         for number, line in enumerate(iter(partial(opened.readline, MOST_BYTES), b""), start=1):
             if len(line) >= MOST_BYTES:
@@ -77,7 +77,7 @@ def read_lines(kind: type[Record], file: Path, *, error: type[SurefootError] = R
 
 
 def read_plain_file(file: Path, *, error: type[SurefootError] = RunError) -> bytes:
-    """The bytes of a file that the user has named: a plain one, or a link to one."""
+    """The bytes of a file that the user named: a plain file, or a link to one."""
     with _opened(file, error, follow_links=True) as opened:
         return _limited(file, opened, error)
 
@@ -87,7 +87,7 @@ def _opened(file: Path, error: type[SurefootError], *, follow_links: bool) -> It
     try:
         with open(open_plain(file.resolve() if follow_links else file), "rb") as opened:
             yield opened
-    except (OSError, RuntimeError) as problem:  # a link that leads to itself is a RuntimeError to `resolve`
+    except (OSError, RuntimeError) as problem:  # `resolve` raises RuntimeError for a link to itself
         raise error(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
 
 
@@ -99,7 +99,7 @@ def _limited(file: Path, opened: IO[bytes], error: type[SurefootError]) -> bytes
 
 
 def parse(text: str | bytes) -> Any:
-    """JSON as its standard has it: no NaN, no key twice. Nesting deeper than Python can follow is refused too."""
+    """Parses strict JSON: no NaN, no key twice. JSON nested too deeply for Python is refused too."""
     try:
         return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
@@ -108,12 +108,12 @@ def parse(text: str | bytes) -> Any:
         raise Malformed(f"is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}") from None
     except Malformed:
         raise
-    except ValueError as error:  # a number of thousands of digits is none that Python reads
+    except ValueError as error:  # Python refuses numbers of thousands of digits
         raise Malformed(f"is not JSON: {str(error).partition(';')[0]}") from None
 
 
 def to_plain(value: Any) -> Any:
-    """Dicts, lists, strings, numbers: what JSON knows."""
+    """A value as JSON types: dicts, lists, strings, numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -126,7 +126,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any) -> Any:
-    """Rebuilds a value of type `kind` from what `to_plain` made, or raises `Malformed`."""
+    """Rebuilds a value of type `kind` from the result of `to_plain`, or raises `Malformed`."""
     try:
         return _reader(kind)(value)
     except RecursionError:
@@ -138,7 +138,7 @@ def from_plain(kind: Any, value: Any) -> Any:
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """A function that checks a plain value and makes it one of type `kind`."""
+    """A function that checks a plain value and converts it to type `kind`."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _record_reader(kind)
@@ -181,7 +181,7 @@ def _record_reader(kind: Any) -> Reader:
 
 
 def _union_reader(parts: tuple[Any, ...]) -> Reader:
-    """A value that one of the parts takes as it is, else one that one of them can read."""
+    """Takes a plain value of an allowed type as it is, else the first part that can read it."""
     plain = {part for part in parts if part in (str, bool, type(None))}
     readers = [_reader(part) for part in sorted(parts, key=lambda part: part is float) if part not in plain]
     expected = " or ".join(_NAMES.get(part, "an object") for part in parts)
@@ -220,7 +220,7 @@ def _tuple_reader(reader: Reader, of: Any) -> Reader:
             and set(map(type, value)) <= {int}
             and (not value or -LARGEST < min(value) <= max(value) < LARGEST)
         ):
-            return tuple(value)  # thousands of samples in a row of a log
+            return tuple(value)  # fast path: a log row can hold thousands of samples
         made: list[Any] = []
         try:
             for item in value:
@@ -269,7 +269,7 @@ def _int(value: Any) -> int:
 
 def _in_range(value: int) -> int:
     if not -LARGEST < value < LARGEST:
-        raise Malformed(f"is a number of {value.bit_length()} bits; at most 128 are meant")
+        raise Malformed(f"is a number of {value.bit_length()} bits; at most 128 are allowed")
     return value
 
 
@@ -296,7 +296,7 @@ def _wrong(value: Any, expected: str) -> Malformed:
 
 
 def _short(value: Any) -> str:
-    """A value as a message shows it; what is inside of lists and objects may be endless."""
+    """A value for a message. Lists and objects are only named, because they can be huge."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)

@@ -1,14 +1,14 @@
-"""Two ways to run one thing, timed in turns, and how sure the difference is."""
+"""A comparison: two variants timed in turns, and how certain the difference is."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds of each step on both sides, in the order of their rounds.
+    """Seconds of each step of both variants, in the order of the rounds.
 
-    `ratio` is the median of the rounds' ratios, after over before; with the given `confidence` the true one lies from
-    `low` to `high`. Where 1 lies between them, no difference can be told.
+    `ratio` is the median over rounds of after / before. With the given `confidence`, the true ratio lies between `low`
+    and `high`. If 1 lies between them, no difference can be claimed.
     """
 
     before: str
@@ -22,5 +22,5 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether a difference can be told from noise."""
+        """Whether the difference is larger than the noise."""
         return not self.low <= 1 <= self.high

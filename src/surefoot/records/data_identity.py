@@ -1,13 +1,13 @@
-"""Which data a run was trained on, so that a resume can tell whether it still is that data."""
+"""The identity of a run's data, so that a resume can check that the data is still the same."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class DataIdentity:
-    """What a data set says it is, or how long it is; `digest` is the hash of `items` samples of it.
+    """The name that a data set gives itself, or its length. `digest` is the hash of `items` of its samples.
 
-    `unstable` of them were not the same when they were read again, with the same random numbers.
+    `unstable` samples differed when they were read again with the same random numbers.
     """
 
     name: str
@@ -16,4 +16,4 @@ class DataIdentity:
     unstable: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name}, of which {self.items} hash to {self.digest}" if self.items else self.name
+        return f"{self.name}, {self.items} of them with digest {self.digest}" if self.items else self.name

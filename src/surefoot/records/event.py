@@ -1,4 +1,4 @@
-"""Events of a run: what happened beside its steps, one JSON line each."""
+"""Events of a run: everything that happened besides its steps, one JSON line each."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from surefoot.records.plain_files import open_own
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened: `kind` is such as `resumed`, `saved`, `save-failed`, `skipped`, `spike`, `slowing`."""
+    """One event. `kind` is for example `resumed`, `saved`, `save-failed`, `skipped`, `spike` or `slowing`."""
 
     step: int
     kind: str
@@ -22,7 +22,7 @@ class Event:
 
 
 def append_event(path: Path, event: Event) -> None:
-    """Writes one event and hands it to the operating system, whole or not at all."""
+    """Passes one event to the operating system, whole or not at all."""
     line = (to_json(event, indent=None) + "\n").encode()
     with FileIO(open_own(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
         before = os.fstat(file.fileno()).st_size
@@ -32,5 +32,5 @@ def append_event(path: Path, event: Event) -> None:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a run, oldest first; a last line without its end was cut by a crash and is left out."""
+    """The events of a run, oldest first. A last line that a crash cut is skipped."""
     return read_lines(Event, path) if path.exists() else iter(())

@@ -1,11 +1,11 @@
-"""What an export wrote, and how it was shown to compute the same numbers."""
+"""What an export wrote, and how closely its files compute the same numbers as the model."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Export:
-    """Files written, and the largest difference between the model and each file, read back."""
+    """The written files, and the largest difference between the model and each file after reading it back."""
 
     run: str
     weights: str
@@ -21,7 +21,7 @@ class Export:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one checkpoint, whole, as a set of files. `passed_over` names newer ones that are damaged."""
+    """All weights of one checkpoint, as a set of files. `passed_over` names newer checkpoints that are damaged."""
 
     run: str
     step: int

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and on the disk when we say so. What a disk refuses is told by name."""
+"""Writes files atomically and durably. A disk error names the file and what to do."""
 
 import errno
 import os
@@ -14,17 +14,17 @@ _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or raise the quota",
     errno.EROFS: "make the disk writable",
-    errno.EACCES: "give yourself the permission",
-    errno.EPERM: "give yourself the permission",
+    errno.EACCES: "fix the permissions",
+    errno.EPERM: "fix the permissions",
     errno.EIO: "check the disk (the system log says more)",
 }
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""What file systems say that cannot sync a folder; they keep names in another way."""
+"""Errors of file systems that cannot sync a folder; they make names durable in another way."""
 
 
 def refusal(path: Path, error: OSError, *, what: Literal["written", "read"] = "written") -> DiskError:
-    """What a disk said of a file, and what to do."""
-    remedy = _REMEDIES.get(error.errno or 0, "remove the cause")
+    """The error for a file that the disk refused, with what to do."""
+    remedy = _REMEDIES.get(error.errno or 0, "fix the cause")
     return DiskError(
         f"{path} could not be {what}: {error.strerror or error}; {remedy}, then run the same command again"
     )
@@ -32,7 +32,7 @@ def refusal(path: Path, error: OSError, *, what: Literal["written", "read"] = "w
 
 @contextmanager
 def refusals_of(path: Path, *, what: Literal["written", "read"] = "written") -> Iterator[None]:
-    """Inside, an error of the disk becomes a `DiskError` that names this file."""
+    """Inside, an `OSError` becomes a `DiskError` that names this file."""
     try:
         yield
     except OSError as error:
@@ -40,10 +40,10 @@ def refusals_of(path: Path, *, what: Literal["written", "read"] = "written") -> 
 
 
 def write_whole(final: Path, content: str | bytes) -> None:
-    """A file with this content, or what was there before. On return it is on the disk, under its name.
+    """Writes a file atomically: a crash leaves the old file or the new one. On return it is on the disk.
 
-    It is written beside its place, synced and renamed. The draft is always a new file: a link in its place would lead
-    elsewhere.
+    A draft in the same folder is written, synced and renamed. It is always a new file, because a link under its name
+    could lead elsewhere.
     """
     draft = final.with_name(f".{final.name}.part")
     with refusals_of(final):
@@ -55,13 +55,13 @@ def write_whole(final: Path, content: str | bytes) -> None:
             os.replace(draft, final)
         except BaseException:
             with suppress(OSError):
-                draft.unlink(missing_ok=True)  # half a file must not take the room of a whole one
+                draft.unlink(missing_ok=True)  # half a file must not take up space
             raise
         sync_folder(final.parent)
 
 
 def make_folder(folder: Path) -> None:
-    """A folder, with those above it that are missing, on the disk: each is named in one that is synced."""
+    """Makes a folder and its missing parents durably: the parent of each new folder is synced."""
     with refusals_of(folder):
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,14 +70,14 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes the bytes of a file durable, whoever wrote them."""
+    """Makes the bytes of a file durable, no matter who wrote them."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable; syncing a file does not do that."""
-    if os.name == "nt":  # has no such call, and needs none
+    """Makes the names in a folder durable. Syncing a file does not do that."""
+    if os.name == "nt":  # Windows has no such call and needs none
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,9 +1,10 @@
-"""A finding: what a check saw, where, why it hurts and the remedy."""
+"""A finding: what a check saw, where, why it hurts, and how to fix it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
+_RANK = {"error": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True)
@@ -20,16 +21,21 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that one look found, and which checks looked."""
+    """The findings of one check of a recipe or script, and the checks that ran."""
 
     recipe: str
     checks: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     allowed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    """What could not be tried on copies of models and data sets, and why: no finding, but less was looked at."""
+    """Probes on copies of models and data sets that could not run, and why. Not findings, but less was checked."""
     failure: str = ""
-    """Why nothing was looked at to the end, where something of surefoot's own went wrong."""
+    """The error inside surefoot that stopped the checks, if there was one."""
+
+    @property
+    def by_severity(self) -> tuple[Finding, ...]:
+        """Errors first, then warnings, then the rest."""
+        return tuple(sorted(self.findings, key=lambda finding: _RANK.get(finding.severity, len(_RANK))))
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""Records as HTML tables, for pages and notebooks; they need no chart library."""
+"""Records as HTML tables, for pages and notebooks. Needs no chart library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def html_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] | None = None
 ) -> Markup:
-    """A table; all columns but the first hold numbers, unless `numbers` says which."""
+    """A table. `numbers` lists the columns of numbers; the default is all but the first."""
     right = range(1, len(columns)) if numbers is None else numbers
     sides = [Markup('class="number"' if index in right else "") for index in range(len(columns))]
     head = joined(markup("<th {}>{}</th>", side, name) for side, name in zip(sides, columns, strict=True))
@@ -33,7 +33,7 @@ def _table(head: Markup, body: Markup) -> Markup:
 
 
 def ledger_table(ledger: Ledger) -> Markup:
-    """Account, predicted, measured, difference, and where a difference comes from."""
+    """Account, predicted, measured, difference, and the source of a difference."""
     if not ledger.entries:
         return Markup()
     if all(entry.predicted is None for entry in ledger.entries):
@@ -45,20 +45,20 @@ def ledger_table(ledger: Ledger) -> Markup:
 
 
 def plan_table(plan: Plan) -> str:
-    """What a plan says, on a few lines."""
+    """A plan in a few lines."""
     memory = sorted(plan.steady.tally.under("memory").items(), key=lambda item: -item[1])
     rows = [
         ["parameters", count_text(plan.parameters)],
         ["memory at the peak", bytes_text(plan.steady.peak.peak_bytes)],
         *([f"of it {name}", bytes_text(amount)] for name, amount in memory),
         ["FLOPs per step", flops_text(plan.steady.tally.total("flops"))],
-        ["tokens per step", count_text(plan.tokens_per_step)],
+        [f"{plan.unit}s per step", count_text(plan.tokens_per_step)],
     ]
     return html_table([plan.recipe, "planned"], rows)
 
 
 def profile_table(profile: Profile) -> str:
-    """What a profile measured, on a few lines."""
+    """A profile in a few lines."""
     rows = [
         ["step", seconds_text(profile.mean_step_seconds)],
         *([f"of it {name}", seconds_text(amount)] for name, amount in profile.clock.under("seconds").items()),
@@ -71,7 +71,7 @@ def profile_table(profile: Profile) -> str:
 
 
 def watched_table(watched: Watched) -> str:
-    """What was seen of a loop, on a few lines."""
+    """A watched script in a few lines."""
     rows = [["steps", count_text(watched.steps)], ["parameters", count_text(watched.parameters)]]
     if watched.steady is not None:
         rows.append(["memory at the peak", bytes_text(watched.steady.peak.peak_bytes)])
@@ -83,13 +83,13 @@ def watched_table(watched: Watched) -> str:
 
 
 def run_table(run: Run) -> str:
-    """What a run has done, on a few lines."""
+    """A run in a few lines."""
     losses = "-" if run.first_loss is None or run.last_loss is None else f"{run.first_loss:.4f} → {run.last_loss:.4f}"
     rows = [
         ["status", run.status],
         ["steps", count_text(run.steps)],
         ["loss", losses],
-        ["tokens", count_text(run.tokens)],
+        [f"{run.unit}s", count_text(run.tokens)],
         ["seconds", seconds_text(run.seconds)],
         ["kept in", run.path],
     ]

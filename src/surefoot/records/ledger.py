@@ -1,4 +1,4 @@
-"""The ledger: predicted beside measured, and the difference, account by account."""
+"""The ledger: predicted, measured and the difference, account by account."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from surefoot.records.units import amount_text
 
 @dataclass(frozen=True)
 class Entry:
-    """One account on both sides; a side that was not taken is None."""
+    """One account, predicted and measured. A side without a number is None."""
 
     account: str
     unit: str
@@ -17,20 +17,20 @@ class Entry:
     measured: int | float | None
     tolerance: float = 0.0
     attribution: str = ""
-    """Where a difference beyond the tolerance comes from: module, operator, phase."""
+    """The module, operator or phase that causes a difference beyond the tolerance."""
     cause: str = ""
-    """Why, where it is known."""
+    """The reason, if it is known."""
 
     @property
     def difference(self) -> int | float | None:
-        """Measured less predicted; None where one side is missing."""
+        """Measured minus predicted; None if a side is missing."""
         if self.predicted is None or self.measured is None:
             return None
         return self.measured - self.predicted
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the difference is within the tolerance, a share of the prediction."""
+        """Whether the difference is within the tolerance, which is a share of the prediction."""
         if self.predicted is None or self.measured is None:
             return None
         return abs(self.measured - self.predicted) <= self.tolerance * abs(self.predicted)
@@ -51,7 +51,7 @@ class Ledger:
         depth: int = 2,
         tolerances: Mapping[str, float] | None = None,
     ) -> "Ledger":
-        """Two tallies side by side, cut at `depth`; a tolerance holds for an account and all below it."""
+        """Two tallies side by side, cut at `depth`. A tolerance applies to an account and all below it."""
         allowed = dict(tolerances or {})
         left = {account.name: account for account in predicted.cut(depth).accounts}
         right = {account.name: account for account in measured.cut(depth).accounts}
@@ -59,7 +59,7 @@ class Ledger:
         return cls(tuple(_entry(name, left.get(name), right.get(name), allowed) for name in names))
 
     def explained(self, predicted: Tally, measured: Tally) -> "Ledger":
-        """The same, with the deeper accounts that make up each difference beyond its tolerance."""
+        """The same ledger, naming the deeper accounts that make up each difference beyond its tolerance."""
         return Ledger(tuple(_attributed(entry, predicted, measured) for entry in self.entries))
 
     def _repr_html_(self) -> str:
@@ -70,7 +70,7 @@ class Ledger:
 
     @property
     def disagreements(self) -> tuple[Entry, ...]:
-        """The entries whose difference is beyond their tolerance."""
+        """The entries with a difference beyond the tolerance."""
         return tuple(entry for entry in self.entries if entry.agrees is False)
 
 

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON line per step, appended, never rewritten. A step that is taken again is written again."""
+"""The log of a run: one JSON line per step, appended, never rewritten. A replayed step is appended again."""
 
 import json
 import math
@@ -12,18 +12,18 @@ from surefoot.records.codec import read_lines
 from surefoot.records.plain_files import open_own
 
 MOST_SAMPLES = 256
-"""A row names its samples one by one up to this many; their digest is always there."""
+"""A row lists its samples up to this many. It always has their digest."""
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
 class LogRow:
-    """One step: its loss before the update, what it was made of, and what it took.
+    """One step: its loss before the update, its data, and its time and memory.
 
-    Python writes a float so that it reads back to the same bits. `grad_norm` is before clipping, `clipped_norm`
-    after. `updated` is False where the update was left out. `attempt` counts how often the run went on from an
-    earlier step on purpose: after a rewind, or with a changed recipe. Of a watched script, a loss or a norm that it
-    does not tell is None.
+    Python writes floats so that they read back bit for bit. `grad_norm` is before clipping, `clipped_norm` after.
+    `updated` is False if the update was skipped. `attempt` counts how often the run resumed from an earlier step on
+    purpose: after a rewind, or with a changed recipe. In a watched script, a loss or norm that cannot be observed is
+    None.
     """
 
     step: int
@@ -40,12 +40,12 @@ class LogRow:
     attempt: int = 0
     evaluation_loss: float | None = None
     memory_bytes: int | None = None
-    """What the process holds after the step: on a GPU in tensors, elsewhere in all."""
+    """Memory after the step: on a GPU that of tensors, elsewhere that of the whole process."""
     batch_digest: str = ""
-    """Of the values in the step's batch, as `samples_digest` is of the numbers of its samples."""
+    """The digest of the values in the step's batch. `samples_digest` is that of its sample numbers."""
 
     def differs_from(self, first: "LogRow") -> list[str]:
-        """What came out differently when the step was taken again: name, first value, second value."""
+        """What differed when the step was replayed: name, first value, second value."""
         return [
             f"{name} {getattr(first, name)!r}, then {getattr(self, name)!r}"
             for name in _REPLAYED
@@ -71,9 +71,9 @@ _REPLAYED = ("loss", "grad_norm", "clipped_norm", "lr", "tokens", "samples_diges
 
 
 def digest_of(samples: Sequence[int], places: Sequence[int] | None = None) -> int:
-    """A number below 2 ** 64 for the samples at some places of a step, by default the first ones.
+    """A number below 2 ** 64 for the samples at these places in a step (default: 0, 1, 2, ...).
 
-    Digests of parts of a step add up to that of the whole, so that ranks need not know each other's samples.
+    Digests of parts of a step add up to that of the whole step, so ranks need not know each other's samples.
     """
     import numpy as np
 
@@ -86,32 +86,32 @@ def digest_of(samples: Sequence[int], places: Sequence[int] | None = None) -> in
 
 
 def _mix(x: Any) -> Any:
-    """splitmix64's finaliser, for arrays of numpy."""
+    """The finaliser of splitmix64, for numpy arrays."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
 
 
 def append_row(file: IO[str], row: LogRow) -> None:
-    """Writes one row and hands it to the operating system."""
+    """Writes one row and passes it to the operating system."""
     file.write(line_of(row))
     file.flush()
 
 
 def line_of(row: LogRow) -> str:
     """A row as a line of the log."""
-    # A row is flat: what `to_json` finds out about nested records would cost as much as all else that is done per step.
+    # A row is flat, and `to_json`, made for nested records, would take as long as all other work per step.
     plain = {name: _word(value) if isinstance(value, float) else value for name, value in vars(row).items()}
     return json.dumps(plain, allow_nan=False) + "\n"
 
 
 def read_rows(path: Path) -> Iterator[LogRow]:
-    """Every row of a log, oldest first. A last line without its end was cut by a crash and is left out."""
+    """Every row of a log, oldest first. A last line that a crash cut is skipped."""
     return read_lines(LogRow, path)
 
 
 def standing(rows: Iterable[LogRow]) -> list[LogRow]:
-    """One row for each step: the first time it was taken in the attempt that counts."""
+    """One row for each step: its first row in the attempt that counts."""
     kept: dict[int, LogRow] = {}
     attempt = 0
     for row in rows:
@@ -124,7 +124,7 @@ def standing(rows: Iterable[LogRow]) -> list[LogRow]:
 
 
 def mend(path: Path) -> None:
-    """Cuts off a last line that a crash left without its end, so that the next row starts a line of its own."""
+    """Removes an incomplete last line that a crash left, so that the next row starts a new line."""
     if not os.path.lexists(path):
         return
     with open(open_own(path, os.O_RDWR), "rb+") as file:

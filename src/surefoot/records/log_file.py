@@ -1,4 +1,4 @@
-"""The log of a run while its rows are written: what the disk refuses now is kept, and written before a checkpoint."""
+"""Writes the log of a running run. Rows that the disk refuses are kept and written before the next checkpoint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from surefoot.records.log import LogRow, line_of, mend
 from surefoot.records.plain_files import open_own
 
 MOST_KEPT_BYTES = 16 * 2**20
-"""Of rows that the disk refuses; some ten thousand of them. After that the run ends."""
+"""The most bytes of refused rows to keep, about ten thousand rows. Beyond that the run ends."""
 
 
 class LogFile:
-    """Rows are written in their order and without holes: a refused one waits, and those after it too.
+    """Writes rows in order and without gaps: if one is refused, it waits, and so do those after it.
 
-    After a sync that failed, the kernel may have dropped what was written and call the next sync a success. So the
-    file is then written anew.
+    After a failed sync, the kernel may have dropped written data and still report success for the next sync. So the
+    whole file is rewritten.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +29,7 @@ class LogFile:
             sync_folder(path.parent)
 
     def append(self, row: LogRow) -> None:
-        """Hands one row to the operating system, or keeps it."""
+        """Passes one row to the operating system, or keeps it."""
         self._waiting += line_of(row).encode()
         try:
             self._write()
@@ -38,7 +38,7 @@ class LogFile:
                 raise refusal(self.path, error) from error
 
     def sync(self) -> None:
-        """Until all rows are on the disk; a `DiskError` says why they are not. The next call tries again."""
+        """Returns when all rows are on the disk. A `DiskError` says why they are not; the next call tries again."""
         with refusals_of(self.path):
             self._write()
             if self._doubtful:

@@ -1,4 +1,4 @@
-"""LrRange: the loss at learning rates from far too small to far too large."""
+"""LrRange: the loss at learning rates from much too small to much too large."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class LrPoint:
-    """One step: its learning rate, the loss that the steps before it led to, and that loss without its noise."""
+    """One step: its learning rate, its loss before the update, and the smoothed loss."""
 
     lr: float
     loss: float
@@ -15,7 +15,7 @@ class LrPoint:
 
 @dataclass(frozen=True)
 class LrRange:
-    """A range test, and what can be read from it. What the curve does not show is None."""
+    """A range test and its results. A result that the curve does not show is None."""
 
     recipe: str
     knobs: dict[str, str | int | float | bool | None]
@@ -24,18 +24,18 @@ class LrRange:
     steps: int
     samples: int
     micro_batches: int
-    """Of a step in training. Here a step is one of them, so its gradients are noisier."""
+    """Per step in training. Here a step has only one micro-batch, so its gradients are noisier."""
     points: tuple[LrPoint, ...]
     ended: Literal["diverged", "not finite", "at the last rate"]
     own_lr: float
     steepest_lr: float | None
-    """Where the loss falls fastest."""
+    """The rate at which the loss falls fastest."""
     edge_lr: float | None
-    """Where the loss has lost again half of what it had gained: the edge of divergence."""
+    """The rate at which the loss has risen halfway back to its start: the edge of divergence."""
 
     @property
     def suggested_lr(self) -> float | None:
-        """Where the loss falls fastest, but at least one order below the edge."""
+        """The rate at which the loss falls fastest, but at most a tenth of the edge."""
         if self.steepest_lr is None or self.edge_lr is None:
             return self.steepest_lr
         return min(self.steepest_lr, self.edge_lr / 10)

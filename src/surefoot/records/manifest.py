@@ -1,4 +1,4 @@
-"""A manifest: what a corpus of tokens holds, shard by shard, and the digests it is held to."""
+"""A manifest: the shards of a corpus of tokens, and the digests to verify them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Literal
 from surefoot.records.tally import Account, Tally
 
 TokenType = Literal["uint16", "uint32", "uint8", "int32", "int64"]
-"""The first two are what surefoot writes; the others are read."""
+"""surefoot writes the first two and reads all."""
 
 ITEM_BYTES: dict[str, int] = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
 TRAIN, HELD_OUT = "train", "held-out"
@@ -15,10 +15,10 @@ TRAIN, HELD_OUT = "train", "held-out"
 
 @dataclass(frozen=True)
 class Shard:
-    """Tokens of one source in one file, from byte `offset` on.
+    """Tokens of one source in one file, starting at byte `offset`.
 
-    `digest` and `ends_digest` fix every byte of the tokens and of the documents' ends, through a file of
-    page hashes each; empty where nobody has hashed them.
+    `digest` and `ends_digest` cover every byte of the tokens and of the document ends, each through a file of page
+    hashes. They are empty if nothing was hashed.
     """
 
     file: str
@@ -34,7 +34,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` holds. `end_of_document` is the token after every document; -1 if there is none."""
+    """The content of `manifest.json`. `end_of_document` is the token after every document; -1 if there is none."""
 
     dtype: TokenType
     vocabulary: int
@@ -56,7 +56,7 @@ class Manifest:
 
     @property
     def text_bytes(self) -> int:
-        """Of the text that was tokenised; 0 where nobody has counted."""
+        """Bytes of the tokenised text; 0 if they were not counted."""
         return sum(shard.text_bytes for shard in self.shards)
 
     @property
@@ -66,11 +66,11 @@ class Manifest:
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Of the text that the tokens were made from; None where nobody has counted its bytes."""
+        """Bytes of text per token; None if the bytes were not counted."""
         return self.text_bytes / self.tokens if self.text_bytes else None
 
     def only(self, part: str = "", sources: Iterable[str] = ()) -> "Manifest":
-        """The shards of one part, of some sources; without names, of all."""
+        """The manifest with only the shards of this part and these sources. By default it keeps all."""
         wanted = set(sources)
         chosen = (each for each in self.shards if part in ("", each.part) and (not wanted or each.source in wanted))
         return replace(self, shards=tuple(chosen))

@@ -1,4 +1,4 @@
-"""HTML that escapes whatever is put into it, unless it is HTML of our own."""
+"""HTML templates that escape everything except our own HTML."""
 
 from collections.abc import Iterable
 from html import escape
@@ -8,18 +8,18 @@ from surefoot.records.visible import visible
 
 
 class Markup(str):
-    """HTML that `markup` has made."""
+    """HTML that `markup` made."""
 
     __slots__ = ()
 
 
 def markup(template: str, *parts: Any, **named: Any) -> Markup:
-    """`markup('<b class="{}">{}</b>', kind, text)`: parts that are no `Markup` are escaped, quotes too."""
+    """`markup('<b class="{}">{}</b>', kind, text)`: escapes parts that are not `Markup`, quotes included."""
     return Markup(template.format(*map(_safe, parts), **{name: _safe(part) for name, part in named.items()}))
 
 
 def joined(parts: Iterable[Any]) -> Markup:
-    """One after the other, escaped in the same way."""
+    """Joins parts, escaped in the same way."""
     return Markup("".join(map(_safe, parts)))
 
 

@@ -1,4 +1,4 @@
-"""A napkin sum: what can be said of a run from its size alone."""
+"""A napkin estimate of a run, from its size alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Napkin:
-    """Sums over one cluster. What was not asked for, or cannot be known, is None.
+    """Estimates for one cluster. A number that was not requested, or cannot be known, is None.
 
-    `all_reduce_seconds` is that of all gradients in float32 by a ring, with nothing hidden behind computation;
-    `speedup` what many devices then give over one.
+    `all_reduce_seconds` is a ring all-reduce of all gradients in float32, with no overlap with computation. `speedup`
+    is that of all devices over one, with this all-reduce.
     """
 
     devices: str

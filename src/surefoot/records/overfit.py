@@ -1,4 +1,4 @@
-"""Overfit: what came of learning one batch by heart."""
+"""Overfit: the result of training on a single batch."""
 
 from dataclasses import dataclass
 from math import inf
@@ -11,7 +11,7 @@ from surefoot.records.finding import Findings
 class Attempt:
     """A fresh model trained on the batch at one constant learning rate.
 
-    `losses` are those of every step, before its update. One that is not finite ends an attempt and is left out.
+    `losses` has the loss of every step before its update. A loss that is not finite ends the attempt and is left out.
     """
 
     lr: float
@@ -20,33 +20,33 @@ class Attempt:
 
     @property
     def last_loss(self) -> float:
-        """Where it ended; infinity for an attempt that diverged."""
+        """The final loss; infinity if the attempt diverged."""
         return self.losses[-1] if self.losses and self.outcome != "diverged" else inf
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """How loss, parameters and optimizer hang together."""
+    """How loss, parameters and optimizer are connected."""
 
     parameters: int
-    """Trainable ones; frozen ones are meant to stay as they are."""
+    """The number of trainable parameters. Frozen ones should not change."""
     repeated_losses: tuple[float, ...]
-    """Of the batch, twice, with no update between."""
+    """The loss of the batch, twice, without an update in between."""
     detached: tuple[str, ...]
-    """Parameters that change the loss and never receive a gradient other than zero."""
+    """Parameters that affect the loss but only ever receive zero gradients."""
     outside: tuple[str, ...]
-    """Parameters that the optimizer does not hold."""
+    """Parameters that are not in the optimizer."""
 
     @property
     def random(self) -> bool:
-        """The loss of the same batch and the same weights is not the same twice."""
+        """Whether the same batch and weights give two different losses."""
         first, *others = self.repeated_losses or (0.0,)
         return any(abs(other - first) > 1e-4 * abs(first) for other in others)
 
 
 @dataclass(frozen=True)
 class Overfit:
-    """The attempts, in order, and what they say about the wiring. `switched_off` says why."""
+    """The attempts in order, the wiring and the findings. `switched_off` maps each disabled setting to the reason."""
 
     recipe: str
     knobs: dict[str, str | int | float | bool | None]

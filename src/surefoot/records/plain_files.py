@@ -1,4 +1,4 @@
-"""Plain files: opened without following a link, waiting at a pipe, or taking over what somebody left there."""
+"""Opens plain files without following links, blocking on pipes, or reusing a file that someone left there."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from typing import IO
 from surefoot.errors import RunError
 
 MOST_BYTES = 1 << 30
-"""Of a file that is read whole: manifests and outlines of states."""
+"""The largest file that is read whole: manifests and state outlines."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _OWN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -25,18 +25,20 @@ _KINDS = {
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The place of a file that a manifest names. A name that could lead out of the folder is an `OSError`."""
+    """The path of a file that a manifest names. A name that could lead out of the folder is an `OSError`."""
     if not isinstance(name, str) or not name or name in (".", "..") or set(name) & set("/\\\0"):
-        raise OSError(errno.EINVAL, "leads out of the folder: a manifest names files of its own folder", str(name))
+        raise OSError(
+            errno.EINVAL, "leads out of the folder: a manifest may name only files in its own folder", str(name)
+        )
     return folder / name
 
 
 def open_plain(path: str | Path) -> int:
-    """A descriptor to read a plain file by. A link, a pipe, a device or a folder is an `OSError` that says so."""
+    """Opens a plain file to read. A link, a pipe, a device or a folder raises an `OSError` that says so."""
     _refuse_other(path, os.lstat(path))
     descriptor = os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT | _OWN)
     try:
-        _refuse_other(path, os.fstat(descriptor))  # it may have been exchanged since
+        _refuse_other(path, os.fstat(descriptor))  # it may have been replaced since
     except OSError:
         os.close(descriptor)
         raise
@@ -44,34 +46,34 @@ def open_plain(path: str | Path) -> int:
 
 
 def read_plain(path: str | Path) -> bytes:
-    """All bytes of a plain file that is meant to be read whole."""
+    """All bytes of a plain file of limited size."""
     with open(open_plain(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
-            raise OSError(errno.EFBIG, f"holds {size:,} bytes, more than such a file ever has", str(path))
+            raise OSError(errno.EFBIG, f"holds {size:,} bytes; at most {MOST_BYTES:,} are allowed", str(path))
         return file.read()
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """A new file, to write. What a killed process left under its name is removed first, and no link is followed."""
+    """Opens a new file to write. Removes a leftover of a killed process first, and follows no link."""
     with suppress(FileNotFoundError):
         path.unlink()
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _OWN, 0o666), "wb")
 
 
 def create_new(path: Path) -> Path:
-    """The same for a library that opens files by name: the file is there, empty, and nobody else's."""
+    """Makes a new empty file in the same way, for a library that opens files by name."""
     open_new(path).close()
     return path
 
 
 def open_to_append(path: Path) -> IO[str]:
-    """A plain file of a run, to append lines of text to."""
+    """Opens a plain file of a run, to append lines of text."""
     return open(open_own(path, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8")
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of a plain file of a run, made if it is missing. Anything else under its name is refused."""
+    """Opens a plain file of a run; makes it if it is missing. Anything else under its name is refused."""
     try:
         if os.path.lexists(path):
             _refuse_other(path, os.lstat(path))
@@ -79,7 +81,7 @@ def open_own(path: Path, flags: int) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EINVAL):
             raise
-        raise RunError(f"{path} {error.strerror}; remove it: a run writes into plain files only") from error
+        raise RunError(f"{path} {error.strerror}; remove it: a run writes only to plain files") from error
 
 
 def _refuse_other(path: str | Path, found: os.stat_result) -> None:
@@ -89,7 +91,7 @@ def _refuse_other(path: str | Path, found: os.stat_result) -> None:
 
 
 def only_ours(path: Path) -> bool:
-    """Whether nobody but this user and root can change or exchange a plain file: by it or by any folder above it."""
+    """Whether only this user and root can change or replace a plain file, directly or through a folder above it."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode) and _closed(os.lstat(path)) and only_our_folder(path.parent)
     except OSError:
@@ -97,7 +99,7 @@ def only_ours(path: Path) -> bool:
 
 
 def only_our_folder(folder: Path) -> bool:
-    """The same for a folder. One above it may be open to others if they can remove only what is theirs, as in /tmp."""
+    """The same for a folder. A folder above it may be writable by others if it is sticky, as /tmp is."""
     try:
         found = os.lstat(folder)
         above = [each.stat() for each in folder.resolve().parents]

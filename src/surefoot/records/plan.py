@@ -1,4 +1,4 @@
-"""The plan: what a recipe's step will take, computed without taking it."""
+"""The plan: the memory, FLOPs and time of a recipe's step, computed without running it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FILE = "plan.json"
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a step fits a device: what its allocator reserves and the CUDA context, against the device's memory.
+    """Whether a step fits a device: the allocator's reserved bytes plus the CUDA context, against the device's memory.
 
-    The allocator is torch's default one, with classic segments, unless only expandable segments fit.
+    The allocator is torch's default one with classic segments, unless only expandable segments fit.
     """
 
     device: str
@@ -32,7 +32,7 @@ class Fit:
 
     @classmethod
     def of(cls, device: str, *, memory_bytes: int, context_bytes: int, reserved_bytes: dict[str, int]) -> Fit:
-        """The fit of the first allocator with which there is one; of the default where there is none."""
+        """The fit with the first allocator that fits, or with the default if none does."""
         totals = {name: reserved + context_bytes for name, reserved in reserved_bytes.items()}
         name = next((each for each, total in totals.items() if total <= memory_bytes), next(iter(totals)))
         return cls(device, memory_bytes, context_bytes, name, totals[name], totals[name] <= memory_bytes)
@@ -42,18 +42,17 @@ class Fit:
 class Plan:
     """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
 
-    Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building them
-    anew with a saved state beside them (`resume`). `checkpoint_bytes` is what a checkpoint holds: parameters, buffers
-    and optimizer state; `state_bytes` is this rank's part of it, and what staging it copies into host memory.
-    `flops_per_token` holds the count of this plan without recomputation, and what others' formulas give for this model.
+    Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building both
+    again with a saved state in memory (`resume`). `checkpoint_bytes` is the size of a checkpoint: parameters, buffers
+    and optimizer state. `state_bytes` is this rank's part of it, which staging copies into host memory.
+    `flops_per_token` has this plan's count without recomputation, and the results of other projects' formulas.
 
     `reserved_bytes` is what a model of torch's caching allocator would reserve on a GPU for the same tensors, with
-    classic and with expandable segments, and `allocated_bytes` the peak of its blocks. Where the plan is for a GPU,
-    `fit` says whether it fits, `time` how long a step takes and `cost`, where the number of steps is known, what all
-    of them cost.
+    classic and with expandable segments; `allocated_bytes` is the peak of its blocks. If the plan is for a GPU, `fit`
+    says whether it fits and `time` how long a step takes. If the number of steps is known, `cost` is that of the run.
 
-    `blocks` says which blocks were run a few times for all, or why all were run; it is empty where no block is
-    repeated often.
+    `blocks` says which few blocks were run to stand for all, or why all were run. It is empty if no block repeats
+    often.
     """
 
     recipe: str
@@ -78,11 +77,13 @@ class Plan:
     flops_per_token: dict[str, float] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=())
     choices: tuple[str, ...] = ()
-    """What was settled for this model, and why: the blocks that are recomputed, the optimizer's groups."""
+    """What surefoot chose for this model, and why: the recomputed blocks, the optimizer's groups."""
     blocks: str = ""
+    unit: str = "token"
+    """What `tokens_per_step` counts: token or sample."""
     ranks: int = 1
     layout: str = ""
-    """How the ranks are laid out; everything else is of one of them, but for parameters, tokens and the checkpoint."""
+    """How the ranks are arranged. Parameters, tokens and the checkpoint are of all ranks, all else is of one rank."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -92,17 +93,17 @@ class Plan:
 
     @property
     def live_bytes(self) -> int:
-        """The highest peak of building the model, of the first and of a steady step."""
+        """The highest peak among building the model, the first step and a steady step."""
         return max(usage.peak.peak_bytes for usage in (self.init, self.first, self.steady))
 
     @property
     def tally(self) -> Tally:
-        """Everything predicted of one steady step. The booked peak is the prediction of the allocator's."""
+        """All predictions for one steady step. The booked peak predicts the allocator's peak."""
         return self.steady.tally + Tally((Account("allocated/peak", self.steady.peak.peak_bytes, "bytes"),))
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Keeps a plan in a run directory."""
+    """Writes a plan to a run directory."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / FILE, to_json(plan) + "\n")
 

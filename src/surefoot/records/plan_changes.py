@@ -1,4 +1,4 @@
-"""Two plans side by side: the knobs in which they differ, and what that changes."""
+"""Compares two plans: the knobs that differ, and what that changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Turned:
-    """A knob, or another choice, that is not the same in both plans. None: it is not there."""
+    """A knob or other choice that differs between the plans. None means that a plan does not have it."""
 
     name: str
     before: Value
@@ -18,7 +18,7 @@ class Turned:
 
 @dataclass(frozen=True)
 class Change:
-    """An amount in both plans. None: this plan does not know it."""
+    """An amount in both plans. None means that a plan does not know it."""
 
     account: str
     unit: str
@@ -31,17 +31,17 @@ class Change:
 
     @property
     def ratio(self) -> float | None:
-        """After over before; None where there is no such number."""
+        """After / before; None if it cannot be computed."""
         return self.after / self.before if self.before and self.after is not None else None
 
 
 @dataclass(frozen=True)
 class PlanChanges:
-    """What differs between two plans: knobs and choices first, then every amount that either of them has."""
+    """The differences between two plans: knobs and choices, then every amount that either plan has."""
 
     before: str
     after: str
     turned: tuple[Turned, ...]
     changes: tuple[Change, ...]
     reasons: tuple[str, ...] = ()
-    """What makes up the difference of the peak, and of the seconds: the largest parts first."""
+    """The parts that make up the difference of the peak, FLOPs and seconds, largest first."""

@@ -1,4 +1,4 @@
-"""The profile: what a few real steps of a recipe took."""
+"""The profile: time, memory and FLOPs of a few real steps of a recipe."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ FILE = "profile.json"
 class Profile:
     """A first and a steady step under the meters, `timed_steps` under the clock alone, then a few under a tracer.
 
-    `counted` is what else it did: `syncs`, `moved` bytes, `backwards`, and tensors `kept` from step to step.
-    `traced` is where the time went, `time/PHASE/MODULE/OPERATOR`: shares are the tracer's, seconds the clock's, phase
-    by phase, so that what tracing costs is not booked to any module. `traced_over_timed` says what it cost.
+    `counted` has the other counts: `syncs`, `moved` bytes, `backwards`, and tensors `kept` from step to step.
+    `traced` says where the time went, as `time/PHASE/MODULE/OPERATOR`. In each phase the tracer gives the shares and
+    the clock the seconds, so that no module pays for the tracing. `traced_over_timed` is the slowdown by tracing.
     """
 
     recipe: str
@@ -32,19 +32,19 @@ class Profile:
     step_seconds: tuple[float, ...]
     clock: Tally
     allocated_peak_bytes: int | None = None
-    """The peak of a steady step as torch's own allocator saw it, where it could be counted."""
+    """The peak of a steady step in torch's own allocator, if it could be counted."""
     graph_breaks: tuple[str, ...] = ()
     """Where a compiled model fell back to Python, and why."""
     recompilations: int = 0
-    """Graphs that were compiled after the first step."""
+    """Graphs compiled after the first step."""
     data_seconds: tuple[float, ...] = ()
-    """Of each timed step, what it waited for its micro-batches."""
+    """Seconds that each timed step waited for its micro-batches."""
     counted: Tally = Tally()
     traced: Tally = Tally()
     traced_over_timed: float | None = None
     micro_batches: int = 1
     peak_flops: float | None = None
-    """The device's dense peak, where there is a datasheet."""
+    """The device's dense peak, if it has a datasheet."""
     target: str = ""
     about: str = ""
     source_digest: str = ""
@@ -58,7 +58,7 @@ class Profile:
 
     @property
     def tally(self) -> Tally:
-        """Everything measured of one steady step: memory, FLOPs, tokens, and the mean seconds by phase."""
+        """All measurements of one steady step: memory, FLOPs, tokens, and the mean seconds by phase."""
         seen = self.allocated_peak_bytes
         allocated = Tally() if seen is None else Tally((Account("allocated/peak", seen, "bytes"),))
         return self.steady.tally + self.clock + allocated
@@ -70,12 +70,12 @@ class Profile:
 
     @property
     def waiting(self) -> float:
-        """The share of a step that is spent waiting for data."""
+        """The share of a step spent waiting for data."""
         return sum(self.data_seconds) / sum(self.step_seconds) if self.data_seconds else 0.0
 
     @property
     def model_flops(self) -> float:
-        """What the model needs for one step, without what is recomputed."""
+        """The FLOPs of one step without recomputation."""
         return self.steady.tally.total("flops") - self.steady.tally.total("flops/recompute")
 
     @property
@@ -85,7 +85,7 @@ class Profile:
 
 
 def write_profile(folder: Path, profile: Profile) -> None:
-    """Keeps a profile in a run directory."""
+    """Writes a profile to a run directory."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / FILE, to_json(profile) + "\n")
 

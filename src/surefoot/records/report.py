@@ -1,4 +1,4 @@
-"""The report: every figure that a page about some runs shows."""
+"""The report: every figure on a page about one or more runs."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from surefoot.records.usage import Peak, Timeline
 
 @dataclass(frozen=True)
 class ModuleShare:
-    """What one module takes of a step, without the modules inside it."""
+    """One module's share of a step, without the modules inside it."""
 
     module: str
     memory_bytes: int
@@ -19,12 +19,12 @@ class ModuleShare:
     moved_bytes: float
     seconds: float
     bound: str = ""
-    """`compute` or `memory`, whichever holds it up; empty where it is not known."""
+    """`compute` or `memory`, whichever is the limit; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The two ceilings of a roofline, and who says so."""
+    """The two ceilings of a roofline, and their source."""
 
     flops_per_second: float
     bytes_per_second: float
@@ -33,7 +33,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Curve:
-    """One figure over the steps of a run, thinned where there are very many."""
+    """One figure over the steps of a run, thinned if there are very many steps."""
 
     name: str
     unit: str
@@ -46,11 +46,12 @@ class Sheet:
     """One run, profile or watched script."""
 
     name: str
+    """The name of its folder."""
     path: str
     headline: str
     """Whether it went as planned, in one sentence."""
     went_as_planned: bool | None
-    """None where there is no plan."""
+    """None if there is no plan."""
     first: Finding | None
     """What to change first."""
     facts: dict[str, str]
@@ -68,9 +69,13 @@ class Sheet:
     tokens: TokenLedger | None = None
     cost: dict[str, str] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    recipe: str = ""
+    """The name of the recipe or script."""
     knobs: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What was chosen and assumed."""
     source: str = ""
     """The recipe's file."""
 

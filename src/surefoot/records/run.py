@@ -19,24 +19,24 @@ from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.units import bits_per_byte
 
 RESTORED = ".restored"
-"""A folder in a run's directory: what is being fetched from a mirror."""
+"""A folder in a run's directory for files that are being fetched from a mirror."""
 Status = Literal["running", "interrupted", "finished", "failed"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What `run.json` holds, written whenever the run starts, saves or ends.
+    """The content of `run.json`, written whenever the run starts, saves or ends.
 
-    `status` is `running` until the last step is saved; a killed run still says so. `settings` and `source_digest`
-    tell whether the recipe is still the one that began, `module_digests` whether the modules it imports are.
-    `choices` says what was settled for the model: which parameters decay, which blocks are recomputed.
-    `memory_bytes` is what stays between steps, by account, and `traffic` the collectives of one step: of the first
-    rank, as it holds the model now. `layout` is how its ranks hold the model; a run may go on in another.
-    `passed_over` numbers the steps' worth of data left out by rewinds.
-    `step_flops` and `peak_flops` are there where the device has a datasheet; `token_ledger` when a run on tokens ends.
-    `save_seconds` is what training stood still for its `saves`; they are written behind its back. `saved_step` is the
-    newest step of which a whole checkpoint was seen on the disk. `environment` is what the run began in.
-    `weights_bytes` and `weights_digest`, an xxh3_128, tell whether the weights of a finished run are whole.
+    `status` is `running` until the last step is saved; a killed run keeps it. `settings` and `source_digest` show
+    whether the recipe has changed since the start, `module_digests` whether its imported modules have.
+    `choices` says what surefoot chose for the model: which parameters decay, which blocks are recomputed.
+    `memory_bytes` is the memory kept between steps, by account, and `traffic` the collectives of one step, both of
+    rank 0 now. `layout` is how the ranks hold the model; a run may resume in another layout.
+    `passed_over` lists the batches that rewinds skipped.
+    `step_flops` and `peak_flops` are set if the device has a datasheet, `token_ledger` when a run on tokens ends.
+    `save_seconds` is how long training stood still for its `saves`, which are written in the background. `saved_step`
+    is the newest step with a whole checkpoint on the disk. `environment` is that of the run's start.
+    `weights_bytes` and `weights_digest`, an xxh3_128, show whether the weights of a finished run are whole.
     """
 
     path: str
@@ -56,6 +56,8 @@ class Run:
     threads: int = 0
     steps: int = 0
     tokens: int = 0
+    unit: str = "token"
+    """What `tokens` counts: token or sample."""
     seconds: float = 0.0
     first_loss: float | None = None
     last_loss: float | None = None
@@ -79,11 +81,11 @@ class Run:
     save_seconds: float = 0.0
     environment: dict[str, str] = field(default_factory=dict)
     id: str = ""
-    """Drawn at the start of a run that has a mirror: tells it from other runs of the same recipe."""
+    """Random, set if the run has a mirror: distinguishes it from other runs of the same recipe."""
     weights_bytes: int = 0
     weights_digest: str = ""
     digest: str = ""
-    """In the file: of everything else in it."""
+    """Only in the file: the digest of everything else in it."""
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -98,12 +100,12 @@ class Run:
 
     @property
     def events(self) -> Path:
-        """One JSON line for each thing that happened beside the steps."""
+        """One JSON line for each event besides the steps."""
         return Path(self.path) / "events.jsonl"
 
     @property
     def findings(self) -> Path:
-        """What stopped the run, if it was a finding."""
+        """Everything that the checks found."""
         return Path(self.path) / "findings.json"
 
     @property
@@ -118,12 +120,12 @@ class Run:
 
     @property
     def source(self) -> Path:
-        """A copy of the file that holds the recipe."""
+        """A copy of the recipe's file."""
         return Path(self.path) / "recipe.py"
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Of the newest checkpoint, on disk; 0 if there is none."""
+        """The size of the newest checkpoint on disk; 0 if there is none."""
         found = sorted(self.checkpoints.glob("step-*")) if self.checkpoints.exists() else []
         return sum(file.stat().st_size for file in found[-1].rglob("*") if file.is_file()) if found else 0
 
@@ -132,17 +134,17 @@ class Run:
         return standing(read_rows(self.log)) if self.log.exists() else []
 
     def bits_per_byte(self, loss: float) -> float | None:
-        """A held-out loss in bits per byte of text; None where it is not of text."""
+        """A held-out loss in bits per byte of text; None if the data is not text."""
         return None if self.bytes_per_token is None else bits_per_byte(loss, self.bytes_per_token)
 
     def batch_of(self, number: int) -> int:
-        """Which step's worth of data the step after `number` others takes; what rewinds left out does not count."""
+        """The batch that the step after `number` others trains on. Batches that rewinds skipped do not count."""
         for batch in sorted(self.passed_over):
             number += batch <= number
         return number
 
     def after(self, rows: Iterable[LogRow]) -> "Run":
-        """The run with what these steps add to it."""
+        """The run after these steps."""
         run = self
         for row in rows:
             run = replace(
@@ -158,7 +160,7 @@ class Run:
         return run
 
     def before_its_steps(self) -> "Run":
-        """The run as if it had taken none."""
+        """The run as it was before its first step."""
         nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0, "token_ledger": None}
         return replace(self, first_loss=None, last_loss=None, evaluation_loss=None, **nothing)
 
@@ -168,21 +170,21 @@ class Run:
 
 
 def write_run(run: Run) -> None:
-    """Writes `run.json` whole or not at all, with a digest of all that it says."""
+    """Writes `run.json` atomically, with a digest of its content."""
     plain = to_plain(run)
     write_whole(Path(run.path) / "run.json", to_json({**plain, "digest": _digest(plain)}) + "\n")
 
 
 def read_run(path: str | Path) -> Run:
-    """The run in a directory, wherever that directory has been moved to."""
+    """Reads the run in a directory. The directory may have been moved."""
     file = Path(path) / "run.json"
     if not file.exists():
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
     run, plain = read_both(Run, file)
     if plain.get("digest", "") not in ("", _digest(plain)):  # surefoot 0.1 wrote none
         raise RunError(
-            f"{file} was changed by hand or is damaged: it does not have the digest it names\n"
-            "put it back from a copy, or name another directory"
+            f"{file} was changed by hand or is damaged: its content does not match its digest\n"
+            "restore it from a copy, or name another directory"
         )
     return replace(run, path=str(path), digest="")
 

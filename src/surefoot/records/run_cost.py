@@ -1,4 +1,4 @@
-"""What a whole run costs: days, dollars, energy, and what failures take of it."""
+"""The cost of a whole run: days, dollars, energy, and the time lost to failures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunCost:
-    """Of all steps of a run on a cluster. What is not known is None.
+    """The cost of all steps of a run on a cluster. An unknown amount is None.
 
     `seconds` includes everything: steps, evaluations, saves, failures. `goodput` is the share of it spent on steps that
     count. `save_interval_seconds` is the best interval between checkpoints for this rate of failures.

@@ -1,4 +1,4 @@
-"""What fits: the settings that were planned, and the answers among them."""
+"""What fits: the planned settings, and the answers among them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from surefoot.records.budget import Budget, Limit
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that was planned: what it takes, the limits it is held to, and the command that plans it again."""
+    """One planned setting: what it takes, its limits, and the command that plans it again."""
 
     command: str
     on: str
     knobs: dict[str, str | int | float | bool | None]
-    """Those that the search has set."""
+    """The knobs that the search set."""
     parameters: int
     devices: int
     micro_batch_size: int
@@ -33,7 +33,7 @@ class Trial:
 
     @property
     def fits(self) -> bool:
-        """Whether it stays within the memory."""
+        """Whether it stays within the memory limit."""
         return all(limit.holds for limit in self.limits if limit.name == "memory")
 
     @property
@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def token_dollars(self) -> float | None:
-        """What a token costs; None where no price or no time is known."""
+        """The cost of a token; None if the price or the time is unknown."""
         if self.token_seconds is None or self.dollars_per_hour is None:
             return None
         return self.token_seconds / 3600 * self.devices * self.dollars_per_hour
@@ -55,7 +55,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """The trial that answers a question, and the one beyond it, which was planned too and does not hold."""
+    """The trial that answers a question. `beyond` is the next larger trial, which was planned and does not hold."""
 
     question: str
     trial: Trial
@@ -64,10 +64,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Search:
-    """What fits: answers, the trials to choose from (`front`), and all that were planned.
+    """What fits: answers, the trials to choose from (`front`), and all trials.
 
-    Nothing on the front is beaten by another trial in memory, seconds per token and dollars per token at once; where no
-    time is known, in memory, FLOPs per token and size of the micro-batch.
+    The front is Pareto-optimal in memory, seconds per token and dollars per token. If no time is known, it is so in
+    memory, FLOPs per token and micro-batch size.
     """
 
     recipe: str

@@ -1,4 +1,4 @@
-"""The words with which steps, phases and modules are marked in a trace."""
+"""The names that mark steps, phases and modules in a trace."""
 
 STEP, PHASE, MODULE = "surefoot.step", "surefoot.phase:", "surefoot.module:"
-"""A whole step; a phase that begins, by number; a module at work, by name."""
+"""A whole step; the start of a phase, by number; a running module, by name."""

@@ -1,4 +1,4 @@
-"""The time of a step: in all, by phase, by module, and by what bounds it."""
+"""The time of a step: the total, by phase, by module, and by bottleneck."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 class StepTime:
     """Seconds of one step.
 
-    `bounds` says what they are spent waiting for: compute, memory, overhead, and communication that nothing hides.
-    `flops_only_seconds` is what FLOPs over the datasheet's peak would give: the time of a step that nobody has seen.
+    `bounds` splits them by bottleneck: compute, memory, overhead, and exposed communication. `flops_only_seconds` is
+    FLOPs over the datasheet's peak, which no real step reaches.
     """
 
     seconds: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Account:
-    """A named amount with a unit, such as `memory/activations/layers.3`, 4096, bytes."""
+    """A named amount with a unit, for example `memory/activations/layers.3`, 4096, bytes."""
 
     name: str
     amount: int | float
@@ -21,7 +21,7 @@ class Tally:
 
     @classmethod
     def of(cls, accounts: Iterable[Account]) -> "Tally":
-        """A tally in which accounts of one name are added up."""
+        """Makes a tally. Accounts of the same name are added up."""
         booked: dict[str, Account] = {}
         for account in accounts:
             before = booked.get(account.name)
@@ -36,14 +36,14 @@ class Tally:
         return sum(account.amount for account in self.accounts if _is_under(account.name, name))
 
     def cut(self, depth: int) -> "Tally":
-        """The same amounts, booked no deeper than `depth` parts of their names."""
+        """The same amounts, with names cut to `depth` parts."""
         return Tally.of(
             Account("/".join(account.name.split("/")[:depth]), account.amount, account.unit)
             for account in self.accounts
         )
 
     def under(self, name: str) -> dict[str, int | float]:
-        """What stands directly below an account: each next part of the name and its total."""
+        """The accounts directly below an account: the next part of each name, and its total."""
         below: dict[str, int | float] = {}
         for account in self.accounts:
             if _is_under(account.name, name) and account.name != name:

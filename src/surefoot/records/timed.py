@@ -1,11 +1,11 @@
-"""What was timed: the calls of one operator in one place of a step."""
+"""The measured time of one operator in one place of a step."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Timed:
-    """`seconds` are of one call; None where it could not be run on made-up numbers."""
+    """`seconds` is the time of one call; None if it could not run on random numbers."""
 
     phase: str
     module: str

@@ -1,4 +1,4 @@
-"""The token ledger: what became of every token of a corpus, source by source, and what is left."""
+"""The token ledger: how a run used every token of a corpus, by source, and how many are left."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from surefoot.records.tally import Account, Tally
 
 @dataclass(frozen=True)
 class SourceTokens:
-    """One source: `held` on disk, of which `masked` are read and never predicted, and `cropped` never used.
+    """One source. Of the tokens `held` on disk, `masked` are read but never predicted, and `cropped` are never used.
 
-    `valid` bore a loss for the first time, `repeated` once more.
+    `valid` counts tokens that contributed to a loss for the first time, `repeated` those that did so again.
     """
 
     source: str
@@ -21,53 +21,53 @@ class SourceTokens:
 
     @property
     def usable(self) -> int:
-        """Tokens that can bear a loss."""
+        """Tokens that can contribute to a loss."""
         return self.held - self.masked - self.cropped
 
     @property
     def left(self) -> int:
-        """Tokens that can bear a loss and did not yet."""
+        """Tokens that can contribute to a loss and have not yet."""
         return self.usable - self.valid
 
     @property
     def epochs(self) -> float:
-        """How often the source was gone through."""
+        """How often the run went through the source."""
         return (self.valid + self.repeated) / self.usable if self.usable else 0.0
 
 
 @dataclass(frozen=True)
 class TokenLedger:
-    """All sources, and the positions of batches that held no token."""
+    """All sources, and the number of padded positions in batches."""
 
     sources: tuple[SourceTokens, ...]
     padding: int = 0
 
     @property
     def trained(self) -> int:
-        """Tokens that bore a loss, each time they did."""
+        """Tokens that contributed to a loss, repetitions included."""
         return sum(each.valid + each.repeated for each in self.sources)
 
     @property
     def positions(self) -> int:
-        """Places in all batches: what the model computed on."""
+        """All positions in batches, padding included."""
         return self.trained + self.padding
 
     def tokens_per_parameter(self, parameters: int) -> float:
-        """Trained tokens to a parameter; about 20 are compute-optimal (Hoffmann et al., 2022)."""
+        """Trained tokens per parameter; about 20 are compute-optimal (Hoffmann et al., 2022)."""
         return self.trained / parameters
 
     @property
     def left(self) -> int:
-        """Tokens that can bear a loss and did not yet."""
+        """Tokens that can contribute to a loss and have not yet."""
         return sum(each.left for each in self.sources)
 
     def totals(self, parameters: int | None = None) -> dict[str, float]:
-        """What was trained and what is left, in all; with parameters, the tokens to each."""
+        """Total tokens trained and left; with `parameters`, also the tokens per parameter."""
         found: dict[str, float] = {"trained": self.trained, "padding": self.padding, "left": self.left}
         return found | ({"tokens_per_parameter": self.tokens_per_parameter(parameters)} if parameters else {})
 
     def tally(self) -> Tally:
-        """The same as accounts."""
+        """The same numbers as accounts."""
         kinds = ("valid", "repeated", "masked", "cropped", "left")
         booked = [
             Account(f"tokens/{kind}/{each.source}", getattr(each, kind), "tokens")

@@ -28,12 +28,12 @@ def flops_text(amount: float) -> str:
 
 
 def bits_per_byte(loss: float, bytes_per_token: float) -> float:
-    """A mean loss in nats per token, in bits per byte of text: a figure that no tokenizer can flatter."""
+    """Converts a mean loss in nats per token to bits per byte of text, which does not depend on the tokenizer."""
     return loss / math.log(2) / bytes_per_token
 
 
 def seconds_text(amount: float) -> str:
-    """Seconds in the unit a person would say: `840 us`, `12.3 ms`, `4.21 s`, `2 h 05 min`, `144.3 days`."""
+    """Seconds in a readable unit: `840 us`, `12.3 ms`, `4.21 s`, `2 h 05 min`, `144.3 days`."""
     if amount < 1e-3:
         return f"{amount * 1e6:.0f} us"
     if amount < 1:
@@ -48,7 +48,7 @@ def seconds_text(amount: float) -> str:
 
 
 def amount_text(amount: float, unit: str) -> str:
-    """An amount in its unit, by the unit's own rule."""
+    """An amount with its unit, in the format of that unit."""
     rules = {"bytes": bytes_text, "FLOP": flops_text, "seconds": seconds_text}
     if unit in ("days", "dollars"):
         return f"{amount:,.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"

@@ -1,11 +1,11 @@
-"""Text that shows what it is: control characters of a record are written out, not sent to a terminal or a page."""
+"""Makes control characters in a record's text visible, so that they cannot act on a terminal or a page."""
 
 import re
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1: colours, cursors, titles, clipboards, bells
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # directions: text that reads otherwise than it is
-    "\u2028\u2029\ud800-\udfff]"  # line ends that few programs know; halves of characters, which none prints
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # text directions, which make text look different from what it is
+    "\u2028\u2029\ud800-\udfff]"  # rare line ends; lone surrogates, which cannot be printed
 )
 
 

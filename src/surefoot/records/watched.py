@@ -1,4 +1,4 @@
-"""What was seen of a script that ran unchanged."""
+"""The results of watching an unchanged script."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +10,15 @@ from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
 
 FILE = "watched.json"
-"""Where a run directory keeps what was seen of a script."""
+"""The file in a run directory for a watched script."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The script's optimizer updates, what the first and the last booked one took, and the findings.
+    """The script's number of updates, the usage of the first and the last metered step, and the findings.
 
-    `counted` is what else the last booked step did: `syncs`, `backwards`. `clock` is the mean of the steps that were
-    not booked, by phase.
+    `counted` has other counts of the last metered step: `syncs`, `backwards`. `clock` is the mean of the other steps,
+    by phase.
     """
 
     script: str
@@ -31,14 +31,16 @@ class Watched:
     counted: Tally = Tally()
     step_seconds: tuple[float, ...] = ()
     data_seconds: float | None = None
-    """What a step waited for its loaders; None where no `DataLoader` was seen."""
+    """Seconds that a step waited for data; None if there was no `DataLoader`."""
     clock: Tally = Tally()
     device: str = ""
-    """Where the parameters lie."""
+    """The device of the parameters."""
+    failure: str = ""
+    """The error inside surefoot that stopped the measuring, if there was one."""
 
     @property
     def tally(self) -> Tally:
-        """Everything measured of the last booked step, and the mean seconds by phase of those that were not booked."""
+        """All measurements of the last metered step, and the mean seconds by phase of the others."""
         return (Tally() if self.steady is None else self.steady.tally) + self.clock
 
     def _repr_html_(self) -> str:
@@ -49,12 +51,12 @@ class Watched:
 
 
 def write_watched(folder: Path, watched: Watched) -> None:
-    """Keeps what was seen in a run directory."""
+    """Writes the results to a run directory."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / FILE, to_json(watched) + "\n")
 
 
 def read_watched(folder: Path) -> Watched | None:
-    """What was seen of a script, if a run directory has it."""
+    """The results in a run directory, if there are any."""
     file = folder / FILE
     return read_record(Watched, file) if file.exists() else None

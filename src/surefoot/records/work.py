@@ -1,4 +1,4 @@
-"""What an operator does: the FLOPs and the bytes from which its time follows on a device."""
+"""The work of an operator: the FLOPs and bytes that determine its time on a device."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class Work:
     """Calls of one operator in one place, all of the same size.
 
-    `format` is the number format it computes in, such as `bf16`; `bytes_moved` what one call reads and writes at least.
-    `shape` is that of a matrix product: how many, rows, columns, and the length of each sum; empty for others.
-    Where blocks are alike, their number in `module` is a star.
+    `format` is the number format it computes in, for example `bf16`. `bytes_moved` is the least that one call reads and
+    writes. `shape` is that of a matrix product: batch, rows, columns, inner dimension; empty for other operators.
+    If blocks are alike, a star replaces their number in `module`.
     """
 
     phase: str

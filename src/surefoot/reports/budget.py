@@ -1,4 +1,4 @@
-"""What a plan takes of its budget, as text for a terminal."""
+"""A plan compared with its budget, as text for a terminal."""
 
 from collections.abc import Iterable
 

@@ -8,7 +8,7 @@ from surefoot.records.lr_range import LrRange
 
 
 def figure_for(path: Path) -> Any:
-    """An empty figure that can be kept under this name."""
+    """An empty figure that can be saved under this name."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -16,12 +16,12 @@ def figure_for(path: Path) -> Any:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in known:
-        raise RunError(f"{path} names no kind of picture; known: {', '.join(sorted(known))}")
+        raise RunError(f"{path} has no known picture format; known: {', '.join(sorted(known))}")
     return figure
 
 
 def save_chart(found: LrRange, figure: Any, path: Path) -> None:
-    """Draws every loss, their smooth course and the rates that were read from it."""
+    """Draws every loss, the smoothed curve and the rates that were read from it."""
     axes = figure.subplots()
     rates, course = [point.lr for point in found.points], [point.smooth_loss for point in found.points]
     axes.plot(rates, [point.loss for point in found.points], ".", color="0.75", label="loss of each step")

@@ -1,4 +1,4 @@
-"""The console that everything is printed on. Text of records stays text: no markup, no control characters."""
+"""The console that prints everything. Text from records stays text: no markup, no control characters."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from surefoot.records.visible import visible
 
 
 class PlainConsole(Console):
-    """A console of rich that takes `[red]` and `:smile:` for text, and writes control characters out as `\\x1b`.
+    """A rich console that prints `[red]` and `:smile:` as text, and control characters as `\\x1b`.
 
-    What rich itself makes, colours and cursors of a live view, are control segments and styles, and stay.
+    The colours and cursor moves that rich itself makes are styles and control segments, and stay.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Cells of tables, which are measured before they are rendered."""
+        """Also makes cells of tables visible, because rich measures them before it renders them."""
         return super().render_str(visible(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

@@ -30,7 +30,7 @@ def manifest_text(manifest: Manifest) -> RenderableType:
 
 
 def token_ledger_text(ledger: TokenLedger, parameters: int | None = None) -> RenderableType:
-    """What becomes of every token."""
+    """How a run uses every token."""
     table = _table("source", "held", "valid", "repeated", "masked", "cropped", "left", "epochs")
     for each in ledger.sources:
         amounts = (each.held, each.valid, each.repeated, each.masked, each.cropped, each.left)

@@ -25,5 +25,5 @@ def weights_text(weights: Weights) -> RenderableType:
     """The files of exported weights, and what they hold."""
     files = Text("\n".join(weights.files))
     size = bytes_text(weights.total_bytes)
-    damaged = [Text(f"passed over, because it is damaged: {each}", style="red") for each in weights.passed_over]
+    damaged = [Text(f"skipped, because it is damaged: {each}", style="red") for each in weights.passed_over]
     return Group(files, Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}"), *damaged)

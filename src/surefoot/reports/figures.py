@@ -1,42 +1,50 @@
-"""The charts of a report, as plain data for plotly.js: traces and layouts without colours of a theme."""
+"""The charts of a report, as plain data for plotly.js: traces and layouts without the colours of a theme."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any
 
-from surefoot.records.report import ModuleShare, Report, Sheet
+from surefoot.records.report import Curve, ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, flops_text, seconds_text
 from surefoot.records.visible import visible
 
 Figure = dict[str, Any]
 ACCOUNTS = {
     "parameters": "#4477aa",
+    "unsharded-parameters": "#2b4d73",
     "optimizer": "#66aadd",
     "buffers": "#99bbcc",
     "gradients": "#aa7744",
+    "unsharded-gradients": "#6e4a24",
     "inputs": "#88aa66",
     "activations": "#ee8844",
     "temporary": "#cc5566",
     "workspace": "#9966aa",
+    "communication": "#7d8794",
 }
-"""From what stays at the bottom to what comes and goes on top, and the colour of each."""
+"""The accounts with their colours, from those that stay (bottom) to those that come and go (top)."""
 WIDE = "where there is room"
-"""The name of an annotation that a narrow screen leaves out."""
+"""The name of annotations that a narrow screen hides."""
+MODULES = ("#64748b", "#7c8aa0", "#94a3b8", "#8597ad")
+"""Of modules in a tree: greys, because a module is no account."""
+_MANY = 40
+"""A curve of as many points is smoothed."""
 COLOURS = ("#3b7dd8", "#e4812b", "#3a9d5d", "#b45ac8", "#c8463c", "#7d7d3c")
-"""Of runs, in their order."""
+"""The colours of runs, in order."""
 
 
 def as_text(name: str) -> str:
-    """A name from a record, shown as it is. Plotly reads links, tags and `%{...}` in any text that it is given."""
+    """Escapes a name from a record, because Plotly interprets links, tags and `%{...}` in any text."""
     return escape(visible(name), quote=False).replace("{", "&#123;")
 
 
 def curve_figures(sheets: Sequence[Sheet]) -> dict[str, Figure]:
-    """One figure for each curve that any run has, all runs in it."""
+    """One figure for each curve, with all runs that have it."""
     names = list(dict.fromkeys(curve.name for sheet in sheets for curve in sheet.curves))
     return {name: _curve_figure(name, sheets) for name in names if name != "held-out loss"}
 
@@ -49,16 +57,7 @@ def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
             if curve.name == name or (name == "loss" and curve.name == "held-out loss"):
                 held_out, unit = curve.name != name, curve.unit
                 label = as_text(sheet.name) + (" held-out" if held_out else "")
-                traces.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines+markers" if held_out or len(curve.steps) < 3 else "lines",
-                        "name": label,
-                        "x": curve.steps,
-                        "y": curve.values,
-                        "line": {"color": colour, "width": 1.4, **({"dash": "dot"} if held_out else {})},
-                    }
-                )
+                traces += _curve_traces(curve, label, colour, held_out=held_out)
     axis: dict[str, Any] = {
         "title": {"text": as_text(unit)},
         "rangemode": "tozero" if name not in ("loss",) else "normal",
@@ -67,8 +66,39 @@ def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
         axis |= _byte_ticks(max(max(trace["y"]) for trace in traces))
     if unit == "share":
         axis |= {"tickformat": ".1~%", "title": {"text": ""}}
-    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": axis, "showlegend": len(traces) > 1}
+    layout = {
+        "xaxis": {"title": {"text": "step"}},
+        "yaxis": axis,
+        "showlegend": sum("legendgroup" not in t for t in traces) > 1,
+    }
     return {"data": traces, "layout": layout}
+
+
+def _curve_traces(curve: Curve, label: str, colour: str, *, held_out: bool) -> list[dict[str, Any]]:
+    """A curve as it was measured; if it has many points, thin, and its moving average over it."""
+    few = held_out or len(curve.steps) < 3
+    raw: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines+markers" if few else "lines",
+        "name": label,
+        "x": curve.steps,
+        "y": curve.values,
+        "line": {"color": colour, "width": 1.4, **({"dash": "dot"} if held_out else {})},
+    }
+    if held_out or len(curve.steps) < _MANY:
+        return [raw]
+    thin = {**raw, "opacity": 0.3, "hoverinfo": "skip", "showlegend": False, "legendgroup": label}
+    return [thin, {**raw, "y": smoothed(curve.values), "line": {"color": colour, "width": 2}}]
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """A moving average over the last twentieth of the points, by exponential weights that begin unbiased."""
+    keep = 1 - 20 / len(values)
+    mean, weight, found = 0.0, 0.0, []
+    for value in values:
+        mean, weight = keep * mean + (1 - keep) * value, keep * weight + (1 - keep)
+        found.append(mean / weight)
+    return found
 
 
 def timeline_figure(sheet: Sheet) -> Figure | None:
@@ -117,7 +147,7 @@ def timeline_figure(sheet: Sheet) -> Figure | None:
 
 
 def _bands(phases: Sequence[str]) -> tuple[list[Any], list[Any]]:
-    """Every other phase on a shade, the wide ones named."""
+    """Shades every other phase, and names the wide ones."""
     shapes, named, begin = [], [], 0
     for number, (phase, moments) in enumerate(groupby(phases)):
         end = begin + len(list(moments))
@@ -138,7 +168,7 @@ def _bands(phases: Sequence[str]) -> tuple[list[Any], list[Any]]:
 def tree_figure(
     modules: Sequence[ModuleShare], amount: Callable[[ModuleShare], float], text: Callable[[float], str]
 ) -> Figure:
-    """Modules inside modules, each as large as what it takes with all inside it."""
+    """A tree of modules. The area of each is its amount, including the modules inside it."""
     own = {each.module: amount(each) for each in modules if amount(each) > 0}
     ids = {""}
     for name in own:
@@ -163,6 +193,7 @@ def tree_figure(
         "hovertemplate": "%{id}<br>%{text}<br>%{percentRoot:.1%} of the step<extra></extra>",
         "maxdepth": 4,
         "tiling": {"pad": 1},
+        "marker": {"colors": [MODULES[place % len(MODULES)] for place, _ in enumerate(order)]},
         "pathbar": {"visible": True},
     }
     return {"data": [trace], "layout": {"margin": {"l": 0, "r": 0, "t": 24, "b": 0}}}
@@ -176,8 +207,17 @@ def memory_tree(sheet: Sheet) -> Figure | None:
 
 
 def time_tree(sheet: Sheet) -> Figure | None:
-    """Seconds of a step by module."""
-    return tree_figure(sheet.modules, lambda each: each.seconds, seconds_text) if sheet.modules else None
+    """Seconds of a step by module; None if they were not measured."""
+    if not any(each.seconds for each in sheet.modules):
+        return None
+    return tree_figure(sheet.modules, lambda each: each.seconds, seconds_text)
+
+
+def flops_tree(sheet: Sheet) -> Figure | None:
+    """FLOPs of a step by module, for a step without measured seconds."""
+    if not sheet.modules or any(each.seconds for each in sheet.modules):
+        return None
+    return tree_figure(sheet.modules, lambda each: each.flops, flops_text)
 
 
 def operator_figure(sheet: Sheet, most: int = 12) -> Figure | None:
@@ -205,12 +245,12 @@ def operator_figure(sheet: Sheet, most: int = 12) -> Figure | None:
 
 
 def _short(name: str) -> str:
-    """A long name without its middle: the ends tell operators apart."""
+    """Cuts the middle out of a long name, because the ends tell operators apart."""
     return name if len(name) <= 36 else f"{name[:16]}…{name[-18:]}"
 
 
 def roofline_figure(sheet: Sheet) -> Figure | None:
-    """Modules by what they compute for each byte, under the two ceilings; alike blocks are one point."""
+    """Modules by FLOPs per byte, under the two ceilings. Repeated blocks are one point."""
     groups: dict[str, list[ModuleShare]] = {}
     for share in sheet.modules:
         if share.flops and share.moved_bytes and share.seconds:
@@ -223,6 +263,11 @@ def roofline_figure(sheet: Sheet) -> Figure | None:
     ridge = sheet.ceiling.flops_per_second / sheet.ceiling.bytes_per_second
     intensities = [flops / moved for flops, moved, _ in points.values()]
     low, high = min(*intensities, ridge) / 3, max(*intensities, ridge) * 3
+    spots = {
+        name: (math.log(flops / moved / low) / math.log(high / low), math.log10(flops / seconds), seconds)
+        for name, (flops, moved, seconds) in points.items()
+    }
+    labelled = labels_apart(spots)
     roof = {
         "type": "scatter",
         "mode": "lines",
@@ -238,13 +283,13 @@ def roofline_figure(sheet: Sheet) -> Figure | None:
         "name": "modules",
         "x": intensities,
         "y": [flops / seconds for flops, _, seconds in points.values()],
-        "text": [as_text(name) if len(points) <= 10 else "" for name in points],
+        "text": [as_text(name) if name in labelled else "" for name in points],
         "customdata": [
             f"{as_text(name)}<br>{flops_text(flops)}, {bytes_text(moved)} moved, {seconds_text(seconds)}"
             for name, (flops, moved, seconds) in points.items()
         ],
         "hovertemplate": "%{customdata}<extra></extra>",
-        "textposition": "bottom center",
+        "textposition": [labelled.get(name, "bottom center") for name in points],
         "marker": {
             "size": [8 + 22 * (seconds / longest) ** 0.5 for _, _, seconds in points.values()],
             "color": [COLOURS[0] if each >= ridge else COLOURS[1] for each in intensities],
@@ -259,8 +304,39 @@ def roofline_figure(sheet: Sheet) -> Figure | None:
     return {"data": [roof, modules], "layout": axes}
 
 
+def labels_apart(spots: dict[str, tuple[float, float, float]]) -> dict[str, str]:
+    """Where the label of each point stands, so that no two overlap; a point without room has none.
+
+    A spot is its place across the plot from 0 to 1, its decade, and its weight: the heaviest get their label first.
+    """
+    decades = [decade for _, decade, _ in spots.values()]
+    height = max(1.0, max(decades) - min(decades))
+    taken: list[tuple[float, float, float, float]] = []
+    found: dict[str, str] = {}
+    for name, (across, decade, _) in sorted(spots.items(), key=lambda each: -each[1][2]):
+        up, wide = (decade - min(decades)) / height, _LETTER * len(name)
+        for position, dx, dy in _PLACES:
+            left = across - wide / 2 + dx * (wide / 2 + _LETTER)
+            box = (left, left + wide, up + dy - _LINE / 2, up + dy + _LINE / 2)
+            inside = box[0] >= -0.02 and box[1] <= 1.02
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                found[name] = position
+                break
+    return found
+
+
+_LETTER, _LINE = 0.018, 0.08
+"""The size of a letter and a line, as shares of a plot's width and height on a desktop screen."""
+_PLACES = (("bottom center", 0, -0.07), ("top center", 0, 0.07), ("middle right", 1, 0), ("middle left", -1, 0))
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+
+
 def _byte_ticks(highest: float) -> dict[str, Any]:
-    """Ticks at round numbers of the unit in which one would say the highest."""
+    """Ticks at round numbers, in the largest unit that fits the highest value."""
     unit = 1
     while unit * 1024 <= highest:
         unit *= 1024
@@ -285,7 +361,7 @@ _OF_A_SHEET: dict[str, Callable[[Sheet], Figure | None]] = {
 
 
 def titled_figures(report: Report) -> dict[str, Figure]:
-    """Curves of all runs, then of each run what one step took."""
+    """The curves of all runs, then the figures of one step for each run."""
     found = dict(curve_figures(report.sheets))
     for sheet in report.sheets:
         of = f" of {sheet.name}" if len(report.sheets) > 1 else ""

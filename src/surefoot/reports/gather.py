@@ -1,4 +1,4 @@
-"""Gathers everything that is known of some run directories into one report."""
+"""Gathers all records of some run directories into one report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from surefoot.costs.module_shares import Ceilings, bound, module_shares, operato
 from surefoot.errors import RunError
 from surefoot.records.codec import read_plain_file, read_record
 from surefoot.records.finding import Finding, Findings
-from surefoot.records.ledger import Ledger
+from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, read_plan
 from surefoot.records.profile import Profile, read_profile
@@ -22,12 +22,12 @@ from surefoot.records.units import bytes_text, count_text, counted, flops_text, 
 from surefoot.records.watched import Watched, read_watched
 
 POINTS = 2000
-"""How many points of a curve are kept; of a crowd its lowest and its highest, so that no spike is lost."""
+"""How many points of a curve are kept: the lowest and the highest of each stretch, so that no spike is lost."""
 
 
 def report_of(*folders: Path, ceilings: Ceilings | None = None) -> Report:
-    """One sheet for each directory. `ceilings` are the device's, where somebody knows them."""
-    sheets = tuple(_sheet(folder, ceilings) for folder in folders)
+    """One sheet for each directory. `ceilings` are those of the device, if they are known."""
+    sheets = tuple(_sheet(folder, ceilings, alone=len(folders) == 1) for folder in folders)
     return Report(
         answer=" ".join(sheet.headline for sheet in sheets),
         sheets=sheets,
@@ -35,7 +35,7 @@ def report_of(*folders: Path, ceilings: Ceilings | None = None) -> Report:
     )
 
 
-def _sheet(folder: Path, ceilings: Ceilings | None) -> Sheet:
+def _sheet(folder: Path, ceilings: Ceilings | None, *, alone: bool) -> Sheet:
     run = read_run(folder) if (folder / "run.json").exists() else None
     plan, profile, watched = read_plan(folder), read_profile(folder), read_watched(folder)
     if run is None and plan is None and profile is None and watched is None:
@@ -50,23 +50,23 @@ def _sheet(folder: Path, ceilings: Ceilings | None) -> Sheet:
         went_as_planned=_went(ledger, run),
         first=first_of(findings.findings),
         facts=_facts(run, plan, profile, watched, rows),
-        curves=_curves(rows),
+        curves=_curves(rows, run.unit if run is not None else ""),
         ledger=ledger,
         findings=findings,
         tokens=None if run is None else run.token_ledger,
-        cost=_cost(plan),
+        cost=cost_facts(plan),
         events=tuple(run.happened()) if run is not None else (),
     )
     sheet = _with_usage(sheet, plan, profile, watched)
     sheet = _with_profile(sheet, profile, ceilings)
     sheet = _with_recipe(sheet, run, plan, profile)
-    return replace(sheet, headline=_headline(sheet, run))
+    return replace(sheet, headline=_headline(sheet, run, named=sheet.recipe if alone else ""))
 
 
 def _findings(
     folder: Path, run: Run | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...]
 ) -> Findings:
-    """What was found by checks, then what the records themselves show."""
+    """The findings of the checks, then those that follow from the records."""
     found: list[Finding] = []
     checks: tuple[str, ...] = ()
     if run is not None and run.findings.exists():
@@ -97,7 +97,7 @@ def _signs(
 
 
 def signs_of(profile: Profile) -> Signs:
-    """What a profile shows."""
+    """The signs of a profile."""
     return Signs(
         where=profile.recipe,
         step_seconds=profile.mean_step_seconds,
@@ -112,10 +112,10 @@ def signs_of(profile: Profile) -> Signs:
 
 
 def signs_of_watched(watched: Watched) -> Signs:
-    """What watching a script has shown."""
+    """The signs of a watched script."""
     seconds = sum(watched.step_seconds) / len(watched.step_seconds) if watched.step_seconds else 0.0
     backwards = int(watched.counted.total("backwards/all"))
-    # without its graph a tensor may be kept: the losses and predictions of an epoch, for its mean
+    # tensors without a graph may be kept on purpose: the losses and predictions of an epoch, for its mean
     holds_graphs = any(each.check in ("kept-losses", "growing-graph") for each in watched.findings.findings)
     return Signs(
         where=watched.script,
@@ -138,10 +138,10 @@ def _facts(
             facts["loss"] = f"{run.first_loss:.4f} → {run.last_loss:.4f}"
         if run.evaluation_loss is not None:
             facts["held-out loss"] = f"{run.evaluation_loss:.4f}"
-        facts["tokens"] = count_text(run.tokens)
+        facts[f"{run.unit}s"] = count_text(run.tokens)
         facts["time in steps"] = seconds_text(run.seconds)
         if run.seconds:
-            facts["speed"] = f"{run.tokens / run.seconds:,.0f} tokens/s"
+            facts["speed"] = f"{run.tokens / run.seconds:,.0f} {run.unit}s/s"
             facts["waiting for data"] = f"{sum(row.data_seconds for row in rows) / run.seconds:.1%}"
         facts["parameters"] = count_text(run.parameters)
     if watched is not None:
@@ -175,7 +175,7 @@ def _profile_facts(profile: Profile) -> dict[str, str]:
 
 
 def _with_usage(sheet: Sheet, plan: Plan | None, profile: Profile | None, watched: Watched | None) -> Sheet:
-    """Memory over one step: measured where it was, else planned."""
+    """Adds memory over one step: measured if possible, else planned."""
     if profile is not None:
         usage, of = profile.steady, "measured"
     elif watched is not None and watched.steady is not None:
@@ -209,24 +209,35 @@ def _with_recipe(sheet: Sheet, run: Run | None, plan: Plan | None, profile: Prof
     source = read_plain_file(run.source).decode(errors="replace") if run is not None and held else ""
     environment = {} if run is None else {"device": run.device, **run.environment, "threads": str(run.threads)}
     settings = {} if run is None else run.settings
-    return replace(sheet, knobs=of.knobs, settings=settings, environment=environment, source=source)
+    return replace(sheet, recipe=of.recipe, knobs=of.knobs, settings=settings, environment=environment, source=source)
 
 
-def _headline(sheet: Sheet, run: Run | None) -> str:
-    """Did it go as planned, in one sentence."""
+def _headline(sheet: Sheet, run: Run | None, *, named: str) -> str:
+    """Whether the run went as planned, in one sentence."""
+    name = named or sheet.name
     off = sheet.ledger.disagreements
     compared = [entry for entry in sheet.ledger.entries if entry.agrees is not None]
     if run is not None and run.status == "failed":
         why = f": {run.reason.splitlines()[0]}" if run.reason else ""
-        said = f"{sheet.name} failed after {counted(run.steps, 'step')}{why}"
+        said = f"{name} failed after {counted(run.steps, 'step')}{why}"
     elif not compared:
-        said = f"{sheet.name} has no plan to be held against"
+        said = f"{name} has no plan to compare with"
     elif off:
         worst = max(off, key=lambda entry: abs((entry.difference or 0) / (entry.predicted or 1)))
-        said = f"{sheet.name} left its plan in {len(off)} of {len(compared)} accounts, most in {worst.account}"
+        said = f"{name} differs from its plan in {len(off)} of {len(compared)} accounts, most in {worst.account}"
     else:
-        said = f"{sheet.name} went as planned in all {len(compared)} accounts"
+        said = f"{name} went as planned in all {len(compared)} accounts{_tolerated(compared)}"
     return f"{said.rstrip('. ')}."
+
+
+def _tolerated(entries: list[Entry]) -> str:
+    """The differences within the tolerance that have a known cause, so that the verdict does not hide them."""
+    named = [
+        (each, each.difference / each.predicted)
+        for each in entries
+        if each.cause and each.difference and each.predicted
+    ]
+    return "".join(f"; {each.account} {share:+.0%}: {each.cause}" for each, share in named)
 
 
 def _went(ledger: Ledger, run: Run | None) -> bool | None:
@@ -236,8 +247,8 @@ def _went(ledger: Ledger, run: Run | None) -> bool | None:
     return not ledger.disagreements if compared else None
 
 
-def _cost(plan: Plan | None) -> dict[str, str]:
-    """What the plan says that all steps cost, where it knows the cluster."""
+def cost_facts(plan: Plan | None) -> dict[str, str]:
+    """The planned cost of all steps, if the plan knows the cluster."""
     cost = None if plan is None else plan.cost
     if cost is None:
         return {}
@@ -252,7 +263,7 @@ def _cost(plan: Plan | None) -> dict[str, str]:
     return {name: told for name, told in figures.items() if told is not None}
 
 
-def _curves(rows: tuple[LogRow, ...]) -> tuple[Curve, ...]:
+def _curves(rows: tuple[LogRow, ...], unit: str) -> tuple[Curve, ...]:
     if not rows:
         return ()
     figures = {
@@ -260,7 +271,7 @@ def _curves(rows: tuple[LogRow, ...]) -> tuple[Curve, ...]:
         ("held-out loss", ""): [(row.step, row.evaluation_loss) for row in rows if row.evaluation_loss is not None],
         ("gradient norm", ""): [(row.step, row.grad_norm) for row in rows if row.grad_norm is not None],
         ("learning rate", ""): [(row.step, row.lr) for row in rows],
-        ("throughput", "tokens/s"): [(row.step, row.tokens / row.seconds) for row in rows if row.seconds],
+        ("throughput", f"{unit}s/s"): [(row.step, row.tokens / row.seconds) for row in rows if row.seconds],
         ("waiting for data", "share"): [(row.step, row.data_seconds / row.seconds) for row in rows if row.seconds],
         ("memory held", "bytes"): [(row.step, float(row.memory_bytes)) for row in rows if row.memory_bytes],
     }

@@ -12,7 +12,7 @@ from surefoot.reports.parts import table_of
 
 
 def devices_text(sheets: Sequence[Datasheet]) -> RenderableType:
-    """One line for each device; a dash where no source states a number, or sources differ."""
+    """One line for each device; a dash if no source states a number or sources differ."""
     table = table_of("device", "bf16 dense", "reached", "fp32", "memory", "bandwidth", "link", "watts", "$/h")
     table.columns[0].no_wrap = True
     for sheet in sheets:
@@ -32,7 +32,7 @@ def devices_text(sheets: Sequence[Datasheet]) -> RenderableType:
 
 
 def device_text(sheet: Datasheet) -> RenderableType:
-    """Everything known of a device, and from where."""
+    """All numbers of a device, and their sources."""
     table = table_of("number", "value")
     for name, peak in sheet.dense_flops.items():
         table.add_row(f"{name}, dense peak", f"{peak / 1e12:,.1f} TFLOP/s")
@@ -46,9 +46,9 @@ def device_text(sheet: Datasheet) -> RenderableType:
     table.add_row("bus to the host", _speed(sheet.host_bandwidth, " one way"))
     table.add_row("power", f"{sheet.watts:.0f} W" if sheet.watts else "unknown")
     if sheet.kernel_seconds:
-        table.add_row("an operator, beside its work", f"{sheet.kernel_seconds * 1e6:.1f} us")
+        table.add_row("overhead of an operator", f"{sheet.kernel_seconds * 1e6:.1f} us")
     for phase, seconds in (sheet.call_seconds or {}).items():
-        table.add_row(f"a call in {phase}, beside its time alone", f"{seconds * 1e6:+.1f} us")
+        table.add_row(f"overhead of a call in {phase}", f"{seconds * 1e6:+.1f} us")
     for price in sheet.prices:
         table.add_row(f"price, {price.provider}", f"{price.dollars_per_hour:.2f} dollars/h {price.date}".rstrip())
     return Group(
@@ -81,7 +81,7 @@ def napkin_text(napkin: Napkin) -> RenderableType:
             f"{_bandwidth(napkin.link_bandwidth or 0)} GB/s one way: {seconds_text(napkin.all_reduce_seconds or 0)}"
         )
     if napkin.speedup is not None:
-        lines.append(f"{napkin.speedup:.2f} times as fast as one device, if nothing of it hides behind computation")
+        lines.append(f"{napkin.speedup:.2f} times as fast as one device, if no communication overlaps with computation")
     return Group(*map(Text, lines))
 
 

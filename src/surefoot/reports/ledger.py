@@ -10,7 +10,7 @@ from surefoot.reports.parts import table_of
 
 
 def ledger_text(ledger: Ledger) -> RenderableType:
-    """Account, predicted, measured, difference; below it, where differences come from."""
+    """A table of account, predicted, measured and difference; below it, where the differences come from."""
     if all(entry.predicted is None for entry in ledger.entries):
         return _one_side(ledger)
     table = table_of("account", "predicted", "measured", "difference")
@@ -21,7 +21,7 @@ def ledger_text(ledger: Ledger) -> RenderableType:
 
 
 def _one_side(ledger: Ledger) -> RenderableType:
-    """Of what nobody has planned."""
+    """The table of a ledger without a plan."""
     table = table_of("account", "measured")
     for entry in ledger.entries:
         table.add_row(entry.account, _sides(entry)[1])

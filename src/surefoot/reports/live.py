@@ -1,30 +1,35 @@
 """The live view of a training run: progress, loss, gradient norm, speed, waiting for data, time left."""
 
+from collections import deque
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
-from surefoot.records.units import bytes_text
+from surefoot.records.units import bytes_text, seconds_text
+
+_RECENT = 50
+"""The steps whose mean time says how long the rest takes."""
 
 
 class LiveView:
-    """Enter it, then call it after every step. On a terminal it is a bar; elsewhere, a line now and then."""
+    """Enter it, then call it after every step. It shows a bar on a terminal; elsewhere, a line now and then."""
 
     def __init__(self, steps: int, *, console: Console, every: int | None = None) -> None:
         self.console, self.steps = console, steps
         self.every = every or max(1, steps // 10)
         self._told_memory = False
+        self._seconds: deque[float] = deque(maxlen=_RECENT)
+        cut = Column(no_wrap=True, overflow="ellipsis", ratio=1)  # a narrow terminal shows the most important first
         self._progress = Progress(
             TextColumn("[bold]step"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[line]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
+            BarColumn(bar_width=8),
+            TextColumn("{task.fields[line]}", table_column=cut),
             console=console,
             disable=not console.is_terminal,
             expand=True,
@@ -45,31 +50,34 @@ class LiveView:
             self._told_memory = True
             for line in (*run.choices, memory_line(run)):
                 self.console.print(line, style="dim", highlight=False)
-        line = step_line(run, row)
+        self._seconds.append(row.seconds)
+        left = (self.steps - row.step) * sum(self._seconds) / len(self._seconds)
+        line = step_line(run, row, left=left)
         self._progress.update(self._task, completed=row.step, line=line)
         if not self.console.is_terminal and (row.step % self.every == 0 or row.step in (1, self.steps)):
             self.console.print(f"step {row.step}/{self.steps}  {line}", highlight=False)
 
 
-def step_line(run: Run, row: LogRow) -> str:
-    """One step: loss, gradient norm, learning rate, speed, MFU where the device's peak is known, waiting for data."""
+def step_line(run: Run, row: LogRow, *, left: float) -> str:
+    """One step: loss, seconds left, gradient norm, learning rate, speed, MFU if the device's peak is known, data."""
     parts = [
         *([] if row.loss is None else [f"loss {row.loss:.4f}"]),
+        f"{seconds_text(round(left))} left" if left >= 0.5 else "done",
         *([] if row.grad_norm is None else [f"norm {row.grad_norm:.3g}"]),
         f"lr {row.lr:.3g}",
-        f"{row.tokens / row.seconds:,.0f} tokens/s",
+        f"{row.tokens / row.seconds:,.0f} {run.unit}s/s",
         f"data {row.data_seconds / row.seconds:.0%}",
     ]
     utilisation = mfu(run, row)
     if utilisation is not None:
-        parts.insert(4, f"MFU {utilisation:.1%}")
+        parts.insert(-1, f"MFU {utilisation:.1%}")
     if row.evaluation_loss is not None:
         parts.insert(1, f"held-out {held_out_text(run, row.evaluation_loss)}")
     return "  ".join(parts)
 
 
 def held_out_text(run: Run, loss: float) -> str:
-    """A held-out loss, in bits per byte too where it is of text."""
+    """A held-out loss; for text also in bits per byte."""
     bits = run.bits_per_byte(loss)
     return f"{loss:.4f}" if bits is None else f"{loss:.4f} = {bits:.4f} bits/byte"
 
@@ -80,7 +88,7 @@ def mfu(run: Run, row: LogRow) -> float | None:
 
 
 def memory_line(run: Run) -> str:
-    """What the run holds between steps and within them, by account."""
+    """The memory of the run by account, and the formula of its MFU."""
     accounts = ", ".join(f"{name} {bytes_text(amount)}" for name, amount in run.memory_bytes.items() if amount)
     peak = (
         "" if run.peak_flops is None else f"; MFU = model FLOPs / seconds / {run.peak_flops / 1e12:,.0f} TFLOP/s dense"

@@ -14,7 +14,7 @@ WIDTH, HEIGHT, MARGIN = 72, 12, 9
 
 
 def lr_range_text(found: LrRange) -> RenderableType:
-    """What to take, the curve it was read from, and how that was drawn."""
+    """The suggested rate, the curve it was read from, and how the curve was measured."""
     return Group(
         title(found.recipe, found.knobs),
         Text(_answer(found), style="bold"),
@@ -82,7 +82,7 @@ def _axis(found: LrRange, first: float, last: float) -> list[Text]:
 
 
 def _pointing(column: int, name: str) -> Text:
-    """An arrow up to a column, with its name where there is room."""
+    """An arrow up to a column, with its name on the side that has room."""
     on_the_left = column > WIDTH // 2
     return _placed({column - len(name) - 1: f"{name} ↑"} if on_the_left else {column: f"↑ {name}"}, "")
 

@@ -1,4 +1,4 @@
-"""The attempt to learn one batch by heart, as text."""
+"""An overfit test as text: whether the model learned one batch by heart."""
 
 from rich.console import Group, RenderableType
 from rich.text import Text

@@ -5,7 +5,7 @@ const colour = name => getComputedStyle(document.documentElement).getPropertyVal
 function themed(layout) {
   const axis = {gridcolor: colour("--grid"), linecolor: colour("--line"), zerolinecolor: colour("--line"), automargin: true};
   const narrow = window.innerWidth < 720;
-  const legend = {orientation: "h", y: -0.22, x: 0, font: {size: narrow ? 11 : 12}, ...(layout.legend || {})};
+  const legend = {orientation: "h", y: -0.22, x: 0, font: {size: narrow ? 10 : 12}, ...(narrow ? {entrywidth: 130, y: -0.3} : {}), ...(layout.legend || {})};
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: colour("--ink"), size: narrow ? 11 : 12},
     margin: {l: 54, r: 12, t: 18, b: 44}, hoverlabel: {namelength: -1}, dragmode: narrow ? false : "zoom",

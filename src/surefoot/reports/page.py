@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else. Needs `pip install 'surefoot[report]'`."""
+"""The report as one self-contained HTML file. Needs `pip install 'surefoot[report]'`."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from surefoot.records.files import write_whole
 from surefoot.records.finding import Finding
 from surefoot.records.html import html_table, ledger_table
 from surefoot.records.markup import Markup, joined, markup
-from surefoot.records.report import Report, Sheet
+from surefoot.records.report import ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, count_text, flops_text, seconds_text
 from surefoot.reports import figures
 
 MODULES = 15
-"""How many modules the table names; the tree beside it has all."""
+"""How many modules the table shows; the tree next to it has all."""
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; "
     "connect-src 'none'; form-action 'none'; base-uri 'none'; frame-src 'none'; object-src 'none'; worker-src 'none'"
 )
-"""What the page may do: run its own scripts, known by their hashes, and ask nobody for anything.
+"""What the page may do: run its own scripts, named by their hashes, and make no request.
 
-A policy cannot forbid that a script or a link leads to another page: no other script runs, and there is no link.
+A policy cannot forbid that a script or a link opens another page. But no other script runs, and there is no link.
 """
 _VERDICTS = {True: "good", False: "bad", None: ""}
 
 
 def write_page(report: Report, file: Path) -> None:
-    """Writes the page whole or not at all."""
+    """Writes the page completely or not at all."""
     write_whole(file, page(report))
 
 
 def page(report: Report) -> str:
-    """Charts are drawn by plotly.js, which stands in the page itself."""
+    """The HTML of the page. It contains plotly.js, which draws the charts."""
     charts = _Charts()
     body = joined(_body(report, charts))
     own = files("surefoot.reports")
@@ -61,12 +61,12 @@ def page(report: Report) -> str:
 
 
 def _hash(script: str) -> str:
-    """How a policy names a script that stands in the page."""
+    """The name of an inline script in a policy."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 class _Charts:
-    """Figures by the id of the place where they are drawn."""
+    """Figures by the id of the element that shows them."""
 
     def __init__(self) -> None:
         self.figures: dict[str, figures.Figure] = {}
@@ -94,7 +94,7 @@ def _body(report: Report, charts: _Charts) -> Iterator[Markup]:
     curves = figures.curve_figures(report.sheets)
     if curves:
         places = (charts.place(figure, name.capitalize()) for name, figure in curves.items())
-        yield markup("<h2>Course</h2>{}", _pairs(places))
+        yield markup("<h2>Curves</h2>{}", _pairs(places))
     for sheet in report.sheets:
         of = f": {sheet.name}" if len(report.sheets) > 1 else ""
         yield from _sheet(sheet, of, charts)
@@ -105,14 +105,15 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
         f"Memory over one step{of}",
         charts.place(figures.timeline_figure(sheet), f"{sheet.timeline_of.capitalize()}, by account", tall=True),
     )
-    yield from _section(f"Where it went{of}", _where(sheet, charts))
+    yield from _section(f"Where it {'went' if sheet.timeline_of != 'planned' else 'goes'}{of}", _where(sheet, charts))
     yield from _section(f"Ledger{of}", ledger_table(sheet.ledger))
     yield from _section(
-        f"Findings{of}", joined(_finding(each) for each in (sheet.findings.findings if sheet.findings else ()))
+        f"Findings{of}", joined(_finding(each) for each in (sheet.findings.by_severity if sheet.findings else ()))
     )
     yield from _section(f"Tokens{of}", _tokens(sheet))
     yield from _section(f"Cost{of}", _facts_of(sheet.cost))
     yield from _section(f"Events{of}", _events(sheet))
+    yield from _section(f"Chosen and assumed{of}", joined(map(_note, sheet.notes)))
     yield from _section(f"Recipe and environment{of}", _recipe(sheet))
 
 
@@ -127,26 +128,24 @@ def _where(sheet: Sheet, charts: _Charts) -> Markup:
     ceiling = f"dashed: {sheet.ceiling.source}" if sheet.ceiling else ""
     trees = (
         charts.place(figures.memory_tree(sheet), "Memory at the peak, by module", tall=True),
+        charts.place(figures.flops_tree(sheet), "FLOPs of a step, by module", tall=True),
         charts.place(figures.time_tree(sheet), "Time of a step, by module", tall=True),
         charts.place(figures.operator_figure(sheet), "Time of a step, by operator", tall=True),
         charts.place(figures.roofline_figure(sheet), "Roofline", note=ceiling, tall=True),
     )
     phases = [[name, seconds_text(amount)] for name, amount in sheet.phase_seconds.items()]
-    rows = [
-        [
-            each.module,
-            seconds_text(each.seconds),
-            bytes_text(each.memory_bytes),
-            flops_text(each.flops),
-            bytes_text(each.moved_bytes),
-            each.bound,
-        ]
-        for each in sheet.modules[:MODULES]
-    ]
+    timed = any(each.seconds for each in sheet.modules)
+    rows = [_module_row(each, timed=timed) for each in sheet.modules[:MODULES]]
     more = len(sheet.modules) - len(rows)
-    table = html_table(["module", "time", "memory at peak", "FLOPs", "bytes moved", "held up by"], rows)
+    measured = ["time", "bytes moved", "limited by"] if timed else []
+    table = html_table(["module", "memory at peak", "FLOPs", *measured], rows)
     left = _note(f"{more} more in the trees above" if more > 0 else "")
     return joined((_pairs(trees), table, left, html_table(["phase", "time"], phases)))
+
+
+def _module_row(share: ModuleShare, *, timed: bool) -> list[str]:
+    measured = [seconds_text(share.seconds), bytes_text(share.moved_bytes), share.bound] if timed else []
+    return [share.module, bytes_text(share.memory_bytes), flops_text(share.flops), *measured]
 
 
 def _pairs(places: Iterable[Markup]) -> Markup:
@@ -154,7 +153,8 @@ def _pairs(places: Iterable[Markup]) -> Markup:
 
 
 def _title(report: Report) -> str:
-    return ", ".join(sheet.name for sheet in report.sheets)
+    names = [f"{sheet.recipe} in {sheet.name}" if sheet.recipe else sheet.name for sheet in report.sheets]
+    return ", ".join(names)
 
 
 def _first(finding: Finding | None) -> Markup:
@@ -218,7 +218,7 @@ def _recipe(sheet: Sheet) -> Markup:
 
 
 def _embedded(figures_by_id: dict[str, figures.Figure]) -> Markup:
-    """JSON that may stand inside a script element."""
+    """JSON that is safe inside a script element."""
     return Markup(json.dumps(to_plain(figures_by_id), separators=(",", ":")).replace("<", "\\u003c"))
 
 
@@ -226,6 +226,6 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise MissingPackage("a page needs plotly: pip install 'surefoot[report]'") from error
+        raise MissingPackage("--html needs plotly: pip install 'surefoot[report]'") from error
     script: str = get_plotlyjs()
     return script

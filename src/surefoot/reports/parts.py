@@ -1,4 +1,4 @@
-"""What several texts have in common: the line that names a recipe, plain tables, a finding."""
+"""Parts of several texts: the title line of a recipe, plain tables, a finding."""
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -29,7 +29,7 @@ def table_of(*columns: str) -> Table:
 
 
 def finding_text(finding: Finding) -> RenderableType:
-    """What was seen, where, why it hurts, the remedy."""
+    """What surefoot saw, where, why it hurts, the remedy."""
     head = Text.assemble((finding.severity, f"bold {_COLOUR[finding.severity]}"), " ", (finding.check, "bold"))
     body = Table.grid(padding=(0, 2))
     body.add_column(style="dim")

@@ -36,9 +36,9 @@ def _draw(drawn: list[Any], files: list[Path]) -> None:
         import plotly.io
         from choreographer.errors import ChromeNotFoundError
     except ImportError as error:
-        raise MissingPackage("pictures need plotly and kaleido: pip install 'surefoot[report]'") from error
+        raise MissingPackage("--png needs plotly and kaleido: pip install 'surefoot[report]'") from error
     try:
         plotly.io.write_images(fig=drawn, file=files, width=WIDTH, height=HEIGHT, scale=SCALE)
     except ChromeNotFoundError as error:
-        said = "pictures are drawn by Chromium or Chrome, and neither was found: apt-get install chromium"
-        raise MissingPackage(f"{said}, or let plotly_get_chrome fetch one") from error
+        said = "--png needs Chromium or Chrome, and found neither: apt-get install chromium"
+        raise MissingPackage(f"{said}, or run plotly_get_chrome") from error

@@ -23,7 +23,7 @@ def plan_text(plan: Plan) -> RenderableType:
         Text(),
         title(plan.recipe, plan.knobs, plan.about),
         Text(
-            f"{counted(plan.parameters, 'parameter')}, {counted(plan.tokens_per_step, 'token')} per step "
+            f"{counted(plan.parameters, 'parameter')}, {counted(plan.tokens_per_step, plan.unit)} per step "
             f"in {counted(plan.micro_batches, 'micro-batch')}"
             + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
@@ -73,7 +73,7 @@ def _around(plan: Plan) -> dict[str, Peak]:
 def _traffic(plan: Plan) -> list[RenderableType]:
     """Every collective of a steady step, and the FLOPs that can overlap with it."""
     tally = plan.steady.tally
-    table = table_of("collective", "over", "in", "times", "bytes", "beside it")
+    table = table_of("collective", "over", "in", "times", "bytes", "can overlap")
     for each in (account for account in tally.accounts if account.name.startswith("collectives/")):
         _, place = each.name.split("/", 1)
         size, beside = tally.total(f"traffic/{place}"), tally.total(f"overlap/{place}")
@@ -85,7 +85,7 @@ def _conventions(plan: Plan) -> list[RenderableType]:
     """FLOPs per token: as counted, and by the formulas that other projects use for their MFU."""
     if len(plan.flops_per_token) < 2:
         return []
-    table = table_of("FLOPs per token", "", "formula")
+    table = table_of(f"FLOPs per {plan.unit}", "", "formula")
     table.columns[2].justify = "left"
     for name, amount in plan.flops_per_token.items():
         rule = CONVENTIONS.get(name)
@@ -122,4 +122,4 @@ def _held_of_a_checkpoint(plan: Plan) -> str:
     held = bytes_text(plan.state_bytes)
     if not plan.layout:
         return f"a checkpoint holds {held}"
-    return f"of a checkpoint of {bytes_text(plan.checkpoint_bytes)}, this rank holds {held}"
+    return f"this rank holds {held} of a checkpoint of {bytes_text(plan.checkpoint_bytes)}"

@@ -9,7 +9,7 @@ from surefoot.reports.parts import table_of
 
 
 def plan_changes_text(found: PlanChanges) -> RenderableType:
-    """What was turned, every amount in both plans, and what makes up the differences."""
+    """The changed knobs, every amount in both plans, and the reasons for the differences."""
     turned = table_of("changed", "before", "after")
     for each in found.turned:
         turned.add_row(each.name, str(each.before), str(each.after))

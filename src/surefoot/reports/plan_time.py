@@ -13,17 +13,17 @@ MODULES_SHOWN = 8
 
 
 def step_time_text(plan: Plan) -> list[RenderableType]:
-    """How long a step takes, where the time goes, and what the run costs; nothing where no time is predicted."""
+    """How long a step takes, where the time goes, and what the run costs; empty if no time is predicted."""
     time = plan.time
     if time is None:
         return []
     speed = count_text(plan.tokens_per_step / time.seconds)
     bounds = ", ".join(f"{name} {share / time.seconds:.0%}" for name, share in _by_size(time.bounds))
     return [
-        Text(f"\na step takes about {seconds_text(time.seconds)}: {speed} tokens/s; bound by {bounds}"),
+        Text(f"\na step takes about {seconds_text(time.seconds)}: {speed} {plan.unit}s/s; bound by {bounds}"),
         *_flops_only(time),
         _table(time),
-        *([] if plan.cost is None else [Text(_cost(plan.cost))]),
+        *([] if plan.cost is None else [Text(_cost(plan.cost, plan.unit))]),
         *(Text(f"assumed: {note}", style="yellow") for note in (*time.assumptions, *_of_cost(plan))),
     ]
 
@@ -48,11 +48,11 @@ def _table(time: StepTime) -> RenderableType:
     return table
 
 
-def _cost(cost: RunCost) -> str:
+def _cost(cost: RunCost, unit: str) -> str:
     dollars = "" if cost.dollars is None else f", {cost.dollars:,.0f} dollars"
     energy = "" if cost.kilowatt_hours is None else f", {cost.kilowatt_hours:,.0f} kWh"
     return (
-        f"{counted(cost.steps, 'step')}, {count_text(cost.tokens)} tokens: {seconds_text(cost.seconds)} on "
+        f"{counted(cost.steps, 'step')}, {counted(cost.tokens, unit)}: {seconds_text(cost.seconds)} on "
         f"{counted(cost.devices, 'device')}, {cost.device_hours:,.1f} device-hours{dollars}{energy}; "
         f"goodput {cost.goodput:.1%} with {cost.failures:.2g} failures expected"
     )

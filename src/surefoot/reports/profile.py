@@ -1,4 +1,4 @@
-"""A profile as text: where the time went, predicted beside measured, what to change first; and two sides compared."""
+"""A profile as text: where the time went, the ledger, what to change first; and a comparison of two recipes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ MODULES_SHOWN = 8
 
 
 def profile_text(profile: Profile, ledger: Ledger) -> RenderableType:
-    """Where the time went, predicted beside measured, and what to change first."""
+    """Where the time went, the ledger of plan and measurement, and what to change first."""
     seconds = profile.mean_step_seconds
     spread = f"{seconds_text(min(profile.step_seconds))} to {seconds_text(max(profile.step_seconds))}"
     return Group(
@@ -54,7 +54,7 @@ def _mfu(profile: Profile) -> RenderableType:
 
 
 def _waits(profile: Profile) -> list[RenderableType]:
-    """Waiting for data, and asking the device."""
+    """Lines on waiting for data and for the device."""
     syncs = {name: amount for name, amount in profile.counted.under("syncs").items() if amount}
     asked = ", ".join(f"{amount:.0f} in {phase}" for phase, amount in syncs.items()) or "none"
     waited = seconds_text(profile.waiting * profile.mean_step_seconds)
@@ -65,7 +65,7 @@ def _waits(profile: Profile) -> list[RenderableType]:
 
 
 def _spent(profile: Profile) -> list[RenderableType]:
-    """Time by phase, module and operator; modules with what holds them up."""
+    """Time by phase, module and operator, and what limits each module."""
     if not profile.traced.accounts:
         return []
     shares = module_shares(profile)
@@ -80,10 +80,10 @@ def _spent(profile: Profile) -> list[RenderableType]:
 def where_text(
     phases: Mapping[str, float], shares: Sequence[ModuleShare], operators: Mapping[str, float]
 ) -> list[RenderableType]:
-    """Seconds by phase, by module with what holds it up, and by operator."""
+    """Seconds by phase, by module with its limit, and by operator."""
     total = sum(phases.values())
     by_phase = Text("  ".join(f"{name} {amount / total:.0%}" for name, amount in by_amount(phases)))
-    by_module = table_of("module", "time", "", "FLOP/byte", "held up by")
+    by_module = table_of("module", "time", "", "FLOP/byte", "limited by")
     for each in shares[:MODULES_SHOWN]:
         intensity = f"{each.flops / each.moved_bytes:.1f}" if each.moved_bytes else "-"
         share = f"{each.seconds / total:.1%}"
@@ -100,18 +100,18 @@ def by_amount(amounts: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def changes_text(signs: Signs) -> list[RenderableType]:
-    """What the records show, the first to change first."""
+    """The findings from the records; the first one to fix comes first."""
     return [Text(), *(finding_text(finding) for finding in diagnose(signs))]
 
 
 def comparison_text(found: Comparison) -> RenderableType:
-    """How much faster or slower, and how sure."""
+    """How much faster or slower, with the confidence interval."""
     sides = table_of("", "median step", "rounds")
     for name, seconds in ((found.before, found.before_seconds), (found.after, found.after_seconds)):
         sides.add_row(name, seconds_text(median(seconds)), str(len(seconds)))
     interval = f"{found.confidence:.0%} sure of {found.low:.3f} to {found.high:.3f}"
     if not found.differs:
-        said = f"no difference can be told: {found.ratio:.3f} times the seconds, {interval}"
+        said = f"no measurable difference: {found.ratio:.3f} times the seconds, {interval}"
     else:
         word = "faster" if found.ratio < 1 else "slower"
         said = f"{abs(1 - found.ratio):.1%} {word}: {found.ratio:.3f} times the seconds, {interval}"

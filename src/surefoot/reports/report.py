@@ -1,4 +1,4 @@
-"""A report on one or more runs as text: did each go as planned, what to change first, and what was found."""
+"""A report on one or more runs as text: did each go as planned, what to change first, and the findings."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,12 @@ def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
     for sheet in report.sheets:
         parts += [Text()] if parts else []
         change = "nothing to change first" if sheet.first is None else f"change first: {sheet.first.remedy}"
-        parts.append(Text(f"{sheet.headline} {change.capitalize()}.", style="bold"))
+        parts.append(Text(f"{sheet.headline} {change[0].upper() + change[1:]}.", style="bold"))
         parts += [run_text(run) for run in runs if run.path == sheet.path]
         if sheet.modules:
             step = f"\nprofiled step {seconds_text(sum(sheet.phase_seconds.values()))}"
             parts += [Text(step, style="bold"), *where_text(sheet.phase_seconds, sheet.modules, sheet.operators)]
         parts += [Text(), ledger_text(sheet.ledger)] if sheet.ledger.entries else []
-        found = sheet.findings.findings if sheet.findings else ()
+        found = sheet.findings.by_severity if sheet.findings else ()
         parts += [Text(), *(finding_text(finding) for finding in found)] if found else []
     return Group(*parts)

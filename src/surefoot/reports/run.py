@@ -5,7 +5,7 @@ from rich.text import Text
 
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
-from surefoot.records.units import count_text, counted, seconds_text
+from surefoot.records.units import counted, seconds_text
 from surefoot.reports.data import token_ledger_text
 from surefoot.reports.live import held_out_text
 from surefoot.reports.parts import table_of, title
@@ -13,8 +13,8 @@ from surefoot.reports.parts import table_of, title
 
 def run_text(run: Run) -> RenderableType:
     """What a run did, and its loss from the first step to the last."""
-    table = table_of("step", "loss", "held-out", "grad norm", "lr", "tokens/s", "data")
-    for row in _spread(run.rows(), 12):
+    table = table_of("step", "loss", "held-out", "grad norm", "lr", f"{run.unit}s/s", "data")
+    for row in _shown(run.rows(), 12):
         table.add_row(
             str(row.step),
             _or_dash(row.loss, ".4f"),
@@ -28,8 +28,9 @@ def run_text(run: Run) -> RenderableType:
     return Group(
         title(run.recipe, run.knobs, run.about),
         Text(
-            f"{run.status} after {run.steps} steps, {count_text(run.tokens)} tokens, {seconds_text(run.seconds)} "
-            f"on {run.device} with torch {run.torch_version}; {count_text(run.parameters)} parameters"
+            f"{run.status} after {counted(run.steps, 'step')}, {counted(run.tokens, run.unit)}, "
+            f"{seconds_text(run.seconds)} on {run.device} with torch {run.torch_version}; "
+            f"{counted(run.parameters, 'parameter')}"
         ),
         *([Text(run.reason, style="red")] if run.reason else []),
         *map(Text, run.choices),
@@ -49,8 +50,14 @@ def _loss_line(run: Run) -> str:
     if run.first_loss is None or run.last_loss is None:
         return "no step was logged"
     held_out = "" if run.evaluation_loss is None else f", held-out {held_out_text(run, run.evaluation_loss)}"
-    left_out = f"; {counted(run.updates_left_out, 'update')} left out" if run.updates_left_out else ""
+    left_out = f"; {counted(run.updates_left_out, 'update')} skipped" if run.updates_left_out else ""
     return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}{held_out}{left_out}"
+
+
+def _shown(rows: list[LogRow], most: int) -> list[LogRow]:
+    """At most `most` rows: the first, the last, and between them those with an evaluation, if there are any."""
+    evaluated = [row for row in rows[1:-1] if row.evaluation_loss is not None]
+    return [rows[0], *_spread(evaluated, most - 2), rows[-1]] if evaluated else _spread(rows, most)
 
 
 def _spread(rows: list[LogRow], most: int) -> list[LogRow]:

@@ -1,4 +1,4 @@
-"""What fits, as text for a terminal."""
+"""A search for what fits, as text for a terminal."""
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -10,7 +10,7 @@ from surefoot.reports.parts import table_of
 
 
 def search_text(search: Search) -> RenderableType:
-    """The answers, what to choose from, and the commands that plan it again."""
+    """The answers, the choices, and a command for each."""
     planned = counted(len(search.trials), "setting")
     return Group(
         *(_answers(search) if search.answers else _none(search)),
@@ -45,7 +45,7 @@ def _none(search: Search) -> list[RenderableType]:
 
 
 def _choices(search: Search) -> list[RenderableType]:
-    """Memory, time and cost of all that nothing else beats, and what to type for each."""
+    """Memory, time and cost of the settings that no other setting beats, and the command for each."""
     if not search.front:
         return []
     several = len({each.on for each in search.front}) > 1

@@ -57,7 +57,7 @@ def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
 
 
 def _modules(tally: Tally) -> RenderableType:
-    """The modules that take the most. Siblings that take the same share one row."""
+    """The modules that take the most. Siblings with the same amounts share one row."""
     memory, flops = _by_module(tally, "memory"), _by_module(tally, "flops")
     alike: dict[tuple[str, float, float], list[str]] = {}
     for name in sorted({*memory, *flops}, key=lambda name: (len(name), name)):

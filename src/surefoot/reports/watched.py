@@ -10,28 +10,30 @@ from surefoot.records.units import count_text, counted, seconds_text
 from surefoot.records.watched import Watched
 from surefoot.reports.findings import findings_text
 from surefoot.reports.gather import signs_of_watched
-from surefoot.reports.profile import by_amount, changes_text
+from surefoot.reports.profile import by_amount
 from surefoot.reports.usage import usage_text
 
 
 def watched_text(watched: Watched) -> RenderableType:
-    """What an unchanged script took, what to change first, and what the checks found."""
+    """The cost of an unchanged script, what to change first, and the findings."""
     seen = f"{watched.script}: {counted(watched.steps, 'step')} of {', '.join(watched.models) or 'no model'}"
     parts: list[RenderableType] = [Text(seen, style="bold")]
-    if watched.first is None or watched.steady is None:
-        parts.append(Text("no optimizer made an update, so no step was booked", style="yellow"))
+    if watched.failure:
+        told = f"nothing was measured to the end, because surefoot failed: {watched.failure}. Please report it."
+        parts.append(Text(told, style="red"))
+    elif watched.first is None or watched.steady is None:
+        parts.append(Text("no optimizer made an update, so no step was measured", style="yellow"))
     else:
         parts.append(Text(f"{count_text(watched.parameters)} parameters"))
         parts.append(usage_text(watched.first, watched.steady))
         parts += _pace(watched)
-    signs = signs_of_watched(watched)
-    diagnosed = diagnose(signs)
+    diagnosed = diagnose(signs_of_watched(watched))
     beside = replace(watched.findings, findings=said_once(watched.findings.findings, diagnosed))
-    return Group(*parts, *changes_text(signs), findings_text(beside, costs=len(diagnosed)))
+    return Group(*parts, Text(), findings_text(beside, costs=diagnosed))
 
 
 def _pace(watched: Watched) -> list[RenderableType]:
-    """How long the steps took that only the clock measured, by phase."""
+    """The seconds by phase of the steps that only the clock measured."""
     if not watched.step_seconds:
         return []
     seconds = sum(watched.step_seconds) / len(watched.step_seconds)

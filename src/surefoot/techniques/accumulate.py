@@ -1,4 +1,4 @@
-"""Accumulate: gradients of all micro-batches, divided once by the count of all their elements."""
+"""Accumulate: adds the gradients of all micro-batches and divides once, by the count of all their elements."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 def sum_and_count(
     loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | int],
 ) -> tuple[torch.Tensor, torch.Tensor | int]:
-    """What a recipe's loss returned, as a sum and its count; a mean counts as one."""
+    """The result of a recipe's loss as a sum and its count. A mean has the count 1."""
     return loss if isinstance(loss, tuple) else (loss, 1)
 
 
@@ -19,17 +19,17 @@ def expected(count: torch.Tensor | int, micro_batches: int) -> torch.Tensor | in
 
 
 def divided(loss: torch.Tensor, reference: torch.Tensor | int) -> torch.Tensor:
-    """A sum on the scale of a mean; a mean passes as it is."""
+    """Divides a sum, so that it has the scale of a mean. A mean passes unchanged."""
     return loss if isinstance(reference, int) and reference == 1 else loss / reference
 
 
 def normalise(
     parameters: Iterable[torch.nn.Parameter], reference: torch.Tensor | int, count: torch.Tensor | int
 ) -> None:
-    """Gradients that were divided by `reference` on the way are brought to the true count.
+    """Rescales gradients that were divided by `reference` to the true count.
 
-    Backward ran on sums divided by the count that was expected, which keeps float16 in range. Where that was
-    the count of the whole step, nothing is left to do.
+    Backward ran on sums divided by the expected count, which keeps float16 in range. If that was the true count of
+    the step, this does nothing.
     """
     if reference is count or (isinstance(count, int) and reference == count):
         return
@@ -40,5 +40,5 @@ def normalise(
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a tensor."""
+    """The part of a tensor that this rank holds."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,11 +1,12 @@
-"""Budget: which blocks are recomputed, and how, so that what all keep stays within a budget in the fewest seconds.
+"""Budget: chooses which blocks to recompute, and how, to keep activations within a budget at the least extra time.
 
-A block keeps everything, what `selective` keeps, or nothing. A forward on fake tensors tells for the first micro-batch
-what each way keeps and how many seconds it computes again, by the roofline of the device. Of all ways to choose, the
-one that adds the fewest seconds is taken (`costs/knapsack.py`); of alike blocks the last are spared, whose activations
-are gone before the first are recomputed. On many ranks, each amount is the largest of all, so that all choose alike.
+A block keeps everything, what `selective` keeps, or nothing. A forward of the first micro-batch on fake tensors finds
+how many bytes each choice keeps, and how many seconds it computes again by the device's roofline. The combination
+that adds the fewest seconds wins (`costs/knapsack.py`). Among identical blocks the last ones are not recomputed: their
+activations are freed before the first blocks are recomputed. On many ranks, each amount is the largest over all
+ranks, so that all ranks choose alike.
 
-What blocks keep is what autograd saves in them: each storage once, their inputs too, without parameters.
+A block keeps what autograd saves in it: each storage once, inputs included, parameters not.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from surefoot.world.this_machine import present_sheet
 from surefoot.world.world import World
 
 REFERENCE = "a100-sxm-80gb"
-"""Whose roofline is taken where the device has no datasheet: only how blocks compare with each other matters."""
+"""Its roofline is used if the device has no datasheet. Only the ratios between blocks matter."""
 
 PICOSECONDS = 1e12
 _FIRST = SelectiveCheckpointContext(is_recompute=False)
@@ -42,21 +43,21 @@ _FIRST = SelectiveCheckpointContext(is_recompute=False)
 
 @dataclass
 class Block:
-    """One repeated module, and what a forward on fakes found out about it, where a budget asked for it."""
+    """One repeated module and, if there is a budget, what a forward on fake tensors measured."""
 
     name: str
     module: Any
     saved_bytes: int = 0
-    """What it keeps for backward when it is not recomputed, without what is an input of a block."""
+    """What it keeps for backward if it is not recomputed, without the inputs of blocks."""
     selective_bytes: int = 0
     picoseconds: int = 0
     """Of its forward."""
     selective_picoseconds: int = 0
-    """Of what of its forward runs again with `selective`."""
+    """Of the part of its forward that `selective` runs again."""
 
     @property
     def offers(self) -> dict[str, Offer]:
-        """What it keeps and computes again, by the way in which it is recomputed."""
+        """What it keeps and what it computes again, for each way to recompute it."""
         return {
             "full": Offer(0, self.picoseconds),
             "selective": Offer(self.selective_bytes, self.selective_picoseconds),
@@ -66,29 +67,29 @@ class Block:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a budget came to: why, and the bytes that all blocks keep in every way that no other beats."""
+    """The outcome of a budget: the reason, and the bytes that all blocks keep in each Pareto-optimal choice."""
 
     reason: str
     kept_bytes: tuple[int, ...]
 
 
 class Whole:
-    """A model as it is, for a forward on fakes."""
+    """An unsharded model, for a forward on fake tensors."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
 
     def parameters(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """What it computes with."""
+        """The parameters it computes with."""
         return dict(self.model.named_parameters())
 
     def cast(self, tree: Any) -> Any:
-        """What a block is given, as it takes it."""
+        """A block's inputs in the format it computes in."""
         return tree
 
 
 class Unsharded(Whole):
-    """A model before it is sharded, without its parameters: FSDP's hooks would gather them from all ranks."""
+    """A copy of a model before sharding, without its parameters: FSDP's hooks would gather them from all ranks."""
 
     def __init__(self, model: nn.Module, gathered: torch.dtype | None) -> None:
         self.gathered = gathered
@@ -112,7 +113,7 @@ class Unsharded(Whole):
 def settle(
     whole: Whole, blocks: list[Block], given: tuple[Any, Any], budget: float, world: World, density: float | None
 ) -> Settled:
-    """Measures the blocks and chooses, on all ranks alike."""
+    """Measures the blocks and chooses. All ranks choose alike."""
     input_bytes = _measure(whole, blocks, given, density, _ceilings(world))
     input_bytes, *measured = world.most([input_bytes, *(amount for block in blocks for amount in _amounts(block))])
     for at, block in enumerate(blocks):
@@ -122,7 +123,7 @@ def settle(
 
 
 def choose(blocks: list[Block], input_bytes: int, budget: float) -> Settled:
-    """Says of each block how it is recomputed, so that what all keep stays within a budget."""
+    """Sets how each block is recomputed, so that all blocks together stay within a budget."""
     most = input_bytes + sum(block.saved_bytes for block in blocks)
     limit = budget if isinstance(budget, int) else input_bytes + budget * (most - input_bytes)
     found = ways([list(block.offers.values()) for block in blocks])
@@ -140,7 +141,7 @@ def choose(blocks: list[Block], input_bytes: int, budget: float) -> Settled:
 def _reason(way: Way, input_bytes: int, limit: float, most: int, least: Way) -> str:
     again = f"{way.cost / least.cost:.0%} of the blocks' forward seconds again; " if least.cost else ""
     return (
-        f"{again}{_mebibytes(input_bytes + way.bytes)} kept for backward of at most {_mebibytes(limit)}; "
+        f"{again}{_mebibytes(input_bytes + way.bytes)} kept for backward, at most {_mebibytes(limit)} allowed; "
         f"{_mebibytes(most)} without recomputing, {_mebibytes(input_bytes)} with all recomputed"
     )
 
@@ -150,19 +151,19 @@ def _amounts(block: Block) -> tuple[int, ...]:
 
 
 def _ceilings(world: World) -> Ceilings:
-    """Of the device that is planned for or trained on."""
+    """The ceilings of the device that the step is planned for or runs on."""
     sheet = datasheet(world.gpu.name) if world.gpu is not None else present_sheet(world.device)
     known = sheet is not None and sheet.memory_bandwidth and sheet.dense_flops
     return ceilings_of(sheet if known and sheet is not None else datasheet(REFERENCE))
 
 
-# ------------------------------------------------------------------------------------------- a forward on fakes
+# ------------------------------------------------------------------------------------- a forward on fake tensors
 
 
 def _measure(
     whole: Whole, blocks: list[Block], given: tuple[Any, Any], density: float | None, ceilings: Ceilings
 ) -> int:
-    """Runs a forward on fakes, notes what each block keeps and computes, and returns the bytes of all inputs."""
+    """Runs a forward on fake tensors, notes what each block keeps and computes, returns the bytes of all inputs."""
     device = next((tensor.device for tensor in tensors_in(given)), torch.device("cpu"))
     operators = _Operators(ceilings)
     watchers = [_Watcher(whole.model.get_submodule(block.name), operators, whole.cast) for block in blocks]
@@ -185,7 +186,7 @@ def _measure(
 
 
 class _Operators(TorchDispatchMode):
-    """Tells the block that runs of each of its operators, and how long it takes."""
+    """Reports each operator and its seconds to the running block."""
 
     def __init__(self, ceilings: Ceilings) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -202,7 +203,7 @@ class _Operators(TorchDispatchMode):
 
 
 class _Watcher:
-    """Collects the storages that a block is given, those autograd saves in it, and those `selective` keeps."""
+    """Collects the storages of a block's inputs, those autograd saves in it, and those `selective` keeps."""
 
     def __init__(self, module: nn.Module, operators: _Operators, cast: Callable[[Any], Any]) -> None:
         self.inputs: dict[int, torch.UntypedStorage] = {}
@@ -217,7 +218,7 @@ class _Watcher:
         )
 
     def operator(self, func: Any, out: Any, picoseconds: int) -> None:
-        """An operator of the block was executed."""
+        """Call this after each operator of the block."""
         if self._policy(_FIRST, func) == CheckpointPolicy.MUST_SAVE:
             self.kept |= _storages(out)
             self.kept_picoseconds += picoseconds
@@ -247,7 +248,7 @@ def _emptied(parameter: nn.Parameter) -> nn.Parameter:
 
 
 def _storages(tree: Any) -> dict[int, torch.UntypedStorage]:
-    """The storages of a tree's tensors. They are held, so that no other takes the identity of one that is gone."""
+    """The storages of a tree's tensors by id. The dict holds them, so that no id is reused."""
     return {id(storage): storage for storage in (tensor.untyped_storage() for tensor in tensors_in(tree))}
 
 

@@ -1,4 +1,4 @@
-"""Buffers: what ranks would each see otherwise, such as running statistics, is after every step what the first saw."""
+"""Buffers: after every step, rank 0's buffers, for example running statistics, are copied to all ranks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import nn
 
 
 def saved_buffers(model: nn.Module) -> list[str]:
-    """The names of the buffers that belong to the model's state; others are computed, and alike on all ranks."""
+    """The names of the buffers in the model's state_dict. The others are computed, alike on all ranks."""
     saved = model.state_dict()
     return [name for name, _ in model.named_buffers() if name in saved]
 
 
 def agree(model: nn.Module, names: list[str]) -> None:
-    """Rank 0's buffers, on every rank: one message for each format."""
+    """Copies rank 0's buffers to every rank, with one message for each dtype."""
     formats: dict[torch.dtype, list[torch.Tensor]] = {}
     for buffer in map(model.get_buffer, names):
         formats.setdefault(buffer.dtype, []).append(buffer)

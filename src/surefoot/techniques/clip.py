@@ -1,4 +1,4 @@
-"""Clip: the gradients' total norm, cut to a maximum after they are unscaled and divided by the count."""
+"""Clip: limits the total norm of the gradients, after they are unscaled and divided by the count."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 
 def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> torch.Tensor:
-    """The gradients' total norm over all ranks; where it is above a maximum, they are scaled down to it in place."""
+    """The gradients' total norm over all ranks. If it exceeds the maximum, they are scaled down in place."""
     parameters = [each for each in parameters if each.grad is not None]
     norm = total_norm([each.grad for each in parameters if each.grad is not None])
     if max_norm is not None:
@@ -21,7 +21,7 @@ def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> to
 
 
 def _by_mesh(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
-    """A tensor of one number multiplies only shards of one mesh at a time."""
+    """Groups parameters by mesh: a scalar tensor can multiply the shards of only one mesh at a time."""
     found: dict[DeviceMesh | None, list[torch.nn.Parameter]] = {}
     for each in parameters:
         found.setdefault(each.device_mesh if isinstance(each, DTensor) else None, []).append(each)
@@ -29,9 +29,9 @@ def _by_mesh(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Par
 
 
 def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
-    """The norm of all gradients, whatever shards they are kept in: one number goes over all ranks, once.
+    """The norm of all gradients, sharded in any way, with a single all-reduce of one number.
 
-    torch's own would reduce along each dimension of a mesh, and not take gradients of several meshes together.
+    torch's own function reduces along each dimension of a mesh, and cannot combine gradients of several meshes.
     """
     if not any(isinstance(each, DTensor) for each in gradients):
         return torch.nn.utils.get_total_norm(gradients)
@@ -45,7 +45,7 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _share(gradient: DTensor) -> float:
-    """One part in so many of what this rank holds: as many ranks hold the same."""
+    """The weight of this rank's piece: 1 over the number of ranks that hold the same piece."""
     cut = [not placement.is_replicate() for placement in gradient.placements]
     pieces = math.prod(size for size, is_cut in zip(gradient.device_mesh.shape, cut, strict=True) if is_cut)
     return pieces / dist.get_world_size()

@@ -3,11 +3,11 @@
 | `compile`        | compiled by `torch.compile`                                                     |
 |------------------|---------------------------------------------------------------------------------|
 | `off`, `False`   | nothing                                                                         |
-| `blocks`         | the forward of each block: short to compile, since blocks of one class share it |
+| `blocks`         | the forward of each block: quick, since blocks of one class share the result    |
 | `whole`, `True`  | the forward of the model                                                        |
 
-`compile_mode` and `compile_dynamic` are torch's `mode` and `dynamic`. A model is compiled only where it is trained at
-its real size: a plan and a check run it as it was written.
+`compile_mode` and `compile_dynamic` are torch's `mode` and `dynamic`. A model is compiled only to train it at its
+real size: a plan and a check run it as it was written.
 """
 
 from __future__ import annotations
@@ -27,27 +27,25 @@ from surefoot.techniques.recompute import blocks_of
 
 @dataclass(frozen=True)
 class GraphBreak:
-    """A place at which the compiler gave up and Python went on, and why."""
+    """A place where the compiler gave up and Python took over, and why."""
 
     where: str
     reason: str
 
 
 def apply(model: nn.Module, recipe: Recipe) -> None:
-    """Has the forward of the model, or of its blocks, compiled when it is first called. State keeps its names."""
+    """Compiles the forward of the model, or of its blocks, at the first call. Names in the state_dict stay the same."""
     modules = [model] if recipe.compile == "whole" else [module for _, module in blocks_of(model)]
     if not modules:
-        raise RecipeError(
-            f"compile='blocks' needs blocks, and {type(model).__name__} has none; compile='whole' needs none"
-        )
+        raise RecipeError(f"compile='blocks' needs blocks, and {type(model).__name__} has none; use compile='whole'")
     for module in modules:
         module.forward = torch.compile(module.forward, mode=recipe.compile_mode, dynamic=recipe.compile_dynamic)
 
 
 def units(model: nn.Module, recipe: Recipe) -> Callable[[str, str], str]:
-    """Of a phase and a module's name, what runs there is compiled together with: a block, the model, or nothing.
+    """A function of phase and module name that returns the unit of compilation: a block, the model, or nothing.
 
-    What runs outside all modules in backward may be the loss's, which is not compiled.
+    An operator outside all modules in backward may belong to the loss, which is not compiled.
     """
     if recipe.compile == "whole":
         return lambda phase, module: "model" if module or phase in ("forward", "evaluate") else ""
@@ -61,7 +59,7 @@ def units(model: nn.Module, recipe: Recipe) -> Callable[[str, str], str]:
 
 
 def graph_breaks(run: Callable[[], object]) -> tuple[GraphBreak, ...]:
-    """The graph breaks of compiled code that `run` calls, each place once. Code is traced for it, not compiled."""
+    """The graph breaks of compiled code that `run` calls, each place once. The code is only traced, not compiled."""
     found: dict[GraphBreak, None] = {}
 
     def look(graph: Any, inputs: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""DDP: every rank keeps the whole model and sees its share of the data; gradients are averaged while they are made."""
+"""DDP: every rank keeps the whole model and sees its share of the data; gradients are averaged during backward."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from surefoot.techniques.mesh import REPLICATE, Layout
 
 
 class Replicas(DistributedDataParallel):
-    """DDP whose buckets are the same in every step: the last parameters first.
+    """DDP with the same buckets in every step: the last parameters first.
 
-    torch 2.13 reduces the gradients of the first step as one and sorts them into buckets then. In which order three or
-    more ranks are summed depends on the place in a bucket: a run that is started again would end in other bits.
+    torch 2.13 reduces all gradients of the first step together, then sorts them into buckets. The order in which three
+    or more ranks are summed depends on the place in a bucket, so a resumed run would get different bits.
     """
 
     def __init__(self, model: nn.Module, group: ProcessGroup) -> None:
@@ -31,16 +31,16 @@ class Replicas(DistributedDataParallel):
 
 
 def apply(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
-    """What the loss calls in place of the model, which keeps its names and its parameters.
+    """The wrapper that the loss calls instead of the model. The model keeps its names and parameters.
 
-    Gradients are views of the buckets in which they travel, so that they are not kept twice.
+    Gradients are views of DDP's buckets, so they are not stored twice.
     """
     return Replicas(model, mesh.get_group(REPLICATE))
 
 
 @contextmanager
 def syncing(model: DistributedDataParallel, wanted: bool) -> Iterator[None]:
-    """A context in which backward reduces gradients over ranks, or only adds them up here."""
+    """A context in which backward reduces gradients over ranks, or only adds them up on this rank."""
     before, model.require_backward_grad_sync = model.require_backward_grad_sync, wanted
     try:
         yield

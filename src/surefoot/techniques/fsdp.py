@@ -1,6 +1,6 @@
-"""FSDP: parameters, gradients and optimizer state cut over ranks, and gathered block by block when they are needed.
+"""FSDP: shards parameters, gradients and optimizer state over ranks, and gathers parameters block by block.
 
-With replicas (`dp_replicate` above 1), gradients are reduced over shards first and over replicas then: hybrid sharding.
+With replicas (`dp_replicate` above 1), gradients are reduced over shards first, then over replicas: hybrid sharding.
 
 | `precision`  | gathered and computed in | gradients reduced in | kept in  | the model's result |
 |--------------|--------------------------|----------------------|----------|--------------------|
@@ -9,7 +9,7 @@ With replicas (`dp_replicate` above 1), gradients are reduced over shards first 
 | `16-mixed`   | float16                  | float32              | float32  | float32            |
 | `bf16-true`  | bfloat16                 | bfloat16             | bfloat16 | as it is           |
 
-There is no autocast here: a block is computed in the format in which it is gathered.
+There is no autocast here: a block computes in the format in which it is gathered.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _GATHERED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which modules were sharded on their own, and why these."""
+    """Which modules are sharded on their own, and why."""
 
     layout: Layout
     names: tuple[str, ...]
     reason: str
 
     def explain(self) -> list[str]:
-        """One sentence: what is cut, and what is gathered together."""
+        """One sentence: what is sharded, and what is gathered together."""
         shards, replicas = self.layout.dp_shard, self.layout.dp_replicate
         if shards == 1:
             return [f"{self.layout}: {replicas} replicas, whose gradients are averaged"] if replicas > 1 else []
-        cut = f"{self.layout}: fsdp cuts the model over {shards} ranks"
+        cut = f"{self.layout}: fsdp shards the model over {shards} ranks"
         cut += f", in {replicas} replicas," if replicas > 1 else ""
         if not self.names:
             return [f"{cut} and gathers it as one, since {self.reason}"]
@@ -54,7 +54,7 @@ class Sharding:
 
 
 def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
-    """Shards the blocks of a model, then what is left of it, over the data dimensions of a mesh."""
+    """Shards the blocks of a model, then the rest of it, over the data dimensions of a mesh."""
     names, reason = chosen(model, recipe)
     over = mesh[REPLICATE, SHARD] if layout.dp_replicate > 1 else mesh[SHARD]
     reshard = recipe.reshard_after_forward
@@ -68,7 +68,7 @@ def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) ->
 
 
 def policy(precision: Precision, *, root: bool = False) -> MixedPrecisionPolicy:
-    """In which formats parameters are gathered and gradients reduced; the root gives its result to the loss."""
+    """The formats of gathered parameters and reduced gradients. The root module returns float32, for the loss."""
     if precision not in _GATHERED:
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
@@ -80,8 +80,8 @@ def policy(precision: Precision, *, root: bool = False) -> MixedPrecisionPolicy:
 def calling() -> Iterator[None]:
     """A context for calls of a sharded model.
 
-    Where the model's result is a view, fully_shard warns that a change in place would drop the hook which gathers the
-    root again for backward. The root is never resharded after forward, so there is nothing to gather.
+    If the model returns a view, fully_shard warns that an in-place change would drop the hook that gathers the root
+    again for backward. The root is never resharded after forward, so there is nothing to gather.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
@@ -90,7 +90,7 @@ def calling() -> Iterator[None]:
 
 @contextmanager
 def syncing(model: FSDPModule, wanted: bool) -> Iterator[None]:
-    """A context in which backward reduces gradients over ranks, or only adds them up here."""
+    """A context in which backward reduces gradients over ranks, or only adds them up on this rank."""
     model.set_requires_gradient_sync(wanted)
     try:
         yield
@@ -108,5 +108,5 @@ def chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
     wanted = list(recipe.shard_blocks(model))
     for module in wanted:
         if module not in names:
-            raise RecipeError(f"shard_blocks names a {type(module).__name__} that is no part of the model")
+            raise RecipeError(f"shard_blocks returned a {type(module).__name__} that is not part of the model")
     return tuple(names[module] for module in wanted), "the recipe's shard_blocks names them"

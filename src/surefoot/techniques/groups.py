@@ -1,13 +1,13 @@
-"""Groups: which parameters an optimizer decays.
+"""Groups: which parameters get weight decay.
 
-| `decay`    | with the optimizer's own weight decay               | with none                                      |
+| `decay`    | the optimizer's own weight decay                    | no weight decay                                |
 |------------|-----------------------------------------------------|------------------------------------------------|
 | `all`      | every parameter                                     |                                                |
-| `matrices` | all others: of two or more dimensions, embeddings   | of one dimension or none, named bias, or of a  |
-|            | too, since one tied to the output is its matrix     | module whose class is called a norm            |
+| `matrices` | all others: two or more dimensions; embeddings too, | fewer than two dimensions, a name that ends in |
+|            | since one tied to the output is its matrix          | bias, or a module with norm in its class name  |
 
-With `all` a recipe's optimizer is given a list of parameters, with `matrices` two groups of torch's kind: any
-optimizer of torch takes either.
+With `all` a recipe's optimizer gets a list of parameters, with `matrices` two parameter groups. Any torch optimizer
+takes either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from surefoot.recipe.recipe import Decay
 
 
 def optimizer_groups(model: nn.Module, decay: Decay) -> list[Any]:
-    """What a recipe's optimizer is given: the parameters that are trained, or two groups of them."""
+    """The argument of a recipe's optimizer: the trainable parameters, or two groups of them."""
     trained = [each for each in model.parameters() if each.requires_grad]
     if decay == "all":
         return trained
@@ -35,7 +35,7 @@ def optimizer_groups(model: nn.Module, decay: Decay) -> list[Any]:
 
 
 def _spared(model: nn.Module) -> set[nn.Parameter]:
-    """The parameters that are not decayed."""
+    """The parameters without weight decay."""
     return {
         parameter
         for module in model.modules()
@@ -45,7 +45,7 @@ def _spared(model: nn.Module) -> set[nn.Parameter]:
 
 
 def explain(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[str]:
-    """A line for each group, if there are several: its decay, how much it holds, and what, layers' numbers left out."""
+    """One line per group if there are several: its decay, its size, its parameters without layer numbers."""
     if len(optimizer.param_groups) == 1:
         return []
     names = {parameter: name for name, parameter in model.named_parameters()}

@@ -1,12 +1,12 @@
-"""The mesh: how ranks are laid out, as replicas of shards of tensor-parallel groups.
+"""The mesh: arranges ranks as replicas of shards of tensor-parallel groups.
 
 | dimension      | along it                                                  | set by                             |
 |----------------|-----------------------------------------------------------|------------------------------------|
-| `dp_replicate` | the model is kept whole, or as the same shards            | a number, or what `dp_shard` leaves |
-| `dp_shard`     | parameters, gradients and optimizer state are cut         | a number, or -1: all that is left  |
-| `tp`           | single layers are cut; all ranks of it see the same data  | a number, and a `tensor_plan`      |
+| `dp_replicate` | ranks hold the same model, or the same shards             | a number, or what `dp_shard` leaves |
+| `dp_shard`     | parameters, gradients and optimizer state are sharded     | a number, or -1: all that is left  |
+| `tp`           | single layers are split; all its ranks see the same data  | a number, and a `tensor_plan`      |
 
-The product is the number of ranks. Neighbours along `tp` are neighbours by rank, so that they share a machine.
+The product is the number of ranks. Ranks of one `tp` group are consecutive, so that they share a node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPLICATE, SHARD, TENSOR = DIMENSIONS = ("dp_replicate", "dp_shard", "tp")
 
 @dataclass(frozen=True)
 class Layout:
-    """The sizes of the mesh, and which of the ranks this is."""
+    """The sizes of the mesh, and the number of this rank."""
 
     dp_replicate: int = 1
     dp_shard: int = 1
@@ -38,7 +38,7 @@ class Layout:
 
     @property
     def data_ranks(self) -> int:
-        """How many ranks see data of their own."""
+        """How many ranks see different data."""
         return self.dp_replicate * self.dp_shard
 
     @property
@@ -58,9 +58,9 @@ class Layout:
 
     @property
     def shards(self) -> bool:
-        """Whether parameters are kept as shards; with tensor parallelism always, if only as one of one.
+        """Whether parameters are shards. With tensor parallelism they always are, if only one shard of one.
 
-        An optimizer takes all parameters together only if none is a plain tensor among shards.
+        An optimizer cannot update plain tensors and shards together.
         """
         return self.ranks > 1 and not self.replicates
 
@@ -74,9 +74,9 @@ class Layout:
 
 
 def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
-    """The layout of a recipe on so many ranks; `dp_shard=-1` takes what the other dimensions leave.
+    """The layout of a recipe on this many ranks; `dp_shard=-1` takes what the other dimensions leave.
 
-    Where `dp_shard` is given and `dp_replicate` is not, the ranks that are left are replicas.
+    If `dp_shard` is given and `dp_replicate` is not, the remaining ranks are replicas.
     """
     replicate = recipe.dp_replicate
     if replicate == 1 and recipe.dp_shard > 0:
@@ -93,16 +93,16 @@ def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
 
 
 def with_global_batch(recipe: Recipe, layout: Layout) -> Recipe:
-    """The recipe with its global batch said: where it is not, every rank with data of its own adds a micro-batch."""
+    """The recipe with a global batch. If it sets none, every data rank adds one micro-batch."""
     if recipe.global_batch_tokens is not None or layout.data_ranks == 1:
         return recipe
     return replace(recipe, global_batch_tokens=layout.data_ranks * recipe.tokens_per_step)
 
 
 def mesh_of(layout: Layout, device: torch.device) -> DeviceMesh | None:
-    """One mesh with a dimension for every size above 1; none for a single rank.
+    """A mesh with a dimension for every size above 1; None for a single rank.
 
-    Sharding needs its dimension also where it has the size 1.
+    Sharding needs its dimension even if its size is 1.
     """
     if layout.ranks == 1:
         return None

@@ -7,7 +7,7 @@
 | `16-mixed`   | float32    | float16 where autocast allows  | yes              |
 | `bf16-true`  | bfloat16   | bfloat16                       | no               |
 
-Gradients and optimizer state have the format of the parameters. `in_float32` says what else stays in float32.
+Gradients and optimizer state have the format of the parameters. `in_float32` lists what else stays in float32.
 """
 
 from collections.abc import Iterator
@@ -21,17 +21,17 @@ from surefoot.trees import map_tensors
 
 _ON_CPU = "losses and products over elements"
 _ON_CUDA = "norms, softmax, losses, exponentials, logarithms, powers, sums and products over elements"
-"""By torch's own lists of autocast operators; on the CPU norms and softmax compute in the smaller format."""
+"""From torch's lists of autocast operators. On the CPU, norms and softmax compute in the smaller format."""
 
 _COMPUTE = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def in_float32(precision: Precision, device: torch.device, *, sharded: bool = False) -> str:
-    """What is kept or computed in float32, in words; the step's own sum of losses is, whatever the precision."""
+    """Describes what is kept or computed in float32. The step's own sum of losses always is."""
     if precision == "32-true":
         return "everything"
     if precision == "bf16-true":
-        return "nothing but what the model asks for"
+        return "only what the model asks for"
     if sharded:
         return "parameters, gradients, their reduction, optimizer state; the model's result and the loss"
     computed = _ON_CPU if device.type == "cpu" else _ON_CUDA
@@ -40,7 +40,7 @@ def in_float32(precision: Precision, device: torch.device, *, sharded: bool = Fa
 
 @contextmanager
 def parameters_in(precision: Precision) -> Iterator[None]:
-    """A context in which models are built with their parameters in the format they are kept in."""
+    """A context that builds models with parameters in the precision's format."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16 if precision == "bf16-true" else before)
     try:
@@ -64,5 +64,5 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler:
-    """A gradient scaler; only `16-mixed` needs one, for the others it passes everything through."""
+    """A gradient scaler. Only `16-mixed` needs one; for the others it does nothing."""
     return torch.amp.GradScaler(device.type, enabled=precision == "16-mixed")

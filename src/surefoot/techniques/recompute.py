@@ -1,17 +1,17 @@
-"""Recompute: forget a block's activations after forward, and run its forward again in backward.
+"""Recompute (activation checkpointing): free a block's activations, and run its forward again in backward.
 
-| `recompute`   | which blocks run again                                    | kept of them, besides their inputs       |
+| `recompute`   | which blocks run again                                    | what they keep, besides their inputs     |
 |---------------|-----------------------------------------------------------|------------------------------------------|
 | `none`        | none                                                      |                                          |
 | `full`        | all                                                       | nothing                                  |
 | `selective`   | all                                                       | results of attention and convolutions,   |
 |               |                                                           | and of every second matrix product       |
-| `budget=0.5`  | those that `budget.py` chooses, so that all keep at most  | nothing, or as with `selective`          |
-|               | half of what `full` gives up                              |                                          |
-| `budget=2GiB` | those that it chooses, so that all keep at most 2 GiB     | nothing, or as with `selective`          |
+| `budget=0.5`  | those that `budget.py` chooses: all blocks keep at most   | nothing, or as with `selective`          |
+|               | half of what `full` frees                                 |                                          |
+| `budget=2GiB` | those that it chooses: all blocks keep at most 2 GiB      | nothing, or as with `selective`          |
 
-Blocks are the repeated modules of a model. Random numbers are drawn again as they were, so dropout drops the same
-elements; running statistics of batch norms are not updated again.
+Blocks are the repeated modules of a model. The random state is restored, so dropout drops the same elements. Running
+statistics of batch norms are not updated again.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Recomputation:
     way: str
     blocks: list[Block]
     settled: Settled | None = None
-    """What a budget came to; None before the first forward, and where there is none."""
+    """The outcome of a budget; None before the first forward, and without a budget."""
 
     def recomputed(self, *ways: str) -> list[str]:
-        """The names of the blocks that run again in backward; of those, the ones that are recomputed in these ways."""
+        """The names of the blocks that run again in backward, or only those recomputed in these ways."""
         return [block.name for block in self.blocks if block.module.recomputed in (ways or ("full", "selective"))]
 
     def explain(self) -> list[str]:
-        """One sentence, unless nothing was asked for."""
+        """One sentence, or none if nothing is recomputed."""
         if self.way == "none":
             return []
         full, selective = (self._named(self.recomputed(way)) for way in ("full", "selective"))
@@ -62,7 +62,7 @@ class Recomputation:
         return [f"recompute={self.way}: {which}{f'; {self.settled.reason}' if self.settled else ''}"]
 
     def _named(self, names: list[str]) -> str:
-        """How many these are, and which; empty where there is none."""
+        """Their number and names; empty if there are none."""
         if not names:
             return ""
         all_names = [block.name for block in self.blocks]
@@ -79,11 +79,11 @@ def apply(
     compiled: bool = False,
     sharded: MixedPrecisionPolicy | None = None,
 ) -> Recomputation:
-    """Has the model's blocks recomputed, as the recipe says. Names, classes' names and state stay as they are.
+    """Makes the model's blocks recompute as the recipe says. Names, class names and state stay the same.
 
-    What is recomputed is a call of the block, hooks and all, as in `checkpoint(block, ...)`; where blocks are
-    compiled, it is their forward, so that the compiler sees it. `sharded` says in which formats the model will be
-    gathered, if it will be sharded.
+    The whole call of a block runs again, hooks included, as in `checkpoint(block, ...)`. If blocks are compiled, only
+    their forward does, so that the compiler sees it. If the model will be sharded, `sharded` gives the formats in which
+    it is gathered.
     """
     way, limit = recipe.recompute, budget_of(recipe.recompute)
     if way == "none":
@@ -91,8 +91,8 @@ def apply(
     blocks = [Block(name, module) for name, module in blocks_of(model)]
     if not blocks:
         raise RecipeError(
-            f"recompute={way!r} needs blocks to recompute, and {type(model).__name__} has none: no nn.ModuleList, "
-            "nn.ModuleDict or nn.Sequential of it holds modules of one class that have modules of their own"
+            f"recompute={way!r} needs blocks to recompute, and {type(model).__name__} has none: blocks are "
+            "modules of one class, with modules inside, in an nn.ModuleList, nn.ModuleDict or nn.Sequential"
         )
     for plain in {type(block.module) for block in blocks}:
         swapped = _recomputing(plain, "forward" if compiled else "__call__")
@@ -114,11 +114,9 @@ def _settle_at_first_forward(
     limit: float,
     sharded: MixedPrecisionPolicy | None,
 ) -> None:
-    """Settles a budget when the model is first called to be trained, just before it computes."""
+    """Settles a budget at the first call of the model with gradients, just before it computes."""
     if recipe.tp > 1:
-        raise RecipeError(
-            f"recompute={recipe.recompute!r} cannot be settled with tp={recipe.tp}; set full or selective"
-        )
+        raise RecipeError(f"recompute={recipe.recompute!r} does not work with tp={recipe.tp}; use full or selective")
     stand_in = budget.Whole(model) if sharded is None else budget.Unsharded(model, sharded.param_dtype)
 
     def settle(_: nn.Module, args: Any, kwargs: Any) -> None:
@@ -130,10 +128,10 @@ def _settle_at_first_forward(
 
 
 def blocks_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The outermost repeated modules: children of one class, with modules of their own, of a list, dict or sequence.
+    """The outermost repeated modules: children of one class in a list, dict or sequence that have children themselves.
 
-    In an `nn.Sequential`, which may hold anything, a class counts as repeated from the second on. A container is
-    called a block only if there are no blocks inside it.
+    In an `nn.Sequential`, which may hold anything, a class must occur at least twice. A container is a block only if it
+    has no blocks inside.
     """
     return list(_blocks_in(model, ""))
 
@@ -152,7 +150,7 @@ def _blocks_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]
 
 
 def _recomputing(plain: type[nn.Module], method: str) -> type[nn.Module]:
-    """A class like `plain`, one method of which is recomputed in the way that `recomputed` says."""
+    """A class like `plain`, with one method recomputed as the attribute `recomputed` says."""
     once = getattr(plain, method)
 
     def recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +169,7 @@ def _recomputing(plain: type[nn.Module], method: str) -> type[nn.Module]:
 
 
 def _contexts(norms: list[Any], *, selective: bool) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """What a block's forward runs in, and what its recomputation does."""
+    """The context of a block's forward, and the context of its recomputation."""
     forward, again = create_selective_checkpoint_contexts(policy()) if selective else (nullcontext(), nullcontext())
     return (forward, _untracked(norms, again)) if norms else (forward, again)
 
@@ -182,7 +180,7 @@ def _tracking_norms(block: nn.Module) -> list[Any]:
 
 @contextmanager
 def _untracked(norms: list[Any], context: AbstractContextManager[Any]) -> Iterator[None]:
-    """A context in which batch norms leave their running statistics alone: forward has updated them already."""
+    """A context in which batch norms do not update running statistics: forward has already done it."""
     before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None

@@ -1,7 +1,7 @@
 """Schedule: the learning rate of each step, as a factor of the optimizer's own.
 
-A schedule is a function of the step, counted from 0, and of how many there are; so the factor of any step follows
-from its number alone. Lengths are given in steps or in tokens: `warmup_cosine(warmup_tokens=10_000_000)`.
+A schedule is a function of the step, counted from 0, and of the number of steps. So the factor of any step depends
+only on its number. Lengths are in steps or in tokens: `warmup_cosine(warmup_tokens=10_000_000)`.
 """
 
 import math
@@ -19,7 +19,7 @@ Schedule = Callable[[int, int], float]
 
 @dataclass(frozen=True)
 class ByToken:
-    """A schedule whose lengths are in tokens: a schedule by step once it is known how many tokens a step takes."""
+    """A schedule with lengths in tokens. `by_step(tokens_per_step)` turns it into a schedule by step."""
 
     by_step: Callable[[int], Schedule]
 
@@ -73,7 +73,7 @@ def warmup_stable_decay(
 def step_decay(
     *, every_steps: float | None = None, every_tokens: int | None = None, factor: float = 0.1
 ) -> Schedule | ByToken:
-    """The rate times `factor` after every so many steps or tokens."""
+    """Multiplies the rate by `factor` after every `every_steps` or `every_tokens`."""
 
     def make(every: float) -> Schedule:
         return lambda step, steps: factor ** math.floor(step / every + 1e-9) if every else 1.0
@@ -82,7 +82,7 @@ def step_decay(
 
 
 def scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-    """A torch scheduler that follows the recipe's schedule; it is stepped once per update."""
+    """A torch scheduler that follows the recipe's schedule. Step it once per update."""
     follow = recipe.schedule or constant()
     if isinstance(follow, ByToken):
         follow = follow.by_step(recipe.tokens_per_step)
@@ -91,7 +91,7 @@ def scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.l
 
 
 def resume(scheduler: torch.optim.lr_scheduler.LambdaLR, updates: int) -> None:
-    """Puts a fresh scheduler, and its optimizer's learning rates, where so many updates would have brought them."""
+    """Sets a fresh scheduler, and its optimizer's learning rates, to the state after this many updates."""
     scheduler.last_epoch = updates
     for group, base, factor in zip(
         scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
@@ -105,16 +105,16 @@ def _rise(step: int, warmup: float) -> float:
 
 
 def _share(done: float, whole: float) -> float:
-    """How much of a stretch is done, from 0 to 1; a stretch without length is done once it is reached."""
+    """The share of a stretch that is done, from 0 to 1. A stretch of length 0 is done once it begins."""
     return min(1.0, max(0.0, done / whole)) if whole > 0 else float(done >= 0)
 
 
 def _in_steps(
     make: Callable[..., Schedule], *, steps: tuple[float | None, ...], tokens: tuple[int | None, ...]
 ) -> Schedule | ByToken:
-    """A schedule made from lengths in steps, or one that waits for the number of tokens in a step."""
+    """A schedule from lengths in steps, or a `ByToken` from lengths in tokens."""
     if all(length is None for length in tokens):
         return make(*(length or 0 for length in steps))
     if any(length is not None for length in steps):
-        raise RecipeError("a schedule's lengths are all in steps or all in tokens, not some of each")
+        raise RecipeError("give all lengths of a schedule in steps, or all in tokens, not a mix")
     return ByToken(lambda tokens_per_step: make(*((length or 0) / tokens_per_step for length in tokens)))

@@ -1,4 +1,4 @@
-"""Selective: which results of a block are kept where the rest of it is recomputed."""
+"""Selective: which results of a block are kept while the rest of it is recomputed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ KEPT = frozenset(
 EVERY_SECOND = frozenset(
     {aten.mm.default, aten.addmm.default, aten._scaled_mm.default, aten._grouped_mm.default, aten.linear.default}
 )
-"""Operators of which `selective` keeps every second result of a block, the first one included, as torchtitan does.
+"""Operators of which `selective` keeps every second result in a block, starting with the first, as torchtitan does.
 
-Batched products are not among them: where attention is written out, they make its full square.
+Batched products are not included: in attention without a fused kernel they make the full score matrix.
 """
 
 
 def policy() -> Callable[..., CheckpointPolicy]:
-    """Says of each operator of a block whether its result is kept. Forward and recomputation count products alike."""
+    """A policy that decides whether to keep an operator's result. Forward and recomputation count products alike."""
     products: Counter[bool] = Counter()
 
     def kept_or_not(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

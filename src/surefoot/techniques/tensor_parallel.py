@@ -1,4 +1,4 @@
-"""Tensor parallel: single layers cut over ranks that see the same data, as the recipe's plan says."""
+"""Tensor parallel: splits single layers over ranks that see the same data, as the recipe's `tensor_plan` says."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from surefoot.techniques.mesh import TENSOR
 
 @dataclass(frozen=True)
 class Cutting:
-    """Over how many ranks layers are cut, and the names of their parameters."""
+    """The number of ranks that layers are split over, and the names of the split parameters."""
 
     ranks: int
     names: frozenset[str]
 
     def explain(self, model: nn.Module) -> list[str]:
-        """One sentence: how much of the model is cut."""
+        """One sentence: how much of the model is split."""
         sizes = {name: each.numel() for name, each in model.named_parameters()}
         share = sum(size for name, size in sizes.items() if name in self.names) / sum(sizes.values())
-        return [f"tp={self.ranks}: {share:.1%} of all parameters are in layers that the recipe's tensor_plan cuts"]
+        return [f"tp={self.ranks}: {share:.1%} of all parameters are in layers that the recipe's tensor_plan splits"]
 
 
 def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> Cutting:
-    """Cuts the layers that the plan names. Weights that were tied stay tied."""
+    """Splits the layers that the plan names. Tied weights stay tied."""
     assert recipe.tensor_plan is not None
     tied = _tied(model)
     parallelize_module(model, mesh[TENSOR], dict(recipe.tensor_plan(model)))
@@ -46,7 +46,7 @@ def _is_cut(parameter: DTensor) -> bool:
 
 
 def _tied(model: nn.Module) -> list[list[str]]:
-    """The names of parameters that have several."""
+    """The names of each parameter that has several."""
     names = defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names[parameter].append(name)
@@ -58,8 +58,8 @@ def _tie(model: nn.Module, names: list[str]) -> None:
     for name, other in zip(names[1:], others, strict=True):
         if _placement(first) != _placement(other):
             raise RecipeError(
-                f"tensor_plan cuts {names[0]} as {_placement(first)} and {name}, which is tied to it, as "
-                f"{_placement(other)}; tied weights are cut alike"
+                f"tensor_plan splits {names[0]} as {_placement(first)} and {name}, which is tied to it, as "
+                f"{_placement(other)}; split tied weights alike"
             )
         place, _, last = name.rpartition(".")
         setattr(model.get_submodule(place), last, first)

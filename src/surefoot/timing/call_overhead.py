@@ -1,4 +1,4 @@
-"""Measures what an operator call costs in a step beyond the time it takes alone. A tiny step, rehearsed and taken."""
+"""Measures what an operator call adds to a step beyond its own time: rehearses a tiny step, then really runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = 40
 
 
 def call_seconds(*, clock: Callable[[], float]) -> dict[str, float]:
-    """By phase. Python, autograd, modules and the optimizer's own code, less what calling from a rehearsal costs."""
+    """Seconds per call, by phase: Python, autograd, modules and optimizer code, minus the cost of a rehearsed call."""
     recipe = _tiny()
     with Tracing(recipe, script=True) as tracing:
         traced = tracing.traced()
@@ -33,7 +33,7 @@ def call_seconds(*, clock: Callable[[], float]) -> dict[str, float]:
 
 
 def _tiny() -> Recipe:
-    """Blocks of what most models are made of, so small that their work takes no time."""
+    """Blocks of the layers that most models use, so small that their work takes no time."""
     return Recipe(
         model=lambda: nn.Sequential(*(_Block() for _ in range(BLOCKS))),
         data=lambda: TensorDataset(torch.rand(8, WIDTH)),
@@ -56,7 +56,7 @@ class _Block(nn.Module):
 
 
 def _taken(recipe: Recipe, clock: Callable[[], float]) -> dict[str, float]:
-    """Seconds of real steps by phase, at the median."""
+    """The median seconds of each phase of real steps."""
     model = build_model(recipe)
     parameters = list(model.parameters())
     optimizer, batch = recipe.optimizer(parameters), (torch.rand(4, WIDTH),)
@@ -77,7 +77,7 @@ def _taken(recipe: Recipe, clock: Callable[[], float]) -> dict[str, float]:
 
 
 def _by_phase(timed: tuple[Timed, ...]) -> tuple[dict[str, float], Counter[str]]:
-    """Seconds alone, and calls; what the loss computes belongs to the forward."""
+    """The rehearsed seconds and the number of calls of each phase. The loss counts as forward."""
     alone: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
     for each in timed:

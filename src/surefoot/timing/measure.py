@@ -1,6 +1,6 @@
 """Measures this machine as a datasheet: matrix products, memory, call overhead, collectives.
 
-Every figure is the best of several rounds: what the machine can do, not what its neighbours left of it.
+Every figure is the best of several rounds, so that other programs on the machine affect it little.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from surefoot.timing.call_overhead import call_seconds
 from surefoot.world.child_processes import tied_to_this_process
 
 PRODUCTS = ((1024, 1024, 1024), (2048, 1024, 256), (4096, 256, 1024))
-"""Rows, columns and length of sums of the matrix products that are timed; the fastest counts."""
+"""Rows, columns and inner dimension of the timed matrix products. The fastest counts."""
 
 COPIED_BYTES = 256 << 20
 SENT_BYTES = 32 << 20
@@ -32,7 +32,7 @@ _FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def measure_here(*, rounds: int = 5, clock: Callable[[], float] = time.perf_counter) -> Datasheet:
-    """Takes about half a minute; the machine should have nothing else to do."""
+    """Measures for about half a minute. The machine should be idle otherwise."""
     threads = torch.get_num_threads()
     return Datasheet(
         name=HERE,
@@ -51,7 +51,7 @@ def measure_here(*, rounds: int = 5, clock: Callable[[], float] = time.perf_coun
 
 
 def _best(run: Callable[[], object], rounds: int, clock: Callable[[], float], *, seconds: float = 0.1) -> float:
-    """Seconds of one run, at best."""
+    """The seconds of one run in the fastest round."""
     run()
     found = []
     for _ in range(rounds):
@@ -73,14 +73,14 @@ def _product_flops(dtype: torch.dtype, rounds: int, clock: Callable[[], float]) 
 
 
 def _copied_bytes_per_second(rounds: int, clock: Callable[[], float]) -> float:
-    """Read and written."""
+    """Counts bytes read and bytes written."""
     source = torch.ones(COPIED_BYTES // 4)
     target = torch.empty_like(source)
     return 2 * COPIED_BYTES / _best(lambda: target.copy_(source), rounds, clock)
 
 
 def _kernel_seconds(rounds: int, clock: Callable[[], float]) -> float:
-    """What an operator costs in a step beside its work: Python, dispatch, autograd. From a chain of tiny ones."""
+    """The overhead of one operator (Python, dispatch, autograd), from a chain of tiny operators."""
     layer, sample = torch.nn.Linear(1, 1), torch.ones(1, 1)
     chain = 50
 
@@ -95,7 +95,7 @@ def _kernel_seconds(rounds: int, clock: Callable[[], float]) -> float:
 
 
 def _sent_bytes_per_second(rounds: int) -> float:
-    """One way, of an all-reduce between two processes: each sends what it holds once."""
+    """One-way bandwidth of an all-reduce between two processes: each sends its tensor once."""
     context = mp.get_context("spawn")
     answers, tie = context.SimpleQueue(), tied_to_this_process()
     folder = Path(os.environ.get("TMPDIR", "/tmp"))
@@ -107,7 +107,7 @@ def _sent_bytes_per_second(rounds: int) -> float:
         each.join()
     store.unlink(missing_ok=True)
     if any(each.exitcode for each in ranks):
-        raise WorldError("two processes of this machine could not sum a tensor; what they said stands above")
+        raise WorldError("two processes on this machine could not all-reduce a tensor; see their errors above")
     return SENT_BYTES / answers.get()
 
 

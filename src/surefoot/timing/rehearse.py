@@ -1,10 +1,10 @@
 """Times each distinct operator call of a step on this machine.
 
-A script is replayed in order, several times. In each round, one call of every place is run for real and timed: first
-the first of them, then the next. The calls just before it are run too, untimed, as far back as a core's cache reaches.
-For all other calls only memory is allocated. So a timed call finds its operands as in the step: just written by the
-call before, or long out of the cache, in memory that the allocator assigns as it does there.
-Nothing of the step's own code runs: no module, no autograd, no optimizer. Numbers are noise.
+A script is replayed in order, several times. Each round runs and times one call of every place: in the first round its
+first call, then its second, and so on. The calls just before it run too, untimed, as far back as a core's cache
+reaches. For all other calls only memory is allocated. So a timed call finds its operands as in the real step: in the
+cache if they were just written, else out of it, at addresses that the allocator chose in the same way.
+None of the step's own code runs: no module, no autograd, no optimizer. The numbers are random.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from surefoot.trees import tensors_in
 from surefoot.world.kernels import for_real
 
 SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 3.0, 9, 60
-"""How long a script is gone through, and how often; the first round does not count, as libraries prepare themselves."""
+"""For how long, and how often, a script is replayed. The first round warms libraries up and does not count."""
 
 WARM_BYTES = 4 << 20
-"""What a core's own cache remembers, generously: calls are run before a timed one until they have touched so much."""
+"""A generous size of a core's own cache. The calls that run before a timed call touch this many bytes."""
 
 NOISE = 1 << 16
-"""Numbers that are drawn once, and repeated: too many for a processor to learn the branches they take."""
+"""How many random numbers are drawn once and then repeated: too many for a branch predictor to learn."""
 
 
 class Rehearsal:
-    """The last step of a script, run call by call. `clock` is read before and after each timed call."""
+    """Runs the last step of a script call by call. `clock` is read before and after each timed call."""
 
     def __init__(self, script: Script, *, clock: Callable[[], float]) -> None:
         self.clock, self.rounds = clock, 0
@@ -59,7 +59,7 @@ class Rehearsal:
         self.rounds += 1
 
     def timed(self) -> tuple[Timed, ...]:
-        """Every place, with the seconds of one call: the median of those that were timed."""
+        """Every place, with the median seconds of its timed calls."""
         return tuple(
             call.timed(len(calls), _median(self._seconds[place]))
             for place, calls in self._places.items()
@@ -67,7 +67,7 @@ class Rehearsal:
         )
 
     def _before(self, index: int) -> list[int]:
-        """The calls just before one, as far as a cache remembers."""
+        """The calls just before this one whose data may still be in the cache."""
         found, touched = [], 0
         while index > 0 and touched < WARM_BYTES:
             index -= 1
@@ -83,7 +83,7 @@ class Rehearsal:
             began = self.clock()
             try:
                 out = call.func(*args, **kwargs)
-            except (RuntimeError, IndexError):  # noise does not suit this operator
+            except (RuntimeError, IndexError):  # this operator refuses random numbers
                 self._make(call)
                 return
             seconds = self.clock() - began
@@ -97,7 +97,7 @@ class Rehearsal:
         self._make(call)
 
     def _make(self, call: Call) -> None:
-        """Room for results, where there is none yet."""
+        """Allocates memory for results that have none yet."""
         for operand in call.results:
             self._storage(operand)
 
@@ -116,7 +116,7 @@ class Rehearsal:
         return self._live[operand.storage]
 
     def _fill(self, storage: torch.UntypedStorage, dtype: torch.dtype) -> None:
-        """With noise, if it holds such numbers; the results of noise would be infinite or vanish in the end."""
+        """Fills a storage of floats with random numbers. Computed values would soon be infinite or zero."""
         if not dtype.is_floating_point:
             return
         if dtype not in self._noise:
@@ -128,7 +128,7 @@ class Rehearsal:
 
 
 def rehearse(script: Script | None, *, clock: Callable[[], float]) -> tuple[Timed, ...]:
-    """The calls of a script's last step by place, with the seconds of one of each."""
+    """Every place in a script's last step, with the seconds of one call."""
     if script is None:
         raise ValueError("the trace was made without a script")
     rehearsal = Rehearsal(script, clock=clock)

@@ -157,7 +157,7 @@ class Training:
         loss, norm = outcome.loss.item(), outcome.grad_norm.item()
         row = self._row(self.step.number, loss, norm, outcome.updated, lr, began)
         if not row.updated:
-            self._tell_of("left-out", f"no update was made: loss {row.loss}, gradient norm {row.grad_norm}")
+            self._tell_of("left-out", f"the update was skipped: loss {row.loss}, gradient norm {row.grad_norm}")
         self.data.step_taken(self.run)
         every = self.recipe.evaluate_every
         if every and (row.step % every == 0 or row.step == self.recipe.steps()):
@@ -222,10 +222,10 @@ class Training:
         differences = row.differs_from(first) if first else []
         if first and differences:
             raise ReplayError(
-                f"step {row.step} was taken before and came out differently: {'; '.join(differences)}\n"
+                f"step {row.step} was repeated and gave a different result: {'; '.join(differences)}\n"
                 f"{row.why_it_differs(first)}; the run began with torch {self.run.torch_version} and "
                 f"{self.run.threads} threads, now {torch.__version__} and {torch.get_num_threads()}\n"
-                "to go on regardless, start it with --accept-change"
+                "to resume anyway, start it with --accept-change"
             )
 
     def _explained(self, error: NonFinite) -> NonFinite:
@@ -252,7 +252,7 @@ class Training:
         self.scribe.write(self.run)
         self.replayed, self.spikes = {}, Spikes(row.loss for row in rows if row.loss is not None)
         self.data.open(self.run)
-        self._tell_of("rewound", f"to step {self.step.number}; the samples of step {step} are passed over")
+        self._tell_of("rewound", f"to step {self.step.number}; the samples of step {step} are skipped")
         return True
 
     def _save(self) -> None:

@@ -76,10 +76,10 @@ class Monitor:
         finding = Finding(
             check="hanging-rank",
             severity="error",
-            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank can be told from the others'}.",
+            seen=f"{said[0].upper()}{said[1:]}: {waits.text or 'no rank stands out'}.",
             where=f"step {self.step.number + 1}; stacks of all threads: {self.scribe.stacks}",
-            why="A collective ends when all ranks have come to it. One that never comes keeps all others waiting.",
-            remedy="Look at the machine of that rank. Started by torchrun with --max-restarts, the run goes on from "
+            why="A collective ends when all ranks have joined it. A rank that never joins keeps all others waiting.",
+            remedy="Look at the machine of that rank. If you start torchrun with --max-restarts, the run resumes from "
             "its last checkpoint.",
         )
         tells = waits.teller == self.rank

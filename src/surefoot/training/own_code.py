@@ -70,7 +70,8 @@ def _files(path: Path, words: list[str], *, level: int = 0) -> Iterator[Path]:
 
 def _roots(path: Path, top: str) -> list[Path]:
     """The folders that hold a top-level module of the user: next to the file, or on Python's path."""
-    beside = [each for each in (path.parent, _package_root(path)) if _holds(each, top)]
+    # beside an installed recipe, a built-in one for example, stand all packages that pip has installed
+    beside = [each for each in (path.parent, _package_root(path)) if _holds(each, top) and not _installed(each)]
     return beside[:1] or _on_path(top)
 
 

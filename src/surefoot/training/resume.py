@@ -19,6 +19,7 @@ from surefoot.records.data_identity import DataIdentity
 from surefoot.records.files import make_folder, write_whole
 from surefoot.records.log import LogRow, read_rows
 from surefoot.records.run import RESTORED, Run, read_run, write_run
+from surefoot.records.units import counted
 from surefoot.techniques.mesh import DIMENSIONS
 from surefoot.training.own_code import code_digest, module_digests
 
@@ -47,7 +48,7 @@ def folder_for(recipe: Recipe, path: str | None) -> Path:
     folder = Path(path) if path else _fresh(Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
     fetching = recipe.mirror is not None and (folder / RESTORED).exists()
     if folder.exists() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
-        raise RunError(f"{folder} is not empty and holds no run; name another directory for this run")
+        raise RunError(f"{folder} is not empty and holds no run; name another directory")
     make_folder(folder)
     return folder
 
@@ -60,6 +61,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
         recipe=recipe.name,
         about=recipe.about,
         target=recipe.target,
+        unit=recipe.unit,
         bytes_per_token=recipe.bytes_per_token,
         knobs=dict(recipe.knobs),
         status="running",
@@ -93,12 +95,12 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
     if changes and not accept_change:
         raise RunError(
             f"{folder} holds a run of another recipe: {'; '.join(changes)}\n"
-            "turn it back, name another directory, or accept the change (--accept-change)"
+            "undo the change, name another directory, or accept the change (--accept-change)"
         )
     if run.failures >= FAILURES and not accept_change:
         raise RunError(
-            f"{folder} failed {run.failures} times in a row without getting further; the last time: {run.reason}\n"
-            "remove the cause, then start it with --accept-change"
+            f"{folder} failed {run.failures} times in a row without progress; the last time: {run.reason}\n"
+            "fix the cause, then start it with --accept-change"
         )
     if run.status == "finished" and not changes:
         if not accept_change:
@@ -126,15 +128,15 @@ def changed_modules(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, st
     for name in sorted({*run.module_digests, *modules}):
         before, now = run.module_digests.get(name), modules.get(name)
         if before != now:
-            yield name, "is new" if before is None else "is gone" if now is None else "has changed"
+            yield name, "is new" if before is None else "is missing" if now is None else "has changed"
 
 
 def refuse_other_data(before: DataIdentity | None, now: DataIdentity, what: str) -> None:
     """Raises if the data differs from the data that the run began with."""
     if before is not None and before != now:
         raise RunError(
-            f"the {what} is not what the run began with: it was {before}, and is {now}\n"
-            "put it back, name another directory, or accept the change (--accept-change)"
+            f"the {what} has changed since the run began: it was {before}, and is {now}\n"
+            "restore it, name another directory, or accept the change (--accept-change)"
         )
 
 
@@ -142,8 +144,8 @@ def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
     """Raises if the run had saved checkpoints and all of them are gone."""
     if run.saved_step and not left:
         raise RunError(
-            f"{run.checkpoints} holds no checkpoint, and the run had saved step {run.saved_step}: they were deleted\n"
-            "put them back, name another directory to begin anew, or begin again from step 0 in this one "
+            f"{run.checkpoints} holds no checkpoint, but the run saved step {run.saved_step}: somebody deleted it\n"
+            "restore it, name another directory for a new run, or start again from step 0 in this one "
             "(--accept-change)"
         )
 
@@ -154,11 +156,13 @@ def refuse_lost_rows(run: Run, *, upto: int) -> None:
     if missing:
         named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         state = (
-            "is gone" if not run.log.exists() else f"has no row in its place for {len(missing)} of its steps: {named}"
+            "is missing"
+            if not run.log.exists()
+            else f"has no row, or a misplaced one, for {counted(len(missing), 'step')}: {named}"
         )
         raise RunError(
-            f"{run.log} {state}; without it the run cannot say what it was trained on\n"
-            "put it back, name another directory, or go on without those rows (--accept-change)"
+            f"{run.log} {state}; without it nothing shows what the run was trained on\n"
+            "restore it, name another directory, or resume without those rows (--accept-change)"
         )
 
 
@@ -183,7 +187,8 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
     before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
     for name in sorted({*before, *now} - FREE - LAYOUT):
         if before.get(name) != now.get(name):
-            yield f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+            was, given = (repr(each[name]) if name in each else "not given" for each in (before, now))
+            yield f"{name} was {was} and is {given}"
 
 
 def settings_of(recipe: Recipe) -> dict[str, Knob]:

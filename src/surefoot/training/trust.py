@@ -38,7 +38,7 @@ def recipe_of(
     if trust_run:
         return _brought(made, Path(folder))
     named = recipe if isinstance(recipe, str) else "this recipe"
-    raise RunError(f"{named} is not what {folder} was made with: {'; '.join(changes)}\n{_ways_on(made, folder)}")
+    raise RunError(f"{named} is not the recipe of {folder}: {'; '.join(changes)}\n{_ways_on(made, folder)}")
 
 
 def _held_against(made: Run | Profile, recipe: str | Recipe) -> tuple[list[str], Recipe | None]:
@@ -55,7 +55,7 @@ def _held_against(made: Run | Profile, recipe: str | Recipe) -> tuple[list[str],
 def _changes_of_code(made: Run | Profile, recipe: Recipe) -> Iterator[str]:
     source = source_of(recipe)
     if made.source_digest and made.source_digest != source_digest(source):
-        yield f"the code in {source} has changed" if source else "it was made from a file"
+        yield f"the code in {source} has changed" if source else "the run's recipe came from a file"
     elif isinstance(made, Run) and made.source_digest and source is not None:
         for name, how in changed_modules(made, module_digests(source)):
             yield f"the code in {name}, which the recipe imports, {how}"
@@ -82,17 +82,17 @@ def _brought(made: Run | Profile, folder: Path) -> Recipe:
 
 def _refusal(made: Run | Profile, folder: str | Path) -> str:
     if not made.target:
-        return f"{folder} was made with a Recipe made in Python; give the same one as recipe="
-    return f"{folder} is data, and this needs the code of its recipe: nothing that a run names or holds is executed"
+        return f"the recipe of {folder} was made in Python; pass the same one as recipe="
+    return f"{folder} needs the code of its recipe, and surefoot executes no code that a run holds or names"
 
 
 def _ways_on(made: Run | Profile, folder: str | Path) -> str:
     """What the user can do, and which code --trust-run would execute."""
     if not made.target:
-        return "name the recipe that it was made with"
+        return "name the recipe of the run"
     place, function = split_target(made.target)
     if place.endswith(".py") or made.target in builtin_recipes():
         executed = f"executes {Path(folder) / COPY} and calls {made.recipe!r} in it"
     else:
         executed = f"imports {place!r} and calls {function!r} in it"
-    return f"name the recipe that it was made with ({made.target!r}), or give --trust-run, which {executed}"
+    return f"name the recipe of the run ({made.target!r}), or use --trust-run, which {executed}"

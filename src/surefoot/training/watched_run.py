@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import torch
+import torch.distributed as dist
 
 from surefoot.errors import RunError
 from surefoot.events.phases import Phases
@@ -27,15 +28,15 @@ class WatchedRun:
     """Writes a log row after each update, alarms at once, and a record of all of it at the end. Only rank 0 writes."""
 
     def __init__(self, folder: Path, script: str, phases: Phases) -> None:
-        rank = int(os.environ.get("RANK", "0"))
+        rank, ranks = place()
         if rank == 0 and (folder / "run.json").exists():
-            raise RunError(f"{folder} holds a run already; name another directory")
+            raise RunError(f"{folder} already holds a run; name another directory")
         make_folder(folder)
         self.folder = folder
         self.run = Run(
             path=str(folder),
             recipe=Path(script).name,
-            about="a script, watched",
+            about="a watched script",
             target=script,
             knobs={},
             status="running",
@@ -43,7 +44,7 @@ class WatchedRun:
             device="",
             torch_version=str(torch.__version__),
             threads=torch.get_num_threads(),
-            layout=counted(int(os.environ.get("WORLD_SIZE", "1")), "rank"),
+            layout=counted(ranks, "rank"),
             environment=environment(),
         )
         self.scribe = RunWriter(self.run, rank=rank)
@@ -80,3 +81,10 @@ class WatchedRun:
         self.run = self.run.after([row])
         for kind, text in self._drift.see(row):
             self.scribe.tell_of(self.run, row.step, kind, text)
+
+
+def place() -> tuple[int, int]:
+    """This process's rank and the number of ranks, as the process group says; before there is one, as torchrun says."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

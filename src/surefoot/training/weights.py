@@ -57,8 +57,8 @@ def verified_weights(run: Run) -> Path:
     """The weights of a finished run, after their bytes were compared with the digest."""
     if (reason := damage_of(run)) is not None:
         raise RunError(
-            f"the weights of {run.path} cannot be used: {reason}\n"
-            "run the same `surefoot train` command again: it makes them anew from the last checkpoint"
+            f"cannot use the weights of {run.path}: {reason}\n"
+            "run the same `surefoot train` command again: it writes them again from the last checkpoint"
         )
     return run.weights
 
@@ -79,8 +79,8 @@ def to_repair(run: Run, reason: str) -> Run:
 
 def _beyond_repair(run: Run, reason: str, why: str) -> RunError:
     return RunError(
-        f"the weights of {run.path} are lost: {reason}; and they cannot be made anew: {why}\n"
-        f"put a copy of {run.weights.name} back, or train again in another directory (--run)"
+        f"the weights of {run.path} are lost: {reason}; and surefoot cannot write them again: {why}\n"
+        f"restore {run.weights.name} from a copy, or train again in another directory (--run)"
     )
 
 

@@ -1,1 +1,1 @@
-"""Five ways to run one step: a function each, from a recipe to a record."""
+"""Five ways to run one step: one function each, from a recipe to a record."""

@@ -1,4 +1,4 @@
-"""audit: the steps between a run's last two checkpoints, taken again in memory and compared bit for bit."""
+"""audit: repeats the steps between a run's last two checkpoints in memory and compares the result bit for bit."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from surefoot.world.world import RealWorld
 
 
 def audit(recipe: Recipe, path: str) -> Audit:
-    """Whether the newest checkpoint of a run is what its steps make of the one before.
+    """Checks that the steps since the second newest checkpoint of a run lead to the newest one.
 
-    A bit that flipped in memory, in a weight or in what the optimizer remembers, shows here. Nothing is written.
-    On many ranks each takes its part; they must hold the model as the ranks of the run did.
+    It finds a bit that flipped in memory, in a weight or in the optimizer state. It writes nothing.
+    On many ranks each checks its own part; the layout must be that of the run.
     """
     run, world = read_run(path), RealWorld()
     layout = layout_of(recipe, rank=world.rank, ranks=world.ranks)
     if run.layout != str(layout):
-        raise RunError(f"{path} was trained as {run.layout}, and this is {layout}: the same bits need the same layout")
+        raise RunError(f"{path} was trained as {run.layout}, and this is {layout}: an audit needs the same layout")
     recipe = with_global_batch(recipe, layout)
     with kept(), world:
         earlier, later = _last_two(run)
@@ -60,7 +60,7 @@ def _last_two(run: Run) -> tuple[Checkpoint, Checkpoint]:
 
 
 def _differences(made: Any, later: Checkpoint, world: RealWorld) -> list[str]:
-    """The names of what differs in any bit, on any rank."""
+    """The names of the parts that differ in any bit, on any rank."""
     shards = map_leaves(lambda _, leaf: torch.empty_like(leaf) if isinstance(leaf, DTensor) else None, made)
     expected = dict(leaves(later.load(shards)))
     compared = [(place, value) for place, value in leaves(made) if place in expected]
@@ -76,5 +76,5 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a tensor, as bytes: NaN is equal to the same NaN, and 0 is not equal to -0."""
+    """This rank's part of a tensor as bytes: NaN is equal to the same NaN, and 0 is not equal to -0."""
     return local_part(tensor.detach()).cpu().contiguous().reshape(-1).view(torch.uint8)

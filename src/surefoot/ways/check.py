@@ -1,4 +1,4 @@
-"""check: a few tiny real steps of a recipe, watched for silent bugs."""
+"""check: runs a few tiny real steps of a recipe and finds silent bugs."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from surefoot.build import build_data, build_evaluation
-from surefoot.checks.engine.failsafe import noting_attempts
+from surefoot.checks.engine.attempts import noting_attempts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.samples import SampleFacts, Samples
 from surefoot.checks.facts.saved_state import SavedStateFacts
@@ -32,7 +32,7 @@ STEPS = 4
 
 
 def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
-    """Runs four steps of a few samples and reports what no exception would."""
+    """Runs four steps of a few samples and reports bugs that raise no exception."""
     world = TinyWorld()
     small = world.fit(recipe)
     batches = batches_of(small)
@@ -67,12 +67,10 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
 
 
 def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:
-    """What the data does when it is read again, by as many workers as the recipe has."""
+    """Reads the data again with the recipe's number of workers."""
 
     def loader(data: Dataset[Any]) -> Seen:
-        shuffle = (
-            None if isinstance(data, IterableDataset) else True
-        )  # a recipe's samples come in an order of their own
+        shuffle = None if isinstance(data, IterableDataset) else True  # surefoot shuffles a recipe's samples
         workers, collate = recipe.workers, recipe.collate
         return Seen(DataLoader(data, recipe.micro_batch_size, shuffle, num_workers=workers, collate_fn=collate))
 

@@ -1,4 +1,4 @@
-"""export: the weights and the program of a finished run, shown to compute what the trained model computes."""
+"""export: writes the weights and the program of a finished run, and proves that they compute the same."""
 
 import math
 import os
@@ -30,18 +30,20 @@ TOLERANCE = 1e-5
 """Largest allowed difference between two outputs, as a share of the larger output's largest value."""
 
 FILE_BYTES = 5 * 10**9
-"""Of one file of a set, as Hugging Face's libraries cut theirs."""
+"""The largest file of a set, as in Hugging Face's libraries."""
 
 
 def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = None, trust_run: bool = False) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
 
-    `recipe` is the one that the run was made with; a run of a built-in recipe needs none. The code that the run
-    itself holds or names is executed with `trust_run` alone.
+    `recipe` is the recipe of the run; a run of a built-in recipe needs none. surefoot executes the code that the run
+    itself holds or names only with `trust_run`.
     """
     run = read_run(path)
     if run.status != "finished":
-        raise RunError(f"{path} is {run.status}, not finished; only a finished run holds weights to export")
+        raise RunError(
+            f"{path} is {run.status}, not finished: finish it with the same `surefoot train`, or export with --weights"
+        )
     world = World()
     with kept(), world, torch.no_grad():
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
@@ -72,8 +74,8 @@ def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = No
     for name, difference in (("weights", weights_difference), ("program", program_difference)):
         if not difference <= TOLERANCE:
             raise ParityError(
-                f"the exported {name} compute something else than the trained model: relative difference "
-                f"{difference:.3g}, allowed {TOLERANCE:.3g}; the files in {folder} are not to be used"
+                f"the outputs of the exported {name} differ from those of the trained model: relative difference "
+                f"{difference:.3g}, allowed {TOLERANCE:.3g}; do not use the files in {folder}"
             )
     return record
 
@@ -81,14 +83,14 @@ def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = No
 def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_BYTES) -> Weights:
     """Writes the weights of a run's newest checkpoint as one set of safetensors, whichever ranks saved its shards.
 
-    It takes one process and the memory of one file. The run need not be finished, and no code of it is executed:
-    the checkpoint says how its tensors are named.
+    It takes one process and the memory of one file. The run need not be finished, and none of its code is executed:
+    the checkpoint holds the names of its tensors.
     """
     run = read_run(path)
     checkpoints = Checkpoints(run.checkpoints)
     checkpoint = checkpoints.newest()
     if checkpoint is None:
-        raise RunError(f"{path} has no checkpoint to take the weights from")
+        raise RunError(f"{path} has no checkpoint to export weights from")
     names = state_names(checkpoint)
     folder = _folder(path, to)
     for old in (*folder.glob("model*.safetensors"), folder / INDEX):
@@ -97,12 +99,12 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
     paths = tuple(str(folder / file) for file in files)
     passed_over = [f"{damaged.name}: {reason}" for damaged, reason in checkpoints.rejected]
     if not passed_over and checkpoint.step < run.saved_step:
-        passed_over = [f"{name_of(run.saved_step, 1)}: it is gone"]
+        passed_over = [f"{name_of(run.saved_step, 1)}: it is missing"]
     return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names), tuple(passed_over))
 
 
 def _folder(path: str, to: str | None) -> Path:
-    """Where to write: what the user names, or a folder of the run, which must not lead out of it."""
+    """Where to write: the folder that the user names, or a folder inside the run that is not a link."""
     folder = Path(to) if to else Path(path) / "export"
     if to is None and folder.is_symlink():
         raise RunError(f"{folder} is a link to {os.readlink(folder)!r}; remove it, or name a folder with --to")
@@ -118,7 +120,7 @@ def _built(recipe: Recipe, world: World, weights: Path) -> torch.nn.Module:
 
 
 def _example_inputs(recipe: Recipe, model: torch.nn.Module, world: World) -> tuple[torch.Tensor, ...]:
-    """What the recipe's loss gives to its model, taken at the model's door."""
+    """The inputs that the recipe's loss gives to its model, recorded by a hook."""
     taken: list[tuple[Any, ...]] = []
     hook = model.register_forward_pre_hook(lambda _, args: taken.append(args))
     try:
@@ -127,31 +129,33 @@ def _example_inputs(recipe: Recipe, model: torch.nn.Module, world: World) -> tup
     finally:
         hook.remove()
     if not taken or not taken[0] or not all(isinstance(each, torch.Tensor) for each in taken[0]):
-        raise RunError("the model is not called with tensors alone; such a model cannot be exported yet")
+        raise RunError(
+            "the loss calls the model with other arguments than tensors; surefoot cannot export such a model yet"
+        )
     return taken[0]
 
 
 def _save_program(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path) -> bool:
-    """Exports with a batch of any size where the model allows it; returns whether it does."""
+    """Exports for a batch of any size if the model allows it. Returns whether it does."""
     batch = torch.export.Dim("batch", min=1)
     try:
         program = torch.export.export(model, inputs, dynamic_shapes=[{0: batch} for _ in inputs])
         dynamic = True
-    except Exception:  # torch raises many kinds here; a fixed batch is still worth having
+    except Exception:  # torch raises many types here; a program for one batch size is still useful
         program, dynamic = torch.export.export(model, inputs), False
     torch.export.save(program, file)
     return dynamic
 
 
 def _program_difference(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path, dynamic: bool) -> float:
-    """The largest difference, on the example batch and, if its size may vary, on a batch of one."""
+    """The largest difference on the example batch and, if its size may vary, on a batch of one."""
     loaded = torch.export.load(file).module()
     batches = [inputs, tuple(each[:1] for each in inputs)] if dynamic else [inputs]
     return max(_difference(model(*batch), loaded(*batch)) for batch in batches)
 
 
 def _difference(expected: torch.Tensor, got: torch.Tensor) -> float:
-    """Relative to the largest expected value; infinite where the shapes differ."""
+    """The difference relative to the largest expected value; infinite if the shapes differ."""
     if expected.shape != got.shape:
         return math.inf
     scale = max(expected.abs().max().item(), torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""lr_range: a fresh model, trained while the learning rate rises from far too small to far too large."""
+"""lr_range: trains a fresh model while the learning rate rises from far too small to far too large."""
 
 import math
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ FEWEST_STEPS = 3 * lr_curve.MODEL_AT_REST
 
 
 def lr_range(recipe: Recipe, *, first_lr: float = FIRST_LR, last_lr: float = LAST_LR, steps: int = STEPS) -> LrRange:
-    """Steps of one micro-batch, each at a rate higher by the same factor, until the loss diverges."""
+    """Takes steps of one micro-batch and multiplies the rate by the same factor each time, until the loss diverges."""
     if steps < FEWEST_STEPS or not 0 < first_lr < last_lr:
         raise RecipeError(
-            f"a range test of {steps} steps from lr {first_lr:g} to {last_lr:g} says nothing; "
-            f"take at least {FEWEST_STEPS} steps and a rate that rises"
+            f"a range test of {steps} steps from lr {first_lr:g} to {last_lr:g} shows nothing; "
+            f"use at least {FEWEST_STEPS} steps and a rate that rises"
         )
     world = World()
     with kept(), world:
@@ -52,7 +52,7 @@ def lr_range(recipe: Recipe, *, first_lr: float = FIRST_LR, last_lr: float = LAS
 
 
 def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Recipe:
-    """The recipe with a schedule that rises from `first_lr`; groups of parameters keep the ratio of their rates."""
+    """The recipe with a schedule that rises from `first_lr`. Parameter groups keep the ratio of their rates."""
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         made = checked_optimizer(recipe.optimizer(parameters), recipe.name)
@@ -90,6 +90,6 @@ def _climb(
 
 
 def _loss(step: Step, batch: Any) -> float:
-    """The loss of one step; NaN where no update could be made of it. A lowered loss scale alone is no such case."""
+    """The loss of one step; NaN if the update was skipped, unless only the loss scale was lowered."""
     outcome = step([batch])
     return outcome.loss.item() if outcome.updated or step.scaler.is_enabled() else math.nan

@@ -1,4 +1,4 @@
-"""overfit: trains on one batch alone. What cannot learn one batch by heart is wired wrongly."""
+"""overfit: trains on one batch only. A model that cannot learn one batch by heart has a bug."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -21,9 +21,9 @@ from surefoot.world.world import World
 
 MAX_STEPS = 200
 NEAR_ZERO = 0.01
-"""Of the first loss."""
+"""The target, as a share of the first loss."""
 MAX_TOKENS = 1024
-"""Of the batch, so that a model of a few million parameters takes seconds."""
+"""The largest batch, so that a model of a few million parameters takes seconds."""
 SWITCHED_OFF = {
     "schedule": "a warm-up would use up the steps",
     "weight decay": "it pulls weights away from what they learn",
@@ -65,7 +65,7 @@ def overfit(
 
 
 def _plain(recipe: Recipe) -> Recipe:
-    """One small micro-batch per step, and nothing that works against learning it."""
+    """The recipe with one small micro-batch per step, and without anything that works against learning it."""
     samples = min(recipe.micro_batch_size, max(2, MAX_TOKENS // recipe.tokens_per_sample))
     return replace(
         recipe,
@@ -78,7 +78,7 @@ def _plain(recipe: Recipe) -> Recipe:
 
 
 def _without_dropout(model: nn.Module) -> nn.Module:
-    """Sets what modules call `dropout`, `drop_prob` and the like to 0, and `p` where their own name says drop."""
+    """Sets module attributes like `dropout` and `drop_prob` to 0, and `p` in modules with "drop" in their name."""
     for module in model.modules():
         drops = "drop" in type(module).__name__.lower()
         for name, value in list(vars(module).items()):
@@ -88,7 +88,7 @@ def _without_dropout(model: nn.Module) -> nn.Module:
 
 
 def _rates(attempts: list[Attempt]) -> Iterator[float]:
-    """The recipe's own rate, then tenfold ones and tenths, each way as long as it helps.
+    """The recipe's own rate, then rates 10 times higher and lower, in each direction as long as it helps.
 
     A rate that is merely too small or too large must not look like a wiring bug.
     """
@@ -118,8 +118,8 @@ def _at_rate(recipe: Recipe, rate: float) -> Recipe:
 def _target(recipe: Recipe, losses: tuple[float, ...]) -> float:
     if losses and losses[0] <= 0:
         raise RecipeError(
-            f"the first loss of {recipe.name} is {losses[0]:.4g}, so near zero says nothing; "
-            "name the loss that counts as learned with --target-loss"
+            f"the first loss of {recipe.name} is {losses[0]:.4g}, so a loss near zero shows nothing; "
+            "set the loss that counts as learned with --target-loss"
         )
     return NEAR_ZERO * losses[0] if losses else 0.0
 
@@ -142,7 +142,7 @@ def _attempt(step: Step, batch: Any, max_steps: int, target: float) -> Attempt:
 
 
 def _losses(step: Step, batch: Any, most: int) -> Iterator[float]:
-    """The loss of step after step; none from a loss without a graph, which torch refuses to go back through."""
+    """The loss of each step; none if the loss has no graph, so that torch refuses its backward."""
     for _ in range(most):
         try:
             yield step([batch]).loss.item()
@@ -153,7 +153,7 @@ def _losses(step: Step, batch: Any, most: int) -> Iterator[float]:
 
 
 def _without_gradient(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trainable parameters that no gradient other than zero has reached: fewer and fewer while the model trains."""
+    """The trainable parameters without a nonzero gradient so far; the dict shrinks while the model trains."""
     waiting = {name: each for name, each in model.named_parameters() if each.requires_grad}
     for name, parameter in waiting.items():
         parameter.register_post_accumulate_grad_hook(partial(_hear, waiting, name))
@@ -166,7 +166,7 @@ def _hear(waiting: dict[str, nn.Parameter], name: str, parameter: torch.Tensor) 
 
 
 def _detached(step: Step, silent: dict[str, nn.Parameter], batch: Any) -> tuple[str, ...]:
-    """Those of the parameters without a gradient that change the loss: what is merely unused is no bug."""
+    """The parameters that change the loss but have no gradient. A parameter that is merely unused is no bug."""
     if not silent:
         return ()
     parameters = dict(step.model.named_parameters())

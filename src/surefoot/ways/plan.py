@@ -1,4 +1,4 @@
-"""plan: what a recipe's step will take, found by running it on tensors that have no memory."""
+"""plan: predicts the cost of a recipe's step by running it on tensors that have no memory."""
 
 import dataclasses
 import time
@@ -39,17 +39,17 @@ def plan(
     measure: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
-    """Runs two symbolic steps: the first makes the optimizer's state, the second is what all others are like.
+    """Runs two symbolic steps: the first creates the optimizer state, the second stands for all others.
 
-    `on` names what the step is planned for: `h100-sxm`, or `8xh100-sxm` for one of 8 ranks, or `4xcpu`; without it,
-    the plan is for this machine's CPU. `here` is that CPU as `surefoot hardware measure` found it.
-    With `measure`, each distinct operator call is timed on this machine, by `clock`, and the plan says how long a step
-    takes here.
-    Of many alike blocks only a few are run, where that can be proved to give the same; `reuse=False` runs them all.
+    `on` names the target: `h100-sxm`, or `8xh100-sxm` for one of 8 ranks, or `4xcpu`; the default is this machine's
+    CPU. `here` is that CPU with the speeds that `surefoot hardware measure` found.
+    With `measure`, surefoot times each distinct operator call on this machine with `clock`, and the plan says how long
+    a step takes here.
+    Of many repeated blocks it runs only a few, if it can prove that the result is the same; `reuse=False` runs all.
     """
     ranks, target = targets(on or CPU)
     if measure and on is not None:
-        raise WorldError("--measure times this machine, --on plans for another: one of them")
+        raise WorldError("--measure times this machine and --on plans for another: use only one of them")
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = build_data(recipe)
@@ -72,6 +72,7 @@ def plan(
         ranks=ranks,
         layout=str(traced.step.layout) if ranks > 1 else "",
         tokens_per_step=tokens,
+        unit=recipe.unit,
         micro_batches=traced.step.micro_batches,
         steps=recipe.steps(),
         first=dataclasses.replace(traced.first, work=()),
@@ -98,7 +99,7 @@ def plan(
 
 
 def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:
-    """From a few blocks where the model has many that are alike and this can be proved to be enough, else in full."""
+    """Traces a few blocks if the model has many that are alike and this is proved to be enough; else all of them."""
     blocks = ""
     with tracing_anew() as tracing:
         repeats = find_repeats(tracing.model, fewest=FEWEST) if reuse else Repeats([])
@@ -117,37 +118,37 @@ def _can_be_timed(sheet: Datasheet) -> bool:
 
 
 def _peak(sheet: Datasheet, recipe: Recipe) -> float:
-    """What FLOPs alone would be divided by: the dense peak for the recipe's precision; here, what products reach."""
+    """The peak for MFU: the dense peak for the recipe's precision; for `here`, the speed that products reach."""
     peaks = (sheet.reached_flops or {}) if sheet.name == HERE else sheet.dense_flops
     return peaks.get(FORMATS.get(recipe.precision, "fp32"), 0.0)
 
 
 def _flops(traced: Trace) -> float:
-    """Of a steady step, without what is computed again."""
+    """The FLOPs of a steady step, without recomputation."""
     tally = traced.steady.tally
     return tally.total("flops") - tally.total("flops/recompute")
 
 
 def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[[], float]) -> StepTime:
-    """Of a steady step on this machine, each distinct call timed; what is live in the step is live meanwhile."""
+    """The time of a steady step on this machine: times each distinct call while the step's tensors are live."""
     needed = traced.steady.peak.peak_bytes
     if needed > sheet.memory_bytes:
         raise WorldError(
-            f"a step takes {bytes_text(needed)} and this machine has {bytes_text(sheet.memory_bytes)}: its operators "
-            "cannot be timed here; --on here predicts its time from what was measured"
+            f"a step takes {bytes_text(needed)} and this machine has {bytes_text(sheet.memory_bytes)}: --measure "
+            "cannot time it; use --on here, which predicts its time from measured speeds"
         )
     timed = rehearse(traced.script, clock=clock)
     return rehearsed_time(timed, sheet.call_seconds or {}, flops=_flops(traced), peak_flops=_peak(sheet, recipe))
 
 
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
-    """Of a steady step."""
+    """The time of a steady step."""
     sizes = dict(reversed(traced.step.layout.sizes.items()))  # innermost first
     return time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
 
 
 def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, tokens: int) -> RunCost | None:
-    """Of the whole run, where its number of steps is known; an evaluation takes as many batches as were planned."""
+    """The cost of the whole run, if the recipe says how many steps it has."""
     steps = recipe.steps()
     if steps is None:
         return None
@@ -168,9 +169,9 @@ def _fit(target: Gpu, reserved: dict[str, int]) -> Fit:
 
 
 def _missing(traced: Trace) -> Iterator[str]:
-    """What a plan leaves out: what is not the device's, and what nothing says how much it is."""
+    """What a plan leaves out: host memory, and workspaces of unknown size."""
     if traced.host_bytes:
-        yield f"the model is built in the host's memory, {bytes_text(traced.host_bytes)} for each rank of a node"
+        yield f"the model is built in host memory, {bytes_text(traced.host_bytes)} for each rank of a node"
     if traced.unknown:
         yield f"no workspace inside {', '.join(sorted(traced.unknown))}: the library chooses it on the GPU"
     if traced.too_large:
@@ -178,9 +179,9 @@ def _missing(traced: Trace) -> Iterator[str]:
 
 
 def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
-    """This plan's own count, and the conventions; those that need attention only where attention was seen.
+    """This plan's own count and the conventions. Those with an attention term need a model with attention.
 
-    What one rank counts is the part of its tensor-parallel group that all others of it have too.
+    Every rank of a tensor-parallel group counts an equal part of the group's FLOPs.
     """
     tally, attention, modules = traced.steady.tally, traced.attention, traced.step.model.modules()
     layout = traced.step.layout
@@ -196,10 +197,14 @@ def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
 
 
 def _compiled(recipe: Recipe) -> list[str]:
-    """What a plan says of a step that will be compiled."""
+    """The note of a plan on a step that will be compiled."""
     if recipe.compile == "off":
         return []
     again = recipe.compile == "whole" and recipe.recompute != "none"
-    more = "; recomputing, a model compiled whole has taken an eighth more, with compiled blocks not" if again else ""
-    joined = "its seconds are those of fused kernels, its memory that of the step as it was written, see docs/plan.md"
+    more = (
+        "; with recomputation, compile=whole has taken an eighth more memory, compile=blocks has not" if again else ""
+    )
+    joined = (
+        "the seconds are those of fused kernels, the memory is that of the step without compile, see docs/guide/plan.md"
+    )
     return [f"compile={recipe.compile}: {joined}{more}"]

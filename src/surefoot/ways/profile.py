@@ -1,4 +1,4 @@
-"""profile: what a few real steps of a recipe take, by the same meters as the plan."""
+"""profile: measures a few real steps of a recipe with the same meters as the plan."""
 
 import gc
 import tempfile
@@ -40,11 +40,11 @@ TRACED_STEPS = 2
 
 
 def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -> Profile:
-    """Three steps under all meters, one under torch's own allocator, `timed_steps` under the clock alone, two traced.
+    """Runs three steps with all meters, one with torch's own allocator, `timed_steps` with only a clock, two traced.
 
-    One after the other, so that none disturbs the other. A compiled step has no operators to meter: under the meters
-    the step runs as it was written, and is compiled for the allocator, the clock and the trace. `trace` names a file
-    for the trace, which Perfetto and Chrome read.
+    They run one after the other, so that no measurement disturbs another. A compiled step has no operators to meter, so
+    the meters see the step without compile; the allocator, the clock and the trace see it compiled. `trace` names a
+    file for the trace, which Perfetto and Chrome can read.
     """
     world = World()
     data = _Data(recipe, world)
@@ -61,7 +61,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
             graphs = graphs_compiled()
             allocated_peak_bytes = counted(lambda: step(data.step()))
         timed = _timed(lambda: step(data.step()), step.model, timed_steps, data)
-        file = Path(folder) / "trace.json"  # torch writes the file's name into the JSON as it is, quotes and all
+        file = Path(folder) / "trace.json"  # torch writes the file's name into the JSON without escaping quotes
         phases = traced(lambda: step(data.step()), step.model, file, times=TRACED_STEPS, inside=_told_apart(step))
         recorded = read_trace(file)
         seen = spent(recorded["traceEvents"], phases)
@@ -94,7 +94,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
 
 
 def compare(before: Recipe, after: Recipe, *, rounds: int = 15) -> Comparison:
-    """One step of each in turns, after one of each that is not counted; which goes first alternates."""
+    """Times one step of each in turns, after one warm-up step of each; the side that goes first alternates."""
     world = World()
     with kept(), world:
         sides = []
@@ -111,7 +111,7 @@ def compare(before: Recipe, after: Recipe, *, rounds: int = 15) -> Comparison:
 
 
 class _Data:
-    """The micro-batches of one step after the other, and how long they were waited for."""
+    """The micro-batches of one step after the other, and the seconds of waiting for them."""
 
     def __init__(self, recipe: Recipe, world: World) -> None:
         self.recipe, self.world, self.batches = recipe, world, batches_of(recipe)
@@ -133,7 +133,7 @@ class _Timed:
 
 
 def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage], Tally]:
-    """A step that was taken under all meters, what the first two used, and what else the second one did."""
+    """Takes three steps with all meters. Returns the step, the usage of the first two, and counts of the second."""
     with Books() as books:
         more = [SyncsMeter(books.phases), MovedMeter(books.phases), BackwardsMeter(books.phases)]
         books.beside(*more)
@@ -145,7 +145,7 @@ def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage
             meter.accounts()
         step(books.seen(data.step()))
         counted = Tally.of(account for meter in more for account in meter.accounts())
-        step(books.seen(data.step()))  # what two steps leave behind is a list that grows
+        step(books.seen(data.step()))  # if two steps leave tensors behind, a list grows
     first, steady, third = books.steps
     kept_tensors = Tally(tuple(each for each in third.tally.accounts if each.name.startswith("kept/")))
     return step, [first, steady], counted + kept_tensors
@@ -179,7 +179,7 @@ def _lasting(step: Callable[[], object]) -> float:
 
 
 def _told_apart(step: Step) -> dict[torch.nn.Module, str]:
-    """The modules that a trace can tell apart: a compiled one runs as one, whatever is inside it."""
+    """The modules that a trace can tell apart. A compiled module appears as one, whatever is inside it."""
     if step.recipe.compile == "whole":
         inside: tuple[str, ...] = ("",)
     elif step.recipe.compile == "blocks":
@@ -191,7 +191,7 @@ def _told_apart(step: Step) -> dict[torch.nn.Module, str]:
 
 
 def _by_the_clock(seen: Tally, clock: Tally) -> Tally:
-    """What the trace shows, at the pace of the steps that were not traced. What it did not show has no module."""
+    """The trace, scaled to the seconds of the steps that were not traced. A phase missing from it gets no module."""
     paced = []
     for phase, seconds in clock.under("seconds").items():
         total = seen.total(f"time/{phase}")
@@ -203,7 +203,7 @@ def _by_the_clock(seen: Tally, clock: Tally) -> Tally:
 
 
 def _named(recipe: Recipe, other: Recipe) -> str:
-    """A recipe by the knobs in which it differs from another."""
+    """A recipe's name with the knobs in which it differs from the other."""
     own = {**recipe.knobs, "compile": recipe.compile, "precision": recipe.precision, "recompute": recipe.recompute}
     others = {**other.knobs, "compile": other.compile, "precision": other.precision, "recompute": other.recompute}
     differing = [f"{name}={value}" for name, value in own.items() if others.get(name) != value]
@@ -212,14 +212,14 @@ def _named(recipe: Recipe, other: Recipe) -> str:
 
 @contextmanager
 def _counted_allocator(world: World) -> Iterator[Callable[[Callable[[], object]], int | None]]:
-    """A function that gives the peak of a call, over all that was allocated in this context."""
+    """A function that returns the peak of a call, over everything allocated in this context."""
     if world.device.type == "cuda":
         yield _cuda_peak
         return
     if world.device.type != "cpu" or not allocator.available():
         yield lambda run: None
         return
-    gc.collect()  # what is freed meanwhile would be missing from the peak
+    gc.collect()  # garbage freed later would be missing from the peak
     allocator.install()
     base = allocator.live_bytes()
 

@@ -42,7 +42,9 @@ def train(
     if recipe.steps() is None:
         raise RecipeError(f"{recipe.name} does not say when to stop; set max_steps or max_tokens")
     if recipe.evaluate_every and recipe.evaluation is None:
-        raise RecipeError(f"{recipe.name} has no evaluation data to look at every {recipe.evaluate_every} steps")
+        raise RecipeError(
+            f"{recipe.name} has evaluate_every={recipe.evaluate_every} and no evaluation data; set both or neither"
+        )
     every = None if recipe.save_every is None else Interval.read(recipe.save_every)
     world = RealWorld()
     layout = layout_of(recipe, rank=world.rank, ranks=world.ranks)
@@ -64,14 +66,16 @@ def train(
         if not (folder / "run.json").exists():
             return mirror.claim(new_run(recipe, folder, layout=str(layout)), differences)
         if resume == "never":
-            raise RunError(f"{folder} holds a run already; name another directory, or let it resume")
+            raise RunError(f"{folder} already holds a run; name another directory, or use --resume auto")
         return mirror.claim(there(folder), differences)
 
     with ExitStack() as held, world, StopRequests() as stop, kept(), mirror:
         run = world.from_first(opened)
         if (damaged := world.from_first(lambda: damage_of(run))) is not None:
             run = to_repair(run, damaged)
-            RunWriter(run, rank=world.rank).tell_of(run, run.steps, "weights-damaged", f"{damaged}; they are made anew")
+            RunWriter(run, rank=world.rank).tell_of(
+                run, run.steps, "weights-damaged", f"{damaged}; surefoot makes them again from the last checkpoint"
+            )
         if plan is not None:
             RunWriter(run, rank=world.rank).keep_plan(run, plan)
         if run.status == "finished":

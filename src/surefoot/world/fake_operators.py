@@ -99,7 +99,7 @@ class FakeOperators(TorchDispatchMode):
         elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
             chosen, shape = args[1][0], tuple(args[0].shape[args[1][0].dim() :])
         else:
-            raise WorldError(f"the shape of {func}'s result depends on values, and a plan has none") from error
+            raise WorldError(f"the shape of {func}'s result depends on values, and a plan has no values") from error
         count = max(1, round(share * chosen.numel()))
         why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
         self._note(f"{name} chose {share:.1%} of {chosen.numel():,} elements: {why}")
@@ -110,12 +110,12 @@ class FakeOperators(TorchDispatchMode):
     def _stand_in(self, func: Any, tensor: torch.Tensor, error: Exception) -> float | int:
         """A value that a fake step cannot know. Numbers are assumed finite; branches on other values raise an error."""
         if func is aten._local_scalar_dense.default and tensor in self._truths:
-            self._note("numbers were taken to be finite")
+            self._note("all numbers are finite")
             return self._truths[tensor]
         if func is not aten._local_scalar_dense.default or tensor.dtype is torch.bool:
             raise WorldError(
-                f"the code asks for the values of a tensor ({func}), and a plan has none; "
-                "take the branch outside the step, or plan without it"
+                f"the code reads the values of a tensor ({func}), and a plan has no values; "
+                "move this code out of the step, or plan without it"
             ) from error
         self._note(f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1")
         return 1.0 if tensor.dtype.is_floating_point else 1

@@ -19,7 +19,9 @@ def fake_ranks(ranks: int) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
-        raise WorldError("a process group is already initialised; a fake world brings its own")
+        raise WorldError(
+            "a process group is already initialised; call destroy_process_group() first, a fake world makes its own"
+        )
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
         with _own_chunk_only(), _meshes_remembered(), _strategies_remembered():

@@ -173,6 +173,8 @@ def signature(tree: Any) -> Any:
     """A hashable key of everything that determines a call's allocations."""
     if isinstance(tree, torch.Tensor):
         return tree.shape, tree.stride(), tree.dtype
+    if isinstance(tree, torch.UntypedStorage):
+        return tree.nbytes()  # its text lists every byte: minutes for each MB of weights that a recipe loads
     if isinstance(tree, list | tuple):
         return tuple(map(signature, tree))
     if isinstance(tree, dict):

@@ -205,6 +205,8 @@ class FakeWorld(World):
             self._entered.enter_context(fake_ranks(self.ranks))
         if self.gpu is not None:
             self._entered.enter_context(_as_on(self.gpu))
+        self._entered.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")  # torch's own code does it
         self._entered.enter_context(self._fake)
         self._entered.enter_context(self._operators)
         return self

@@ -1,4 +1,4 @@
-"""Writers: every row of a log, told to another tool as it comes; one tool per file."""
+"""Writers: send every log row to another tool while the run trains. One tool per file."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -15,20 +15,20 @@ NAMES = ("tensorboard", "wandb", "mlflow")
 
 
 class Writer(Protocol):
-    """What a file of this folder makes. Making one imports its package; nothing else does."""
+    """The class in each file of this folder. Only opening a writer imports its package."""
 
     def start(self, run: Run) -> None:
-        """Opens the tool's own record of a run."""
+        """Opens a run in the tool."""
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Adds what one step came to."""
+        """Adds the numbers of one step."""
 
     def end(self, *, finished: bool) -> None:
-        """Closes that record."""
+        """Closes the tool's run."""
 
 
 class Writers:
-    """Enter it, then call it after every step. A writer that fails is left out with a warning; the run goes on."""
+    """Enter it, then call it after every step. A writer that fails is dropped with a warning; the run continues."""
 
     def __init__(self, writers: dict[str, Writer]) -> None:
         self._writers = dict(writers)
@@ -57,16 +57,16 @@ class Writers:
             except Exception as error:
                 del self._writers[name]
                 said = f"{type(error).__name__}: {error}"
-                warnings.warn(f"{name} hears no more of this run, which goes on: {said}", stacklevel=4)
+                warnings.warn(f"{name} failed and gets no more rows; the run continues: {said}", stacklevel=4)
 
 
 def open_writers(names: Iterable[str]) -> Writers:
-    """The writers of these names, with their packages imported."""
+    """Imports the packages of these writers and opens them."""
     return Writers({name: _open(name) for name in names})
 
 
 def numbers_of(row: LogRow) -> dict[str, float]:
-    """The numbers of a row by name, without the step's own; what a step does not have is left out."""
+    """The numbers of a row by name, without the step number and missing values."""
     values = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "step"}
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 

@@ -1,4 +1,4 @@
-"""mlflow: a run of MLflow. Needs `pip install 'surefoot[log]'`; MLFLOW_TRACKING_URI says where it is kept."""
+"""mlflow: a run of MLflow. Needs `pip install 'surefoot[log]'`; MLFLOW_TRACKING_URI says where to store it."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from surefoot.records.run import Run
 
 
 class Writer:
-    """A run named after the run's directory, in the experiment MLFLOW_EXPERIMENT_NAME, or else `surefoot`."""
+    """A run named after the run's directory, in the experiment MLFLOW_EXPERIMENT_NAME (default `surefoot`)."""
 
     def start(self, run: Run) -> None:
         self._client = MlflowClient()

@@ -1,4 +1,4 @@
-"""tensorboard: scalars in RUN/tensorboard. Needs `pip install 'surefoot[log]'`; see `tensorboard --logdir runs`."""
+"""tensorboard: scalars in RUN/tensorboard. Needs `pip install 'surefoot[log]'`; view: `tensorboard --logdir runs`."""
 
 from pathlib import Path
 

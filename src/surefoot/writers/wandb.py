@@ -1,4 +1,4 @@
-"""wandb: a run of Weights & Biases. Needs `pip install 'surefoot[log]'`; its own WANDB_... variables say where to."""
+"""wandb: a run of Weights & Biases. Needs `pip install 'surefoot[log]'`; set the server with WANDB_... variables."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from surefoot.records.run import Run
 
 
 class Writer:
-    """A run named after the run's directory, in the project WANDB_PROJECT, or else `surefoot`."""
+    """A run named after the run's directory, in the project WANDB_PROJECT (default `surefoot`)."""
 
     def start(self, run: Run) -> None:
         self._run = wandb.init(

@@ -55,8 +55,8 @@ def test_a_probe_of_surefoots_own_that_fails_is_noted_or_raised(monkeypatch: pyt
 
 
 def test_no_failure_of_a_check_is_swallowed():
-    """Every `except Exception` under checks/ is that of the failsafe."""
+    """Every `except Exception` under checks/ notes the failure or passes it to the failsafe."""
     folder = Path(surefoot.__file__).parent / "checks"
     for file in folder.rglob("*.py"):
         swallows = re.findall(r"except Exception|suppress\(Exception", file.read_text(encoding="utf-8"))
-        assert not swallows or file.name in ("failsafe.py", "watcher.py"), file
+        assert not swallows or file.name in ("attempts.py", "watcher.py"), file

@@ -61,11 +61,11 @@ def test_a_loop_ends_as_it_would_and_is_told_why_nothing_was_found(place, monkey
     plain = train()
     part, name = PLACES[place]
     monkeypatch.setattr(part, name, broken)
-    with pytest.warns(RuntimeWarning, match="surefoot looks no more: KeyError") as said:
+    with pytest.warns(RuntimeWarning, match="surefoot stopped checking: KeyError") as said:
         losses, found = watched()
     assert losses == plain
     assert len(said) == 1
-    assert found.failure.startswith("KeyError: 'nothing of the kind' (checks/")
+    assert found.failure.startswith("KeyError: 'nothing of the kind' (")
     assert (found.findings, found.checks) == ((), ())
 
 
@@ -104,7 +104,7 @@ def test_glances_of_a_long_run_spare_it(monkeypatch):
     loss = model(torch.randn(2, 4)).sum()
     with glances.at(1):
         loss.backward()
-        with pytest.warns(RuntimeWarning, match="looks no more"):
+        with pytest.warns(RuntimeWarning, match="stopped checking"):
             optimizer.step()
     assert glances.new_findings() == []
 
@@ -139,7 +139,7 @@ def test_a_script_that_is_watched_prints_all_that_it_prints(tmp_path: Path):
     assert ran.returncode == 0, ran.stderr
     assert "trained" in ran.stdout
     told = " ".join(ran.stdout.split())
-    assert "the checks say nothing, for surefoot failed: KeyError: 'x' (" in told
+    assert "the checks did not finish, because surefoot failed: KeyError: 'x' (" in told
     assert "nothing found" not in told
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.scene import readable, tensors
 from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.events.autograd import aside
+from surefoot.events.failsafe import Failsafe
 
 _MOST = 256
 

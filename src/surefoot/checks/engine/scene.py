@@ -12,9 +12,9 @@ from torch import nn
 from torch.distributions import Distribution
 from torch.optim import Optimizer
 
-from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.weak_set import WeakTensorSet
 from surefoot.events.autograd import aside
+from surefoot.events.failsafe import Failsafe
 from surefoot.events.phases import Phases
 
 if TYPE_CHECKING:

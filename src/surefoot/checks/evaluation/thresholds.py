@@ -127,7 +127,7 @@ class Thresholds(Observer):
         elif numbers[0] == 0 and (
             self._is("probabilities", compared[0]) or self._was_made("probabilities", compared[0])
         ):
-            self._note("probabilities are compared with 0, which all of them are above", compared[0])
+            self._note("probabilities are compared with 0, and all of them are above it", compared[0])
 
     def _cut_at_half(self, compared: torch.Tensor) -> None:
         with aside():
@@ -135,15 +135,15 @@ class Thresholds(Observer):
         if lowest < 0 or highest > 1 or self._is("logits", compared):
             self._note("", compared)
         elif self._was_made("squashed twice", compared):
-            self._note("probabilities go through a sigmoid once more and are compared with 0.5", compared)
+            self._note("probabilities go through a second sigmoid and are compared with 0.5", compared)
         elif self._was_made("competing", compared):
-            self._note("labels that do not exclude each other share one softmax and are compared with 0.5", compared)
+            self._note("independent labels share one softmax and are compared with 0.5", compared)
 
     def _rounded(self, given: torch.Tensor) -> None:
         if self._is("logits", given):
             self._note("", given)
         elif self._was_made("squashed twice", given):
-            self._note("probabilities go through a sigmoid once more and are rounded", given)
+            self._note("probabilities go through a second sigmoid and are rounded", given)
 
     def _sought(self, name: str, given: torch.Tensor, dim: Any) -> None:
         """Checks whether an argmax runs over classes."""
@@ -152,12 +152,12 @@ class Thresholds(Observer):
             return
         sizes = list(given.shape)
         if dim is not None and sizes[dim] == 1 and (name == "argmax" or self._is("logits", given)):
-            self._note(f"the largest of one number is sought: scores {sizes}, dimension {dim}", given)
+            self._note(f"the largest is taken of a single number: scores {sizes}, dimension {dim}", given)
         elif 0 < len(self._classes) <= _MOST_CLASSES and self._classes.intersection(sizes) and len(sizes) > 1:
             whole = dim is None and name == "argmax" and sizes[0] > 1
             if whole or (dim is not None and sizes[dim] not in self._classes and self._is_first(given, dim)):
                 among = "over all of them" if dim is None else f"over dimension {dim}"
-                self._note(f"the largest of the scores {sizes} is sought {among}, which are not the classes", given)
+                self._note(f"the largest of the scores {sizes} is taken {among}, not over the classes", given)
 
     def _is_first(self, given: torch.Tensor, dim: int) -> bool:
         """Are the classes in another dimension, and is this not a list of candidates for each class?"""

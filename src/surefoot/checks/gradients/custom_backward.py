@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.scene import tensors
 from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.gradients import Derivative

@@ -16,9 +16,9 @@ def argument(args: Args, kwargs: Kwargs, place: int, name: str) -> Any:
 
 def kl_fault(given: torch.Tensor, target: torch.Tensor, log_target: bool) -> str:
     if log_target and bool((target > 1e-3).any()):
-        return "with log_target=True its second argument holds numbers above zero"
+        return "log_target=True, but its second argument holds numbers above zero"
     if not log_target and bool((target < 0).any()):
-        return "its second argument holds numbers below zero, and no probabilities"
+        return "its second argument holds numbers below zero, not probabilities"
     varies = given.dim() > 1 and bool((given != given[:1]).any())
     if target.requires_grad and not given.requires_grad and varies:
         return "the model's prediction is its second argument, and the target its first"
@@ -32,7 +32,7 @@ def ctc_fault(loss: Loss, values: torch.Tensor, args: Args, kwargs: Kwargs) -> s
     longest = int(torch.as_tensor(lengths).max())
     samples = torch.as_tensor(lengths).numel()
     if values.dim() == 3 and values.shape[1] != samples and values.shape[0] == samples:
-        return f"its input has {values.shape[0]} steps of {values.shape[1]} samples, and {samples} lengths"
+        return f"its input has {values.shape[0]} steps of {values.shape[1]} samples, but {samples} lengths"
     if values.dim() == 3 and longest > values.shape[0]:
         return f"an input length of {longest} is more than the {values.shape[0]} steps it has"
     return ""

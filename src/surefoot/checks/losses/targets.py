@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.failsafe import Failsafe
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.losses import Loss
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.events.failsafe import Failsafe
 
 _MOST = 64
 PICKING = {"gather", "take_along_dim", "__getitem__"}

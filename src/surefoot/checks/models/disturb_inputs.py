@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import torch
 
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.captured_call import Captured
-from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import Again, change, inner, other, redrawn
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts.losses import Loss

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.rerun import CHANGED, Again, moved, other, redrawn
 from surefoot.checks.facts.models import LEAKS
 from surefoot.checks.loop.modes import is_batch_norm

@@ -1,4 +1,4 @@
-"""Compares what each rank saw: data, randomness, weights and gradients."""
+"""Takes notes of what this rank sees (data, randomness, weights, gradients), and exchanges them with the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from surefoot.checks.facts.losses import Loss
 from surefoot.checks.facts.ranks import Ranks
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.losses.loss_calls import Losses
-from surefoot.checks.ranks.gradient_averages import GradientAverages, ratio_to_mean
+from surefoot.checks.ranks.compare_notes import FIRST_NOTES, compare
+from surefoot.checks.ranks.gradient_averages import GradientAverages
 from surefoot.checks.ranks.metric_exchange import MetricExchange
 from surefoot.checks.ranks.rank_counts import RankCounts
 from surefoot.checks.samples.loaders import Loaders
@@ -26,16 +27,12 @@ from surefoot.checks.samples.shares import share_of
 from surefoot.events.callers import caller
 from surefoot.events.rank_notes import tell, told
 
-TOLD_AT = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96)
+TOLD_AT = (FIRST_NOTES, 6, 8, 12, 16, 24, 32, 48, 64, 96)
 """Every rank writes its notes at these update counts. The last notes include the earlier ones."""
 WAIT = 5.0
 """The seconds that a rank waits for notes of others. No collective is used, so nothing can hang."""
 _END = 0
 _FORWARDS = 64
-_MANY_TARGETS = 32
-_MANY_EVALUATED = 4
-_UNEVEN = 1.04
-"""Ranks are uneven if a target of one weighs this many times more than one of another."""
 _GRADIENTS = ("all_reduce", "all_gather", "reduce_scatter_tensor")
 _ACTIVATIONS = ("all_gather_into_tensor", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv")
 _NOISE = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_"}
@@ -98,7 +95,7 @@ class RankComparison(Observer):
 
         def followed(*args: Any, **kwargs: Any) -> Any:
             norm = plain(*args, **kwargs)
-            if several() and len(self._norms) < TOLD_AT[0] and not hasattr(norm, "placements"):
+            if several() and len(self._norms) < FIRST_NOTES and not hasattr(norm, "placements"):
                 self._norms.append(float(norm))
             return norm
 
@@ -158,7 +155,7 @@ class RankComparison(Observer):
             self._course += map(fingerprint, last)
 
     def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
-        if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * TOLD_AT[0]:
+        if not several() or not torch.is_grad_enabled() or len(self._states) > 4 * FIRST_NOTES:
             return
         self._states.append((self._state, self._drawn or random_state() != self._state))
         self._drawn = False
@@ -229,104 +226,20 @@ class RankComparison(Observer):
         found.by_hand = bool(self._by_hand)
         found.never_synced = self._wrapped and not self._bypassed and not self._by_hand and not any(synced)
         if self._notes is not None and self._others:
-            _compare(found, self._notes, self._others)
+            compare(found, self._notes, self._others)
         return found
-
-
-def _compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -> None:
-    everybody = [mine, *others]
-    if not any(each["parted"] for each in everybody):
-        found.same_samples = max(_overlap(set(mine["samples"]), each["samples"]) for each in others)
-        found.same_answers = _informative(mine) and all(each["answers"] == mine["answers"] for each in others)
-        found.same_places = max((_shared(mine, each) for each in others), default=0.0)
-        if not all(_meet_again(mine["course"], each["course"]) for each in others):
-            found.diverged = tuple(name for name in mine["first"] if any(_differ(name, mine, each) for each in others))
-        first = mine["states"][0] if mine["states"] else (0, False)  # later ones diverge if shapes differ
-        found.same_randomness = first[1] and all(tuple(each["states"][0]) == first for each in others if each["states"])
-    norms = [each["norms"][0] for each in everybody if each["norms"]]
-    local = any(_meet_again(mine["course"], each["course"]) for each in others)
-    found.local_norms = tuple(norms) if len(norms) == len(everybody) and not local else ()
-    _weigh(found, [each["targets"] for each in everybody])
-    if all(len(each.get("evaluated", ())) >= _MANY_EVALUATED for each in everybody):
-        apart = max(_overlap(set(mine["evaluated"]), each["evaluated"]) for each in others) < 0.1
-        found.untold_metrics = apart and not any(each["told"] for each in everybody)
-    counts = [each["batches"] for each in everybody]
-    found.batch_counts = tuple(counts) if None not in counts and not _stop_together(everybody, min(counts)) else ()
-    found.ratios_to_mean = _ratios(everybody)
-
-
-def _stop_together(everybody: list[dict[str, Any]], fewest: int) -> bool:
-    """Did all ranks end with the same number of updates, past the end of the shortest pass?"""
-    ended = all("updates" in each and each["read"] >= fewest for each in everybody)
-    return ended and len({each["updates"] for each in everybody}) == 1
-
-
-def _overlap(mine: set[int], theirs: list[int]) -> float:
-    return len(mine.intersection(theirs)) / max(1, len(mine))
-
-
-def _shared(mine: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """The largest share of a pass that another rank reads, too, from the same data set."""
-    pairs = zip(mine["shares"], theirs["shares"], strict=False)
-    same = [(one, other) for one, other in pairs if one and other and one["dataset"] == other["dataset"]]
-    return max((_overlap(set(one["places"]), other["places"]) for one, other in same), default=0.0)
-
-
-def _informative(mine: dict[str, Any]) -> bool:
-    """Do targets differ between losses, and are there enough that ranks do not agree by chance?"""
-    answers = mine["answers"]
-    return (
-        0 not in answers and len(set(answers)) >= TOLD_AT[0] - 1 and sum(n for n, _ in mine["targets"]) >= _MANY_TARGETS
-    )
-
-
-def _meet_again(mine: list[int], theirs: list[int]) -> bool:
-    """Do replicas differ in a forward and agree in a later one, because they are averaged now and then?"""
-    same = [one == other for one, other in zip(mine, theirs, strict=False)]
-    return False in same and True in same[same.index(False) :]
-
-
-def _differ(name: str, mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Do replicas of a parameter differ after an update? Skips one that differed at first and is not exchanged."""
-    alone = name in mine["alone"] and mine["first"][name] != theirs["first"].get(name)
-    after = [
-        (prints.get(name), theirs["weights"].get(str(made), {}).get(name)) for made, prints in mine["weights"].items()
-    ]
-    return not alone and any(one != other for one, other in after if None not in (one, other))
 
 
 def _targets(losses: list[Loss]) -> list[tuple[int, float]]:
     """For each update with losses of one kind only: its valid targets, and the weight of one target."""
     found = []
-    for update in range(TOLD_AT[0]):
+    for update in range(FIRST_NOTES):
         own = [each for each in losses if each.update == update and each.weights and each.valid]
         count = sum(each.valid for each in own)
         alike = len({(each.function, each.site) for each in own}) == 1
         total = sum(each.weights[0] * (each.valid if each.reduction == "sum" else 1) for each in own)
         found.append((count, total / count if alike else 0.0))
     return found
-
-
-def _weigh(found: Ranks, everybody: list[list[tuple[int, float]]]) -> None:
-    """Checks whether a target weighs the same on all ranks, and whether all targets together weigh as much as a
-    mean.
-    """
-    updates = [update for update in zip(*everybody, strict=False) if all(weight for _, weight in update)]
-    weights = [[weight for _, weight in update] for update in updates]
-    counts = [[count for count, _ in update] for update in updates]
-    uneven = [n for n, each in zip(counts, weights, strict=True) if max(each) > _UNEVEN * min(each)]
-    if len(updates) >= 2 and 2 * len(uneven) >= len(updates):
-        found.target_counts = tuple(uneven[0])
-    totals = [sum(n * w for n, w in update) / found.count for update in updates]
-    if not uneven and any(max(each) > 1.01 * min(each) for each in counts):
-        found.mean_weight = totals[0] if max(totals) < 1.001 * min(totals) else None
-
-
-def _ratios(everybody: list[dict[str, Any]]) -> tuple[float, ...]:
-    """For each update: its gradients divided by the mean over ranks. Empty if one is not a multiple of it."""
-    updates = zip(*(each["gradients"] for each in everybody), strict=False)
-    ratios = [ratio_to_mean([given for given, _ in update], update[0][1]) for update in updates]
-    return tuple(each for each in ratios if each is not None) if None not in ratios else ()
 
 
 def _is_inside_wrapper(model: nn.Module) -> bool:

@@ -22,18 +22,18 @@ MOST_ROWS = 512
 LONGEST = 16 * MOST_ROWS
 """Longer arrays are not read."""
 LONGEST_TEXT = 1 << 22
-"""Unless they are one row of tokens."""
+"""The limit for one row of tokens."""
 _FRAMES = 32
 _DEEP = 3
 FEWEST = 4
-"""Fewer elements repeat by chance."""
+"""Rows with fewer elements repeat by chance."""
 _SHORT = 16
 _SAMPLES = 16
-"""A list of so many things that are alike is one of samples."""
+"""A list of at least this many items is a list of samples."""
 _WINDOW = 8
-"""Fewer tokens in a row occur twice in a text."""
+"""Shorter windows of tokens occur twice in a text."""
 _DISTINCT = 0.9
-"""So many rows of an array must differ from all others, for a row to be told by its values."""
+"""At least this share of an array's rows must be distinct, so that values identify a row."""
 _NOT_LOOKED_INTO = ("torch", "surefoot", "numpy", "builtins", "transformers", "lightning", "accelerate")
 
 
@@ -46,18 +46,18 @@ def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
 
 
 def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
-    """A hash of each row, whatever the dtype of short ones."""
+    """A hash of each row. Short rows have the same hash in every dtype."""
     with aside():
         short = values[0].numel() <= _SHORT if len(values) else False
         return prints(values.double() if short else values, most)
 
 
 def arrays_in_sight(*, lists: bool = False, longest: int = LONGEST) -> list[torch.Tensor]:
-    """What the functions that are running hold in variables, in containers and in attributes of their objects.
+    """The arrays that running functions hold in variables, in containers and in attributes of objects.
 
-    With `lists`, the columns of lists of samples, and long texts, too.
+    With `lists`, also the columns of lists of samples, and long texts.
     """
-    found: dict[int, tuple[Any, torch.Tensor]] = {}  # both, so that no other array is given the id of one
+    found: dict[int, tuple[Any, torch.Tensor]] = {}  # keeps both alive, so that no id is used twice
     for frame in islice(frames(), _FRAMES):
         if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
             for array in _arrays(list(variables(frame).values())[:256], _DEEP, lists=lists):
@@ -67,7 +67,7 @@ def arrays_in_sight(*, lists: bool = False, longest: int = LONGEST) -> list[torc
 
 
 def names_in_sight(thing: object) -> set[str]:
-    """What the functions that are running call a thing, in variables, attributes and dicts."""
+    """The names that running functions have for an object, in variables, attributes and dicts."""
     found = set()
     for frame in islice(frames(), _FRAMES):
         if frame.f_globals.get("__name__", "").split(".")[0] not in ("torch", "surefoot"):
@@ -100,12 +100,12 @@ def _arrays(items: Iterable[Any], deep: int, *, lists: bool) -> Iterator[torch.T
 
 
 def _columns(samples: Sequence[Any]) -> Iterator[torch.Tensor]:
-    """What samples in a list hold, each value joined with those of all others."""
+    """The columns of a list of samples: each value joined with the same value of all others."""
     rows = [list(each.values()) if isinstance(each, dict) else each for each in samples]
     if not all(type(each) in (list, tuple) for each in rows):
         rows = [[each] for each in rows]
     for column in zip(*rows, strict=False):
-        with suppress(ValueError, TypeError, RuntimeError), aside():  # names and the like are no values
+        with suppress(ValueError, TypeError, RuntimeError), aside():  # strings are skipped
             values = [torch.as_tensor(each) for each in column]
             if sum(each.numel() for each in values) <= LARGEST:
                 yield torch.stack(values) if len({each.shape for each in values}) == 1 else torch.cat(values)
@@ -130,7 +130,7 @@ def _tensor(array: torch.Tensor | np.ndarray) -> torch.Tensor:
 
 
 class Arrays:
-    """Those in sight now, and whose rows are whose."""
+    """The arrays in sight now, and where the rows of a batch are in them."""
 
     def __init__(self) -> None:
         self._all = arrays_in_sight()
@@ -142,7 +142,7 @@ class Arrays:
         return self._rows[id(array)]
 
     def holding(self, batch: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Arrays that hold the rows of a batch and more, with the places at which they do."""
+        """Arrays that hold the rows of a batch and more, with the positions of these rows."""
         rows = row_prints(batch)
         for array in self._all:
             if array.shape[1:] == batch.shape[1:] and len(array) > len(batch):
@@ -151,7 +151,7 @@ class Arrays:
                     yield array, torch.tensor([places[row] for row in rows])
 
     def beside(self, inputs: torch.Tensor, target: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Arrays as long as that of the inputs, which hold the rows of a target, each as often as it does."""
+        """Arrays as long as that of the inputs that hold each row of a target at least as often."""
         rows = Counter(row_prints(target))
         for array in self._all:
             alike = len(array) == len(inputs) and array[0].numel() == target[0].numel()
@@ -160,7 +160,7 @@ class Arrays:
 
 
 def larger_than(batches: list[torch.Tensor], arrays: list[torch.Tensor], *, times: int) -> Iterator[torch.Tensor]:
-    """Arrays that hold all rows of one of some batches, and many more."""
+    """Arrays that hold all rows of one of the batches, and many more."""
     beside = [each for each in arrays if len(each) == len(batches[0])]
     indices = [each for each in beside if each.dim() == 1 and each.dtype == torch.int64]
     for array in arrays:
@@ -170,7 +170,7 @@ def larger_than(batches: list[torch.Tensor], arrays: list[torch.Tensor], *, time
 
 
 def is_of_text(batch: torch.Tensor, text: torch.Tensor, times: int) -> bool:
-    """Is every row of a batch cut out of a text that is many times as long?"""
+    """Is every row of a batch a window of a text that is many times as long?"""
     tokens = text.dim() == 1 and batch.dim() == 2 and not batch.is_floating_point() and not text.is_floating_point()
     if not tokens or batch.shape[1] < _WINDOW or len(text) < times * batch.numel():
         return False
@@ -180,7 +180,7 @@ def is_of_text(batch: torch.Tensor, text: torch.Tensor, times: int) -> bool:
 
 
 def is_part(batch: torch.Tensor, array: torch.Tensor, indices: list[torch.Tensor]) -> bool:
-    """Are all rows of a batch an array's: told by their values, or, where these repeat, by an index in sight?"""
+    """Are all rows of a batch from an array, by their values or, if these repeat, by an index in sight?"""
     if batch.shape[1:] != array.shape[1:] or batch.is_floating_point() != array.is_floating_point():
         return False
     with aside():

@@ -14,10 +14,10 @@ _JOINED = 16
 
 
 def collated_apart(reader: Any, loader: AnyLoader) -> bool:
-    """Does joining samples into a batch put some of their values beside others'?
+    """Does collation put values of one sample next to those of another?
 
-    Each is joined alone, too. The largest of the values tells which sample went where; all others must have gone there.
-    What also stands where it belongs was handed out a second time, as what samples are mixed or contrasted with.
+    Each sample is also collated alone. The largest value shows which sample went where; all other values must be there.
+    A value that is also in its right place is a second copy, to mix or contrast samples with.
     """
     join, count = loader.collate_fn, min(_JOINED, len(reader))
     if join is None or count < 4:
@@ -38,7 +38,7 @@ def collated_apart(reader: Any, loader: AnyLoader) -> bool:
 
 
 def _is_held_twice(place: int, columns: list[list[np.ndarray]], apart: set[int]) -> bool:
-    """Does another value that is not apart hold the same of every sample?"""
+    """Does a value in its right place hold the same for every sample?"""
     others = (each for n, each in enumerate(columns) if n not in apart)
     return any(all(map(np.array_equal, each, columns[place])) for each in others)
 
@@ -49,7 +49,7 @@ def _joined(join: Any, samples: list[Any]) -> list[np.ndarray]:
 
 
 def _where(whole: np.ndarray, column: list[np.ndarray]) -> list[int] | None:
-    """The sample behind each row; None unless every row is one sample's and no other's."""
+    """The sample of each row; None unless every row belongs to exactly one sample."""
     order = []
     for row in whole:
         alike = [place for place, one in enumerate(column) if len(one) == 1 and _begins_with(row, one[0])]
@@ -83,7 +83,7 @@ def _same_rows(whole: np.ndarray, rows: list[np.ndarray]) -> bool:
 
 
 def _begins_with(row: np.ndarray, one: np.ndarray) -> bool:
-    """Is a row what one sample has, and then nothing but one padding value?"""
+    """Is a row the values of one sample, followed by a single padding value only?"""
     if row.ndim != one.ndim or any(a < b for a, b in zip(row.shape, one.shape, strict=True)):
         return False
     inside = tuple(slice(0, size) for size in one.shape)

@@ -16,11 +16,11 @@ from surefoot.checks.samples.labels import parts
 from surefoot.randomness import seed_all
 
 MOST_BYTES = 1 << 26
-"""A data set that holds more is not copied."""
+"""A larger data set is not copied."""
 _TIMES = 8
-"""So often one sample is read."""
+"""How often one sample is read."""
 _SEEDS = 4
-"""With so many random numbers a sample is read from what was changed, and from what was not."""
+"""With this many seeds a sample is read from the changed and from the original data set."""
 
 
 def print_of(sample: object) -> int:
@@ -36,14 +36,14 @@ def copied(dataset: AnyDataset) -> AnyDataset:
 
 
 def changed_by_reading(dataset: Any) -> str:
-    """The name of what reading a sample changes, where the sample comes out differently afterwards.
+    """The attribute that reading a sample changes, if the sample is different afterwards.
 
-    What is filled with samples, counts them or is written anew each time may change.
+    Caches, counters and buffers that are rewritten each time may change.
     """
     reader: Any = copied(dataset)
     before = {name: array.copy() for name, array in _arrays(reader)}
     for seed in range(_TIMES):
-        seed_all(seed)  # some change a sample now and then
+        seed_all(seed)  # some change a sample only sometimes
         reader[0]
         after = {name: array.copy() for name, array in _arrays(reader) if name in before}
         changed = [name for name in after if _differ(after[name], before[name])]
@@ -57,7 +57,7 @@ def _differ(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _comes_out(dataset: Any, seed: int, held: dict[str, np.ndarray]) -> int:
-    """A hash of a sample, read for the first time, of a data set that holds these arrays in place of its own."""
+    """A hash of the first sample, read once from a copy of the data set with these arrays instead of its own."""
     reader: Any = copied(dataset)
     for name, array in _arrays(reader):
         if name in held and _differ(array, held[name]):

@@ -9,13 +9,13 @@ import numpy as np
 SHUFFLES = 40
 _MOST_FEATURES = 2048
 _FEW_VALUES = 64
-"""Whole numbers of no more than so many kinds are names, and not amounts."""
+"""Up to this many different whole numbers are names, not amounts."""
 
 
 def dependence(inputs: np.ndarray, targets: np.ndarray) -> float:
-    """The distance covariance of two arrays' rows (Szekely et al. 2007), in deviations of that of shuffled rows.
+    """The distance covariance of two arrays' rows (Szekely et al. 2007), in standard deviations of shuffled rows.
 
-    Independent rows give about 0, whatever their distributions. 0 also where all rows of one are alike.
+    Independent rows give about 0, whatever their distributions. It is also 0 if all rows of one array are alike.
     """
     ours, theirs = _centred(_distances(inputs)), _centred(_distances(targets))
     if not ours.any() or not theirs.any():
@@ -27,13 +27,13 @@ def dependence(inputs: np.ndarray, targets: np.ndarray) -> float:
 
 
 def waves(pictures: np.ndarray) -> Iterator[np.ndarray]:
-    """How strong each wave is in each of some pictures, wherever it begins; nothing for rows of other shapes."""
+    """The amplitude of each wave in each image, whatever its phase; nothing for rows of other shapes."""
     if pictures.ndim >= 3 and min(pictures.shape[-2:]) >= 4 and pictures.dtype.kind == "f":
         yield np.abs(np.fft.rfft2(pictures)).astype(np.float64)
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:
-    """Of every row from every other: the share of names that differ, or the way between scaled amounts."""
+    """Distances between all rows: the share of names that differ, or the Euclidean distance of scaled amounts."""
     flat = rows.reshape(len(rows), -1)
     flat = flat[:, :: max(1, flat.shape[1] // _MOST_FEATURES)]
     if flat.dtype.kind in "iub" and len(np.unique(flat)) <= _FEW_VALUES:

@@ -18,38 +18,38 @@ from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
 FEWEST = 8
-"""Fewer rows could be taken by the same index by chance."""
+"""With fewer rows, two indices may agree by chance."""
 
 
 @dataclass
 class _Taken:
-    """Rows that were taken out of a tensor by an index."""
+    """Rows that an index took out of a tensor."""
 
     taken: weakref.ref[torch.Tensor]
     whole: int
-    """What they were taken from, by its place in memory, and its length."""
+    """The memory address of the tensor they were taken from, and its length."""
     length: int
     index: int
     rows: int
     reorders: bool
-    """The index holds every row once, in another order."""
+    """The index is a permutation of all rows."""
     where: str
 
 
 @dataclass
 class _Used:
-    """What an update used: targets, each with what it was taken by, and the inputs that were taken."""
+    """What an update used: targets, each with its index, and the indexed inputs."""
 
     targets: list[tuple[int, _Taken | None]] = field(default_factory=list)
     wholes: set[int] = field(default_factory=set)
-    """The targets' places in memory."""
+    """The memory addresses of the targets."""
     paired: list[int] = field(default_factory=list)
-    """The lengths of targets that say that each row of one input belongs to the same row of another."""
+    """The lengths of targets that pair each row of one input with the same row of another."""
     inputs: list[_Taken] = field(default_factory=list)
 
 
 class IndexPairs(Observer):
-    """Indices of inputs and targets, update by update."""
+    """Records the indices of inputs and targets, update by update."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -59,7 +59,7 @@ class IndexPairs(Observer):
         self._together = 0
 
     def taken(self, args: Args, out: object) -> None:
-        """Something was indexed."""
+        """Hears that a tensor was indexed."""
         whole, index = args[0], args[1] if len(args) > 1 else None
         if isinstance(index, tuple) and index and all(isinstance(each, slice) for each in index[1:]):
             index = index[0]
@@ -81,7 +81,7 @@ class IndexPairs(Observer):
         )
 
     def target(self, target: torch.Tensor) -> None:
-        """A loss is given a target."""
+        """Hears that a loss gets a target."""
         if target.dim() and len(target) >= FEWEST and not _is_constant(target):
             self._used.targets.append((len(target), self._of(target)))
             self._used.wholes.add(target.data_ptr())
@@ -104,13 +104,13 @@ class IndexPairs(Observer):
         self._taken, self._used = [], _Used()
 
     def _is_apart(self, count: int, target: _Taken | None) -> str:
-        """The line that takes a target, or the inputs beside it, by an index of its own; empty where all is well."""
+        """The line that takes a target, or its inputs, by an index of its own; empty if all is well."""
         if target is None:
             moved = [each for each in self._used.inputs if each.rows == count and each.reorders]
             alone = len([each for each in self._taken if each.rows == count]) == 1
             return moved[0].where if moved and alone else ""
         if target.whole in self._used.wholes:
-            return ""  # samples are mixed, and asked for both targets
+            return ""  # samples are mixed, with a loss for both targets
         others = [each for each in self._taken if each is not target and each.rows == count]
         if any(each.index == target.index for each in others):
             return ""
@@ -118,26 +118,26 @@ class IndexPairs(Observer):
         return target.where if target.reorders or beside else ""
 
     def _unlike(self, count: int) -> str:
-        """The line that takes one input by another index than that of another, from another array as long."""
+        """The line that takes one of two inputs by a different index, from an array of the same length."""
         taken = [each for each in self._used.inputs if each.rows == count < each.length]
         pairs = [(a, b) for a in taken for b in taken if a.length == b.length and a.whole != b.whole]
         return pairs[0][1].where if pairs and all(a.index != b.index for a, b in pairs) else ""
 
     def parted(self) -> Iterator[Parted]:
-        """The line at which inputs and targets part, if they do in every step seen."""
+        """The line that separates inputs from targets, if it does so in every step seen."""
         if len(self._apart) >= 3 and not self._together:
-            seen = "in every step inputs and targets were taken from arrays of one length by different indices"
+            seen = "in every step inputs and targets were taken from arrays of equal length by different indices"
             yield Parted(self._apart[0], seen)
 
 
 def _is_constant(target: torch.Tensor) -> bool:
-    """Is it the same for all samples, so that their order does not matter?"""
+    """Is the target the same for all samples, so that their order does not matter?"""
     with aside():
         return readable(target) and bool((target == target[:1]).all())
 
 
 def counts_places(target: torch.Tensor) -> bool:
-    """Is a target each sample's place in its batch?"""
+    """Is the target of each sample its position in the batch?"""
     if target.numel() != len(target) or target.is_floating_point() or not readable(target):
         return False
     with aside():

@@ -21,13 +21,13 @@ from surefoot.checks.samples.places import places_of
 
 MOST_SAMPLES = 512
 MOST_SECONDS = 1.0
-"""Reading ends after this, with what was read by then."""
+"""Reading stops after this time and uses what it has."""
 _STRONG, _NONE, _SORTED = 8.0, 2.5, 20.0
-"""Dependence beyond doubt, none that could be told from chance, and that of values on places they were sorted into."""
+"""Dependence beyond doubt, dependence that may be chance, and the dependence of sorted values on their position."""
 _AS_BY_CHANCE = 0.7
-"""Labels that are drawn anew differ about as often as two samples' do."""
+"""Redrawn labels differ at least this often, relative to the labels of two samples."""
 _FEWEST_ALIKE = 64
-"""So many samples must hold one and the same number for it to be a constant."""
+"""At least this many samples must hold the same number for it to be a constant."""
 _MOST_STREAMED = 8 * MOST_SAMPLES
 
 
@@ -39,7 +39,7 @@ def parts(sample: Any) -> Iterator[np.ndarray]:
 
 
 def look_at_labels(found: Samples, loader: AnyLoader, reader: Any) -> None:
-    """All that is to be seen of the labels of a data set with places, read from a copy of it."""
+    """Records everything that a copy of a data set shows about its labels."""
     if isinstance(reader, IterableDataset):
         labels = _labels_of(itertools.islice(reader, _MOST_STREAMED))
         found.sorted_labels = _kinds_in_a_row(labels, loader, len(labels))
@@ -54,7 +54,7 @@ def look_at_labels(found: Samples, loader: AnyLoader, reader: Any) -> None:
 
 
 def _constant_parts(reader: Any) -> tuple[float, ...]:
-    """The numbers that are all that some part of the samples holds, from the first to the last."""
+    """The constants: numbers that some part of the samples always holds, from the first to the last."""
     step = max(1, len(reader) // MOST_SAMPLES)
     samples = [list(parts(each)) for each in as_many_as_time_allows(reader[n] for n in range(0, len(reader), step))]
     if len(samples) < _FEWEST_ALIKE or len({len(each) for each in samples}) != 1:
@@ -66,20 +66,20 @@ def _constant_parts(reader: Any) -> tuple[float, ...]:
 
 
 def _order(found: Samples, loader: AnyLoader, reader: Any) -> None:
-    """How labels are shared out, and labels that come kind by kind in the order in which they are read."""
+    """Records how often the commonest label occurs, and whether labels are read one class after another."""
     labels = _labels(reader)
     if len(labels) < 32:
         return
     found.commonest_label = max(labels.count(each) for each in set(labels)) / len(labels)
     places = None if isinstance(loader.sampler, RandomSampler) else places_of(loader, reader)
-    if places and places == places_of(loader, reader):  # others draw, if only what stands beside what
+    if places and places == places_of(loader, reader):  # other samplers are random
         found.sorted_labels = _kinds_in_a_row(_labels(reader, places), loader, len(places))
 
 
 def _kinds_in_a_row(labels: list[float], loader: AnyLoader, count: int) -> int:
-    """How many kinds of labels there are, where each comes in one run or two; 0 where they or batches are mixed.
+    """How many different labels there are, if each comes in one run or two; 0 if they or batches are mixed.
 
-    The labels may be some of all: `count` are read in a pass.
+    The labels may be a part: `count` are read in a pass.
     """
     kinds, batch = len(set(labels)), max(1, (loader.batch_size or 1) * len(labels) // max(1, count))
     runs = 1 + sum(a != b for a, b in itertools.pairwise(labels))
@@ -90,7 +90,7 @@ def _kinds_in_a_row(labels: list[float], loader: AnyLoader, count: int) -> int:
 
 
 def _labels(reader: Any, places: Sequence[int] = ()) -> list[float]:
-    """The labels of up to 512 samples, those at some places or all, spread over them."""
+    """The labels of up to 512 samples, spread over the given places or over all."""
     places = places or range(len(reader))
     spread = places[:: max(1, len(places) // MOST_SAMPLES)]
     if isinstance(reader, TensorDataset):
@@ -100,13 +100,13 @@ def _labels(reader: Any, places: Sequence[int] = ()) -> list[float]:
 
 
 def _labels_of(samples: Iterable[Any]) -> list[float]:
-    """One number that comes last in each sample; none where something else does."""
+    """The last value of each sample; none unless it is a single number."""
     labels = [list(parts(sample))[-1] for sample in as_many_as_time_allows(samples)]
     return [] if any(each.size != 1 or each.dtype.kind not in "iufb" for each in labels) else [e.item() for e in labels]
 
 
 def as_many_as_time_allows(samples: Iterable[Any]) -> list[Any]:
-    """Those of some samples that can be read in a short time."""
+    """The samples that can be read in a short time."""
     ends, read = time.monotonic() + MOST_SECONDS, []
     for sample in samples:
         read.append(sample)
@@ -116,9 +116,9 @@ def as_many_as_time_allows(samples: Iterable[Any]) -> list[Any]:
 
 
 def redrawn(reader: Any) -> int:
-    """How many of a few samples came with another label when they were read again, with the very same inputs.
+    """How many of a few samples had a different label when they were read again with the same inputs.
 
-    0 where labels only differ now and then, as those of several annotators or those that are left out do.
+    0 if labels differ only now and then, as with several annotators or label dropout.
     """
     count, pairs, every = 0, [], []
     for place in range(min(8, len(reader))):
@@ -135,14 +135,14 @@ def redrawn(reader: Any) -> int:
 
 
 def rearranged(one: np.ndarray, other: np.ndarray) -> bool:
-    """Are these the same values in other places, as a flip or a turn leaves them?"""
+    """Are these the same values in other places, as after a flip or a rotation?"""
     if one.size < 4 or one.size != other.size or np.array_equal(one, other):
         return False
     return np.array_equal(np.sort(one, axis=None), np.sort(other, axis=None))
 
 
 def _turned_alone(reader: Any) -> bool:
-    """Are pictures turned or flipped anew with every reading, and maps of the same size that come with them not?"""
+    """Does every read rotate or flip images, but not the maps of the same size that come with them?"""
     reads = [[list(parts(reader[place])) for _ in range(4)] for place in range(min(8, len(reader)))]
     if len({len(each) for of_one in reads for each in of_one}) != 1:
         return False
@@ -159,7 +159,7 @@ def _turned_alone(reader: Any) -> bool:
 
 
 def _is_symmetric(one: np.ndarray) -> bool:
-    """Does a flip or a half turn leave it as it is?"""
+    """Does a flip or a half turn leave it unchanged?"""
     return any(np.array_equal(one, np.flip(one, axes)) for axes in (-1, -2, (-2, -1)))
 
 
@@ -168,16 +168,16 @@ def _differ(some: list[np.ndarray]) -> bool:
 
 
 def _is_a_view(reads: list[list[list[np.ndarray]]], place: int, turning: set[tuple[int, tuple[int, ...]]]) -> bool:
-    """Does what stays hold the values of what turns, as it was?"""
+    """Is the array that stays the original of one that is rotated?"""
     kept = np.sort(reads[0][0][place], axis=None)
     return any(np.array_equal(kept, np.sort(reads[0][0][other], axis=None)) for other, _ in turning)
 
 
-# ------------------------------------------------------------------------------------------- told from the inputs
+# ------------------------------------------------------------------------------------------- compared with inputs
 
 
 def look_at_arrays(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
-    """What is to be seen of the labels of two arrays of which a loop takes the same rows."""
+    """What two arrays of which a loop takes the same rows show about the labels."""
     found, pair = Samples("the arrays of the loop"), TensorDataset(inputs, targets)
     found.label_shift, found.labels_in_order = _shift(pair), _in_order(pair)
     found.told_by_inputs = _is_told(pair)
@@ -188,7 +188,7 @@ def look_at_arrays(inputs: torch.Tensor, targets: torch.Tensor) -> Samples:
 
 
 def _shift(reader: Any) -> int:
-    """How far from its sample the label stands that depends on it, where its own does not; 0 for a sound data set."""
+    """How far from its sample the label is that depends on it, if its own does not; 0 for a sound data set."""
     return next((shift for columns in _columns(reader) if (shift := _shift_of(*columns))), 0)
 
 
@@ -204,7 +204,7 @@ def _shift_of(inputs: np.ndarray, targets: np.ndarray) -> int:
 
 
 def _in_order(reader: Any) -> bool:
-    """Do labels depend on their place and no input on its own, or the other way round, and neither on the other?"""
+    """Do only labels, or only inputs, depend on their position, and neither on the other?"""
     columns = list(_columns(reader))
     if not columns or len(columns[0][1]) < 64:
         return False
@@ -219,14 +219,14 @@ def _in_order(reader: Any) -> bool:
 
 
 def _overlap(rows: np.ndarray) -> bool:
-    """Do rows that follow each other hold the same numbers, as windows of one series do?"""
+    """Do consecutive rows hold the same numbers, like windows of one series?"""
     flat = rows.reshape(len(rows), -1)
     pairs = list(itertools.pairwise(flat[:32]))
     return flat.shape[1] > 1 and all(np.isin(later, former).mean() >= 0.5 for former, later in pairs)
 
 
 def _is_unrelated(inputs: np.ndarray, targets: np.ndarray) -> bool:
-    """Do inputs tell nothing of targets, neither by what stands where nor, in pictures, by their waves?"""
+    """Are targets independent of inputs, both of their values and, for images, of their waves?"""
     return all(abs(dependence(each, targets)) < _NONE for each in (inputs, *waves(inputs)))
 
 
@@ -236,25 +236,25 @@ def _is_told(reader: Any) -> bool:
 
 
 def independent_beside(training: Any, evaluation: Any) -> bool:
-    """Do labels depend on inputs in evaluation, beyond doubt, and not at all in training?"""
+    """Do labels clearly depend on inputs in evaluation, but not at all in training?"""
     ours, theirs = arrays(training), arrays(evaluation)
     if min(len(ours[0]), len(theirs[0])) < 32 or len(ours[0]) < len(theirs[0]):
         return False
     if any(a.shape[1:] != b.shape[1:] or a.dtype.kind != b.dtype.kind for a, b in zip(ours, theirs, strict=True)):
-        return False  # what stands last is something else
+        return False  # the last value is something else
     if not dependence(*theirs) > _STRONG or not dependence(*ours) or not _is_unrelated(*ours):
         return False
-    return np.array_equal(ours[0], arrays(training)[0])  # what is drawn anew may hide what it depends on
+    return np.array_equal(ours[0], arrays(training)[0])  # random inputs may hide the dependence
 
 
 def arrays(reader: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The largest input and the last value of samples, where all have one shape; empty otherwise."""
+    """The largest input and the last value of samples, if all have one shape; otherwise empty."""
     nothing = np.zeros(0), np.zeros(0)
     return max(_columns(reader), key=lambda columns: columns[0].size, default=nothing)
 
 
 def _columns(reader: Any, most: int = 256) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each input beside the last value, of samples in a row or spread over all, where they have one shape."""
+    """Each input with the last value, for samples in a row or spread over all, if they have one shape."""
     step = max(1, len(reader) // most) if isinstance(reader, TensorDataset) else 1
     read = as_many_as_time_allows(reader[place] for place in range(0, min(most * step, len(reader)), step))
     samples = [list(parts(sample)) for sample in read]

@@ -10,12 +10,12 @@ from surefoot.checks.engine.types import AnyLoader
 
 _TRAINS = re.compile("train|fit|memory|bank|feature|embed|cluster")
 _EVALUATES = re.compile("val|test|eval|dev|hold|held|acc|score|metric|measure|check|report")
-"""What loops call the loaders that they read."""
+"""Names of training and evaluation loaders in loops."""
 
 
 @dataclass
 class Seen:
-    """One DataLoader as it is used."""
+    """How one DataLoader is used."""
 
     loader: AnyLoader
     passes: int = 0
@@ -24,56 +24,56 @@ class Seen:
     evaluations: int = 0
     epochs: list[int] = field(default_factory=list)
     trainings: set[int] = field(default_factory=set)
-    """Those in which updates or evaluations were made from it: a fold, or one of several settings that are tried."""
+    """The trainings that used it for updates or evaluations: a fold, or one of several settings that are tried."""
     first_columns: dict[int, list[set[int]]] = field(default_factory=dict)
-    """Of each training: hashes of what the first batches of its passes hold, column by column."""
+    """For each training: the hashes of the columns of the first batch of each pass."""
     only_evaluates: bool = False
-    """Its last pass is over and fed evaluations alone: updates that follow are not made from it."""
+    """Its last pass is over and only fed evaluations: later updates are not made from it."""
     leftover: int = 0
     window: int = 1
     goes_on: bool = False
-    """An update was made of as many micro-batches as ever, some of them of one pass and some of the next."""
+    """An update of the usual size used micro-batches of one pass and of the next."""
     since: int = 0
-    """Updates since its last batch that were given something of that batch."""
+    """Updates since its last batch that used something of that batch."""
     most_since: int = 0
     held: set[int] = field(default_factory=set)
-    """Hashes of what its last batch holds."""
+    """Hashes of the columns of its last batch."""
     entered: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of the first batches of evaluation passes: the update before, their hash, and that of what entered the model."""
+    """For first batches of evaluation passes: the update before, the batch's hash, and that of the model's inputs."""
     columns: list[list[int]] = field(default_factory=list)
-    """Of batches that were read: the hashes of their columns."""
+    """For each batch that was read: the hashes of its columns."""
     given: set[int] = field(default_factory=set)
-    """Hashes of what of them entered models that were trained."""
+    """Hashes of the batch columns that were fed to trained models."""
     names: set[str] = field(default_factory=set)
-    """What the loop calls it, or its data set."""
+    """The names that the loop has for it, or for its data set."""
     reader: str = ""
-    """The function that reads it first."""
+    """The function that first reads it."""
     worked_on: int = 0
-    """Batches that updates followed, of so many until the last update."""
+    """How many batches were followed by an update, of `until` batches up to the last update."""
     until: int = 0
     fresh: bool = False
     """No update has followed its last batch yet."""
     first_batches: dict[int, list[int]] = field(default_factory=dict)
-    """Of each training: hashes of the first batches of its passes."""
+    """For each training: the hashes of the first batch of each pass."""
     streamed: list[list[int]] = field(default_factory=list)
-    """Of the first batches of a stream that workers read: hashes of their samples."""
+    """For the first batches of a stream that workers read: the hashes of their samples."""
 
     @property
     def repeats(self) -> bool:
-        """Did every pass begin with the very same batch, augmented alike?"""
+        """Did every pass start with exactly the same batch, with the same augmentation?"""
         firsts = max(self.first_batches.values(), key=len, default=[])
         return len(firsts) >= 2 and len(set(firsts)) == 1
 
     @property
     def varies(self) -> bool:
-        """Did one batch enter a model in two ways? Several views of a batch, or passes in a row, are a measurement."""
+        """Did one batch enter a model with different values? Several views or passes in a row are intended."""
         times = Counter(update for update, _, _ in self.entered)
         alone = [(batch, entered) for update, batch, entered in self.entered if times[update] == 1]
         lone = self.evaluations < 2 * self.batches
         return lone and any(a == b and x != y for a, x in alone for b, y in alone)
 
     def ends_with_labels(self, targets: set[int]) -> bool:
-        """May the last column be what losses ask for? Not where they ask for another one, or a model is given it."""
+        """May the last column hold the labels? Not if losses use another column, or a model gets it as input."""
         last = {each[-1] for each in self.columns if each}
         if not targets.isdisjoint(last):
             return True
@@ -86,7 +86,7 @@ class Seen:
 
     @property
     def evaluates_by_name(self) -> bool:
-        """Or has it no name that could say so?"""
+        """Does its name say that it evaluates, or has it no name?"""
         return not self.names or any(map(_EVALUATES.search, map(str.lower, (*self.names, self.reader))))
 
     @property

@@ -37,18 +37,18 @@ from surefoot.events.autograd import aside
 from surefoot.events.callers import reading_function
 
 _FIRSTS = 3
-"""Of so many passes the first batch is read, whenever they come."""
+"""How many passes have their first batch read, whenever they come."""
 _STREAMED = 64
-"""Of a stream that workers read, so many batches are looked at."""
+"""How many batches of a stream are read, if workers read it."""
 _FEWEST_SHARED, _SHARED = 8, 0.1
-"""So many samples of one worker, and so large a part, must have come from another, too."""
+"""At least this many samples of one worker, and this share, must also come from another worker."""
 _SHUFFLES = ("epoch", "seed", "generator", "rng", "shuffle")
 _DRAWS = re.compile("randperm|shuffle|permut")
-"""What a sampler has and does that is to give another order in every pass."""
+"""Attributes and code of a sampler that should give a different order in every pass."""
 
 
 class Loaders(Observer):
-    """Every DataLoader that was iterated."""
+    """Follows every DataLoader that is iterated."""
 
     after = (Gradients,)
 
@@ -59,24 +59,24 @@ class Loaders(Observer):
         self._gradients = gradients
         self._closing: Seen | None = None
         self.fed_by: Seen | None = None
-        """The loader that has handed out a batch right before the last forward."""
+        """The loader that yielded a batch right before the last forward."""
         self._waiting = False
         self._given = False
-        """Something of the last batch has entered a model since the last update."""
+        """Part of the last batch has entered a model since the last update."""
         self._first: int | None = None
         """The hash of the first batch of a pass, until it is used."""
         self._drawn_at = 0
-        """Where the generators of random numbers were then."""
+        """The state of the random generators at that time."""
         self.delivered: deque[list[list[int]]] = deque(maxlen=4)
-        """Of the last batches: for each tensor that has a row for each sample, the hashes of its rows."""
+        """For each of the last batches: the row hashes of each tensor with one row per sample."""
         self.handed_out = 0
-        """The batches of all loaders so far."""
+        """How many batches all loaders have yielded so far."""
         self.lengths: set[int] = set()
-        """Of what the last of them holds."""
+        """The lengths of the tensors in the last batch."""
         self._since_update: set[int] = set()
-        """The loaders that have handed out batches since the last update."""
+        """The loaders that have yielded batches since the last update."""
         self._left: Seen | None = None
-        """The loader whose last pass has left gradients behind that nobody has cleared since."""
+        """The loader whose last pass left gradients that nobody has cleared since."""
 
     def __enter__(self) -> Loaders:
         plain = DataLoader.__iter__
@@ -103,7 +103,7 @@ class Loaders(Observer):
         return seen
 
     def yielded(self, seen: Seen, batch: Any, *, first: bool) -> None:
-        """A loader has handed out a batch."""
+        """Hears that a loader has yielded a batch."""
         seen.batches += 1
         self.handed_out += 1
         self.lengths = {len(each) for each in tensors(batch) if each.dim()}
@@ -133,7 +133,7 @@ class Loaders(Observer):
             self._first, self._drawn_at = hash(tuple(read)), _random_numbers()
 
     def ended(self, seen: Seen) -> None:
-        """A pass is over; a loader that reads ahead says so before its last batch is used."""
+        """Hears that a pass is over. A loader that reads ahead says so before its last batch is used."""
         self._closing = seen
         seen.only_evaluates = seen.evaluations > 0 and not seen.updates
 
@@ -141,7 +141,7 @@ class Loaders(Observer):
         self.settle()
 
     def settle(self) -> None:
-        """Gradients that no update has used when a pass is over and its last batch was used are left over."""
+        """Records leftover gradients: those that no update has used after the last batch of a pass was used."""
         seen, self._closing = self._closing, None
         windows = [each for each in self._gradients.windows if each]
         usual = max(set(windows), key=windows.count) if windows else 1
@@ -154,7 +154,7 @@ class Loaders(Observer):
         self._left = None
 
     def _go_on(self) -> None:
-        """An update is made: what a pass has left behind is part of one like any other, or of a larger one."""
+        """Clears the leftover if the next update, of the usual size, uses the gradients that a pass left."""
         left, self._left = self._left, None
         windows = [each for each in self._gradients.windows if each]
         if left is not None and windows and windows[-1] == left.window == min(windows):
@@ -164,7 +164,7 @@ class Loaders(Observer):
         self._gradients.updates[-1].loaders, self._since_update = len(self._since_update), set()
 
     def draws(self, rows: int) -> bool:
-        """Has a loader put samples together by chance, so many in a batch?"""
+        """Does a training loader draw batches of this many samples at random?"""
         loaders = [each.loader for each in self.seen.values() if each.role == "training"]
         return any(each.batch_size == rows and not isinstance(each.sampler, SequentialSampler) for each in loaders)
 
@@ -186,7 +186,7 @@ class Loaders(Observer):
         if seen is None:
             return
         if torch.is_grad_enabled():
-            self._first = None  # what is made with gradients, as an attack is, differs by itself
+            self._first = None  # inputs made with gradients, like attacks, differ anyway
             entered = {digest(each) for each in tensors(args) if readable(each)} if self.scene.close else set()
             self._given |= not entered.isdisjoint(seen.held)
             seen.given |= entered & seen.held
@@ -208,7 +208,7 @@ class Loaders(Observer):
         return None
 
     def training_passes(self) -> int:
-        """How often a training loader was begun."""
+        """How many passes over a training loader were started."""
         return max((seen.passes for seen in self.seen.values() if seen.role == "training"), default=0)
 
     def training(self) -> Iterator[AnyLoader]:
@@ -216,13 +216,13 @@ class Loaders(Observer):
         yield from (seen.loader for seen in self.seen.values() if seen.role == "training")
 
     def share_data(self, training: int) -> bool:
-        """Does the last batch come from a data set that a training before this one was given?"""
+        """Does the last batch come from a data set that an earlier training used?"""
         data = None if self.latest is None else self.latest.loader.dataset
         before = (each for each in self.seen.values() if each.updates and min(each.trainings) < training)
         return data is not None and any(are_same(each.loader.dataset, data) for each in before)
 
     def trained_batches(self) -> int:
-        """The batches that training loaders have handed out."""
+        """How many batches training loaders have yielded."""
         return sum(seen.batches for seen in self.seen.values() if seen.role == "training")
 
     def training_batches(self) -> int | None:
@@ -259,7 +259,7 @@ class Loaders(Observer):
 
 
 class _Followed:
-    """An iterator of a loader's, handed on as it is."""
+    """A loader's iterator that reports batches and passes them on unchanged."""
 
     def __init__(self, plain: Any, loaders: Loaders, seen: Seen) -> None:
         self._plain, self._loaders, self._seen, self._read = plain, loaders, seen, 0
@@ -281,18 +281,18 @@ class _Followed:
             raise
         self._loaders.yielded(self._seen, batch, first=self._read == 0)
         self._read += 1
-        if self._read == _length(self._seen.loader):  # some loops count, and do not ask for one more
+        if self._read == _length(self._seen.loader):  # some loops count, and do not wait for StopIteration
             self._loaders.ended(self._seen)
         return batch
 
 
 def _random_numbers() -> int:
-    """Where the generators are that are used when no other is given."""
+    """A hash of the states of the default random generators."""
     return hash((random_state(), *(pickle.dumps(state()) for _, state in GENERATORS.values())))
 
 
 def _is_out_of_order(sampler: Any) -> bool:
-    """Does a sampler draw, or is it a list of places that do not rise?"""
+    """Is a sampler random, or a list of places that are not in order?"""
     if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
         return True
     if not isinstance(sampler, list | tuple | torch.Tensor) or not len(sampler):
@@ -319,7 +319,7 @@ def _samples(held: list[torch.Tensor]) -> list[int]:
 
 
 def _is_told_twice(batches: list[list[int]], workers: int) -> bool:
-    """Do workers, which take turns, yield samples of each other's, and not each its own again?"""
+    """Do workers, which take turns, yield each other's samples, and not just repeat their own?"""
     one, other = ([each for batch in batches[worker::workers] for each in batch] for worker in (0, 1))
     shared = len(set(one) & set(other))
     again = len(one) - len(set(one))
@@ -327,7 +327,7 @@ def _is_told_twice(batches: list[list[int]], workers: int) -> bool:
 
 
 def _is_to_shuffle(loader: AnyLoader) -> bool:
-    """Is a sampler that is not torch's to give another order in every pass, by what it has or by how it is written?"""
+    """Should a custom sampler give a different order in every pass, by its attributes or its source?"""
     for sampler in (loader.sampler, loader.batch_sampler):
         if sampler is None or type(sampler).__module__.startswith(("torch.", "builtins")):
             continue
@@ -340,7 +340,7 @@ def _is_to_shuffle(loader: AnyLoader) -> bool:
 
 
 def _tells_order(column: torch.Tensor) -> bool:
-    """Do the rows of a column differ, so that another order would show, and do they not just count?"""
+    """Do the rows of a column differ, so that another order would show, and do they not just count up?"""
     if column.dim() == 0 or len(column) < 2:
         return False
     with aside():

@@ -12,14 +12,14 @@ from surefoot.checks.samples.pairs import Pairs
 
 _MOST_UPDATES = 100
 _FEWEST_AGAIN = 3
-"""So many batches must come again, in their order."""
+"""At least this many batches must repeat, in order."""
 _READ = 256
 _WHOLE = 0.9
-"""A pass over so many of an array's rows is one over all; a part that was drawn once was split off."""
+"""A pass over this share of an array's rows is a pass over all; a smaller part was split off once."""
 
 
 class Orders(Observer):
-    """The batch that each update begins with, told by some of its values."""
+    """Records the first batch of each update, by some of its values."""
 
     after = (Pairs,)
 
@@ -27,7 +27,7 @@ class Orders(Observer):
         super().__init__(scene)
         self._pairs = pairs
         self._batches: dict[int, tuple[int, int]] = {}
-        """By update: the hash of its first batch, and how many samples that has."""
+        """By update: the hash of its first batch, and its number of samples."""
 
     def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if not torch.is_grad_enabled() or self.scene.updates >= _MOST_UPDATES or self.scene.updates in self._batches:
@@ -38,7 +38,7 @@ class Orders(Observer):
             self._batches[self.scene.updates] = fingerprint(largest, _READ), len(largest)
 
     def shuffled_once(self) -> int:
-        """The rows of an array that every pass goes through in the same order, which is not that of the rows."""
+        """The number of rows that every pass reads in the same shuffled order; 0 if there is no such order."""
         prints, sizes = zip(*self._batches.values(), strict=True) if self._batches else ((), ())
         period = prints.index(prints[0], 1) if prints.count(prints[0] if prints else 0) > 1 else 0
         again = prints[period:]

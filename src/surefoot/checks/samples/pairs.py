@@ -26,17 +26,17 @@ from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
 MOST_UPDATES = 64
-"""Samples are followed for so many updates: most come again in a second pass."""
+"""Samples are followed for this many updates: most come again in a second pass."""
 _FEWEST_ROWS, _FEWEST_ELEMENTS = 8, 4
 _FEWEST_AGAIN = 16
 _CHANCE = 0.6
-"""Targets differ as often as this share of how often two samples' targets do: they are not the sample's."""
+"""Targets that change more often than this share of what chance gives do not belong to their samples."""
 _SHUFFLES, _BEYOND_CHANCE = 20, 6
 _GUESSES = {"argmax", "max", "topk", "multinomial", "bernoulli", "sort"}
 
 
 Way = tuple[str, frozenset[tuple[Any, ...]]]
-"""The line of a loss, and how models were called for it."""
+"""The line of a loss, and how models were called before it."""
 
 
 @dataclass
@@ -50,16 +50,16 @@ class _Followed:
     """The targets of the samples since the last update."""
     targets: Counter[int] = field(default_factory=Counter)
     again: int = 0
-    """Samples that came again, and of those: with another target, and with one that no sample had."""
+    """Samples that came again; of those, with another target; of those, with one that no sample had before."""
     differ: int = 0
     foreign: int = 0
     ambiguous: bool = False
-    """A sample had two targets in one update, as those of several tasks are, or targets were guessed."""
+    """A sample had two targets in one update, as with several tasks, or targets were guessed."""
     exchanged: list[tuple[int, int]] = field(default_factory=list)
-    """Of samples that came again: the target before, and now."""
+    """For samples that came again: the target before, and now."""
 
     def is_apart(self) -> bool:
-        """Did samples that came again have other samples' targets, as often as chance gives them?"""
+        """Did samples that came again have other samples' targets about as often as by chance?"""
         if self.ambiguous or self.again < _FEWEST_AGAIN or self.foreign > 0.1 * self.differ:
             return False
         chance = other_by_chance(list(self.targets.elements()))
@@ -67,7 +67,7 @@ class _Followed:
 
 
 class Pairs(Observer):
-    """Inputs of models beside targets of losses, row by row."""
+    """Compares inputs of models with targets of losses, row by row."""
 
     after = (Gradients,)
     before = (Loaders,)
@@ -77,26 +77,26 @@ class Pairs(Observer):
         self._loaders = loaders
         self._inputs: list[torch.Tensor] = []
         self._ways: set[tuple[Any, ...]] = set()
-        """Which models were called since the last backward, and with which words: there may be several tasks."""
+        """Which models were called since the last backward, and with which flags: there may be several tasks."""
         self._targets: list[tuple[str, torch.Tensor]] = []
         self._followed: dict[Way, _Followed] = {}
         self._guessed: set[int] = set()
-        """How many rows something had that was guessed or drawn since the last update."""
+        """The lengths of tensors that were guessed or drawn since the last update."""
         self._apart: list[str] = []
         self._together = 0
         self.rising = Rising()
         self.sources: list[tuple[torch.Tensor, torch.Tensor]] = []
-        """Arrays that inputs and targets are taken from by the same rows."""
+        """Arrays from which inputs and targets are taken by the same rows."""
         self.places: list[tuple[int, bool]] = []
-        """The lengths of arrays that hold the inputs, and whether these are rows that follow each other."""
+        """The lengths of arrays that hold the inputs, and whether the inputs are rows in order."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Hears that a torch function has returned."""
         if getattr(function, "__name__", "") in _GUESSES and self._follows() and not self.scene.phases.in_model():
             self._guessed |= {len(each) for each in tensors(out) if each.dim()}
 
     def target(self, target: Any) -> None:
-        """A loss is given a target."""
+        """Hears that a loss gets a target."""
         if self._follows() and readable(target) and target.dim() and len(target) >= _FEWEST_ROWS:
             self._targets.append((caller(), own(target)))
 
@@ -118,7 +118,7 @@ class Pairs(Observer):
             for where, target in targets:
                 beside = [each for each in entered if len(each) == len(target)]
                 mixed = any(_is_rearranged(target, other) for _, other in targets)
-                if beside and lines[where, len(target)] == 1 and not mixed:  # nor of half of a batch
+                if beside and lines[where, len(target)] == 1 and not mixed:  # a line called twice may see half a batch
                     self._pair((where, ways), beside, target)
 
     def update_ends(self, optimizer: Optimizer) -> None:
@@ -128,7 +128,7 @@ class Pairs(Observer):
         where = way[0]
         columns, theirs = [row_prints(each) for each in entered], row_prints(target)
         if theirs in columns:
-            return  # the model is given its target
+            return  # the target is also an input
         if counts_places(target):
             self._judge(where, self._unlike(entered) if self._looks() else None)
             return
@@ -157,11 +157,11 @@ class Pairs(Observer):
         followed.targets.update(targets)
 
     def _looks(self) -> bool:
-        """Are the arrays in sight looked through now?"""
+        """Is this an update in which the arrays in sight are searched?"""
         return self.scene.updates in (1, 4, 7)
 
     def _unlike(self, entered: list[torch.Tensor]) -> bool | None:
-        """Are inputs that belong together, row by row, of other rows of two arrays? None where they are not found."""
+        """Do paired inputs come from different rows of two arrays? None if they are not found."""
         arrays = Arrays()
         found = [each for column in entered for each in arrays.holding(column)]
         pairs = [(one, other) for (a, one) in found for (b, other) in found if a is not b and len(a) == len(b)]
@@ -172,7 +172,7 @@ class Pairs(Observer):
         self._together += apart is False
 
     def _in_delivered(self, columns: list[list[int]], targets: list[int]) -> bool | None:
-        """Are targets not in the order in which a loader handed them out beside these inputs? None if it did not."""
+        """Are targets in another order than a loader yielded them with these inputs? None if it did not."""
         verdict = None
         for batch in reversed(self._loaders.delivered):
             order = next((found for mine in columns for each in batch if (found := _order(mine, each))), None)
@@ -186,7 +186,7 @@ class Pairs(Observer):
         return verdict
 
     def _in_arrays(self, entered: list[torch.Tensor], target: torch.Tensor) -> bool | None:
-        """Are targets in other rows of the loop's arrays than inputs are? None where some input is not found."""
+        """Do targets come from other rows of the loop's arrays than inputs? None if some input is not found."""
         arrays, verdict = Arrays(), None
         found = [list(arrays.holding(each)) for each in entered]
         for each in found:
@@ -196,13 +196,13 @@ class Pairs(Observer):
                     if is_of(targets[places], target):
                         self.sources = self.sources or [(inputs, targets)]
                         return False
-                    verdict = all(found) or None  # else the samples of the targets may be those that were changed
+                    verdict = all(found) or None  # else the targets may belong to changed samples
         return verdict
 
     def parted(self) -> Iterator[Parted]:
-        """Where samples and targets part, if they do."""
+        """Where samples are separated from their targets, if they are."""
         if len(self._apart) >= max(2, 4 * self._together):
-            yield Parted(self._apart[0], "inputs and targets are not of the same rows")
+            yield Parted(self._apart[0], "inputs and targets come from different rows")
         for each in self._followed.values():
             if each.is_apart():
                 seen = f"{each.differ} of {each.again} samples that came again had another sample's target"
@@ -210,13 +210,13 @@ class Pairs(Observer):
 
 
 def other_by_chance(values: list[Any]) -> float:
-    """How often two of some values differ."""
+    """How often two of these values differ."""
     counts, total = Counter(values).values(), len(values)
     return 1 - sum((count / total) ** 2 for count in counts)
 
 
 def _are_related(pairs: list[tuple[int, int]]) -> bool:
-    """Do the first of some pairs tell the second, as groups that are found anew and numbered anew do?"""
+    """Does the first of each pair predict the second, as with clusters that are found and numbered again?"""
     drawn = random.Random(0)
     before, now = map(list, zip(*pairs, strict=True))
     found, chance = _agreement(before, now), []
@@ -227,12 +227,12 @@ def _are_related(pairs: list[tuple[int, int]]) -> bool:
 
 
 def _agreement(before: list[int], now: list[int]) -> int:
-    """How many pairs of pairs are alike in both."""
+    """How many pairs of samples agree in both."""
     return sum(count**2 for count in Counter(zip(before, now, strict=True)).values())
 
 
 def is_of(own: torch.Tensor, target: torch.Tensor) -> bool:
-    """Are targets these samples' own, as they are or renamed?"""
+    """Do targets belong to these samples, unchanged or renamed?"""
     pairs = list(zip(row_prints(own), row_prints(target), strict=True))
     wrong = sum(one != other for one, other in pairs)
     chance = other_by_chance([other for _, other in pairs])
@@ -241,14 +241,14 @@ def is_of(own: torch.Tensor, target: torch.Tensor) -> bool:
 
 
 def _is_rearranged(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Are these the same targets in another order, as those of two samples that are mixed into one?"""
+    """Are these the same targets in another order, as in mixup?"""
     if one.shape != other.shape or one.dtype != other.dtype or one.dim() != 1:
         return False
     return not torch.equal(one, other) and torch.equal(one.sort().values, other.sort().values)
 
 
 def _order(mine: list[int], handed_out: list[int]) -> list[int] | None:
-    """The place of each row in what was handed out, if all are from there and no two are alike."""
+    """The place of each row in a yielded batch, if all rows are from there and no two are alike."""
     places = {row: place for place, row in enumerate(handed_out)}
     if len(places) != len(handed_out) or set(mine) != set(places):
         return None

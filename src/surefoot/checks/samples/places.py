@@ -13,9 +13,9 @@ from surefoot.checks.engine.types import AnyLoader
 
 
 def places_of(loader: AnyLoader, dataset: Any) -> list[int] | None:
-    """The places in the order of one pass; samplers that keep a state are asked in a copy.
+    """The indices that one pass reads, in order. A sampler with a state is copied before it is asked.
 
-    None where samples are drawn with replacement. A plain shuffle is told as if it were none.
+    None if samples are drawn with replacement. A plain shuffle is treated as no shuffle.
     """
     batches: Any = loader.batch_sampler
     sampler: Any = batches.sampler if type(batches) is BatchSampler else batches or loader.sampler
@@ -25,5 +25,5 @@ def places_of(loader: AnyLoader, dataset: Any) -> list[int] | None:
         return list(range(len(dataset)))
     if type(sampler) is not DistributedSampler:
         sampler = copy.deepcopy(sampler, {id(dataset): dataset})
-    found = list(islice(sampler, len(dataset) + 1))  # some have no end
+    found = list(islice(sampler, len(dataset) + 1))  # some are endless
     return [place for batch in found for place in batch] if found and isinstance(found[0], list) else found

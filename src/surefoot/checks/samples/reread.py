@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.types import AnyDataset, AnyLoader
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import changed_by_reading, copied, print_of
@@ -27,11 +27,11 @@ from surefoot.events.phases import Phases
 from surefoot.randomness import kept, seed_all
 
 _MOST_AT_ONCE = 32
-"""Of a batch so many samples are read again."""
+"""At most this many samples of a batch are read again."""
 
 
 def samples_of(loaders: Loaders, targets: set[int]) -> Iterator[Samples]:
-    """What the data sets behind training loaders do; `targets` are hashes of what losses asked for."""
+    """What the data sets of training loaders do. `targets` are the hashes of the targets of losses."""
     evaluating = [seen for seen in loaders.seen.values() if seen.role == "evaluation"]
     for seen in list(loaders.seen.values()):
         if seen.role == "training":
@@ -40,9 +40,9 @@ def samples_of(loaders: Loaders, targets: set[int]) -> Iterator[Samples]:
 
 
 def read_again(seen: Seen, evaluating: list[Seen], phases: Phases, *, labelled: bool = True) -> Samples:
-    """What one training loader's data set does, beside those of evaluation; random numbers are as before.
+    """What the data set of one training loader does, compared with those of evaluation. Keeps the random state.
 
-    The last value of a sample is its label, if it is `labelled`.
+    If `labelled`, the last value of a sample is its label.
     """
     with phases.deaf(), kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -50,7 +50,7 @@ def read_again(seen: Seen, evaluating: list[Seen], phases: Phases, *, labelled: 
 
 
 def _look(seen: Seen, evaluating: list[Seen], *, labelled: bool) -> Samples:
-    """Whatever cannot be read again is left out."""
+    """Skips whatever cannot be read again."""
     loader = seen.loader
     found = Samples(type(loader.dataset).__name__)
     for part in (_workers, _stream, _reading, _views, *([_labelled] if labelled else [])):
@@ -67,9 +67,9 @@ def _look(seen: Seen, evaluating: list[Seen], *, labelled: bool) -> Samples:
 
 
 def _worst(shares: list[tuple[Seen, float, bool]]) -> float:
-    """The largest share. The training set, read again, counts only where no evaluation reads anything else.
+    """The largest share. A second read of the training set counts only if no evaluation reads anything else.
 
-    Nor does what is read for something else than an evaluation, by its name.
+    A loader whose name says that it does not evaluate is skipped.
     """
     partly = [share for seen, share, whole in shares if not whole and not (share == 1.0 and seen.trains_by_name)]
     return max(partly, default=1.0 if any(seen.evaluates_by_name for seen, _, _ in shares) else 0.0)
@@ -80,7 +80,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _workers(found: Samples, loader: AnyLoader) -> None:
-    """Every worker is asked for the same sample three times, in two epochs."""
+    """Asks every worker for the same sample three times, in two epochs."""
     dataset = loader.dataset
     if isinstance(dataset, IterableDataset) or loader.num_workers < 2:
         return
@@ -94,14 +94,14 @@ def _workers(found: Samples, loader: AnyLoader) -> None:
 
 
 def _stays(reader: Any) -> bool:
-    """Is a sample the same whenever it is read? Some can be read in a worker only, and are taken for random."""
+    """Is a sample the same whenever it is read? One that only a worker can read counts as random."""
     with attempt("reading one sample again"):
         return len({print_of(reader[0]) for _ in range(3)}) == 1
     return False
 
 
 def _never_stays(reader: Any, count: int) -> bool:
-    """Do so many samples, read again and again, never come out as before?"""
+    """Do this many samples never repeat when they are read again and again?"""
     places = range(min(count, len(reader), _MOST_AT_ONCE))
     reads = [tuple(print_of(reader[place]) for place in places) for _ in range(4)]
     return len(set(reads)) == len(reads)
@@ -119,7 +119,7 @@ def _asked(loader: AnyLoader) -> AnyLoader:
 
 
 def _stream(found: Samples, loader: AnyLoader) -> None:
-    """The first samples of two workers must differ, and so must what they draw, from each other and by epoch."""
+    """The first samples of two workers must differ, and their random numbers must differ by worker and by epoch."""
     if not isinstance(loader.dataset, IterableDataset) or loader.num_workers < 2:
         return
     once, again = _prints_of_first(loader.dataset, seed=0), _prints_of_first(loader.dataset, seed=1)
@@ -135,7 +135,7 @@ def _stream(found: Samples, loader: AnyLoader) -> None:
 
 
 def _is_whole(loader: AnyLoader, *, samples_stay: bool) -> bool:
-    """Do two workers yield the same samples, apart from noise that is drawn anew?"""
+    """Do two workers yield the same samples, apart from fresh noise?"""
     if _is_told_twice(loader):
         return True
     seeded = _Seeded(loader.dataset) if samples_stay else loader.dataset
@@ -144,7 +144,7 @@ def _is_whole(loader: AnyLoader, *, samples_stay: bool) -> bool:
 
 
 def _is_shifted(loader: AnyLoader) -> bool:
-    """Do two workers yield the same labels, and differ only in where they begin?"""
+    """Do two workers yield the same labels, except for where they start?"""
     read = [print_of(list(parts(each))[-1]) for each in itertools.islice(_two_workers(loader, loader.dataset), 32)]
     one, other = read[::2], read[1::2]
     tells = len(one) == len(other) >= 8 and len(set(read)) > len(one) // 2
@@ -152,7 +152,7 @@ def _is_shifted(loader: AnyLoader) -> bool:
 
 
 def _is_told_twice(loader: AnyLoader) -> bool:
-    """Do two workers together yield every sample of a stream that ends twice, in whatever order?"""
+    """Do two workers together yield every sample of a finite stream twice, in any order?"""
     alone: list[Any] = []
     with attempt("reading a stream without workers"):
         alone = first_of(copied(loader.dataset))
@@ -164,7 +164,7 @@ def _is_told_twice(loader: AnyLoader) -> bool:
 
 
 def _prints_of_first(stream: Any, *, seed: int) -> tuple[list[int], list[int]]:
-    """Hashes of a stream's first samples, and of their last values, if not all are alike; none without a worker."""
+    """Hashes of a stream's first samples, and of their last values if these differ; none if only workers read it."""
     seed_all(seed)
     samples: list[Any] = []
     with attempt("reading a stream without workers"):
@@ -196,7 +196,7 @@ def _two_workers(loader: AnyLoader, dataset: AnyDataset) -> AnyLoader:
 
 
 class _Drawn(IterableDataset[int]):
-    """For each sample of a stream, where its own generators are after it."""
+    """Yields a hash of the stream's own generators after each sample."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

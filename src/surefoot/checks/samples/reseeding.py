@@ -21,31 +21,31 @@ DRAWS = {
     "random_", "bernoulli", "bernoulli_", "multinomial",
 }  # fmt: skip
 _FEWEST = 3
-"""So many updates in a row must seed other generators than torch's global one with one number."""
+"""At least this many updates must seed a generator other than torch's global one with the same number."""
 
 
 class Reseeding(Observer):
-    """What every update draws: the random state after seeding, at its first forward, and at each draw."""
+    """Records the random state of every update: after seeding, at its first forward, and at each draw."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._states: dict[int, tuple[int, int]] = {}
-        """By update: the state after seeding, and the one that the first forward began with."""
+        """By update: the state after seeding, and at the start of the first forward."""
         self._seeded: int | None = None
         self._drawn: set[int] = set()
-        """The states in which draws since the last update left their generators."""
+        """The states of generators after each draw since the last update."""
         self._last_drawn: set[int] = set()
         self._redrawn = 0
         self._lengths: set[int] = set()
-        """Of what entered the model that runs."""
+        """The lengths of the inputs of the running model."""
         self._others: dict[str, set[str]] = {}
-        """With what generators of Python's and numpy's were seeded since the last update."""
+        """The seeds of Python's and numpy's generators since the last update."""
         self._last_others: dict[str, set[str]] = {}
         self._fresh: dict[str, bytes] = {}
-        """The states of the global ones after that."""
+        """The states of the global generators right after seeding."""
         self._others_again = 0
         self._at: dict[str, int] = {}
-        """The last update before which something was drawn, and others were seeded."""
+        """The last update before which something was drawn, or other generators were seeded."""
 
     def __enter__(self) -> Reseeding:
         self.follow(torch, "manual_seed", after=self._seeds)
@@ -73,7 +73,7 @@ class Reseeding(Observer):
             self._seeded = None
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """A function of torch's has returned."""
+        """Hears that a torch function has returned."""
         if getattr(function, "__name__", "") not in DRAWS:
             return
         drew = isinstance(out, torch.Tensor) and out.device.type == "cpu" and out.numel() > 0
@@ -82,7 +82,7 @@ class Reseeding(Observer):
             if generator is None:
                 self._drawn.add(random_state())
             elif not self.scene.phases.in_model() or (out.dim() and len(out) in self._lengths):
-                self._drawn.add(digest(generator.get_state()))  # else a projection that is made anew on purpose
+                self._drawn.add(digest(generator.get_state()))  # else a projection that is redrawn on purpose
 
     def update_ends(self, optimizer: Optimizer) -> None:
         if self._drawn:
@@ -95,12 +95,12 @@ class Reseeding(Observer):
             self._others, self._last_others = {}, used
 
     def _follows(self, what: str) -> bool:
-        """Has the update before this one done so, too, as far as it is of the same optimizer? Not: once per pass."""
+        """Did the previous update of the same optimizer do so, too? Once per pass does not count."""
         before, self._at[what] = self._at.get(what, 0), self.scene.updates
         return self.scene.updates - before <= max(1, len(self.scene.stepped))
 
     def _has_drawn(self, name: str) -> bool:
-        """Is a generator no longer where its seed has put it? One of the loop's own was made to draw."""
+        """Has a generator drawn since it was seeded? The loop's own generators are made to draw."""
         return name not in GENERATORS or pickle.dumps(GENERATORS[name][1]()) != self._fresh[name]
 
     def repeated(self) -> int:

@@ -8,28 +8,28 @@ from dataclasses import dataclass
 import torch
 
 _FEWEST = 6
-"""So many batches in a row, each above the last. Shuffled ones never lie so."""
+"""At least this many batches in a row, each above the last. Shuffled batches never rise this long."""
 _MOST_FEATURES = 4096
 
 
 @dataclass
 class _Batch:
-    """The least and the largest number of a batch, of its targets first and then of every input."""
+    """The smallest and largest numbers of a batch: of its targets first, then of every input."""
 
     lows: torch.Tensor
     highs: torch.Tensor
     of_data: bool
-    """A loader has handed out these very targets."""
+    """A loader yielded exactly these targets."""
 
 
 class Rising:
-    """Batches of the losses of each line, in the order in which they are trained on."""
+    """Batches by the line of their loss, in training order."""
 
     def __init__(self) -> None:
         self._batches: dict[str, list[_Batch]] = {}
 
     def see(self, where: str, inputs: list[torch.Tensor], target: torch.Tensor, *, of_data: bool) -> None:
-        """A batch of numbers, one for each sample, beside what entered the model."""
+        """Records a batch of targets, one number per sample, with the inputs of the model."""
         if not target.is_floating_point() or target.numel() != len(target):
             return
         rows = [each.reshape(len(each), -1) for each in (target, *inputs)]
@@ -37,7 +37,7 @@ class Rising:
         self._batches.setdefault(where, []).append(_Batch(columns.amin(0), columns.amax(0), of_data))
 
     def lines(self) -> Iterator[tuple[str, int]]:
-        """Lines whose targets rise or fall from batch to batch while no input does, and through how many batches."""
+        """Lines whose targets rise or fall from batch to batch while no input does, and over how many batches."""
         for where, batches in self._batches.items():
             if len({each.lows.shape for each in batches}) == 1:
                 runs = [run for run in _runs(batches) if len(run) >= _FEWEST and _varies(run) and not _inputs_rise(run)]
@@ -47,7 +47,7 @@ class Rising:
 
 
 def _runs(batches: list[_Batch]) -> Iterator[list[_Batch]]:
-    """Batches in a row whose targets lie above those of the one before, and such whose targets lie below."""
+    """Runs of batches whose targets are above those of the batch before, and runs whose targets are below."""
     for some in (batches, batches[::-1]):
         begin = 0
         for end in range(1, len(some) + 1):
@@ -57,7 +57,7 @@ def _runs(batches: list[_Batch]) -> Iterator[list[_Batch]]:
 
 
 def _is_of_data(run: list[_Batch], batches: list[_Batch]) -> bool:
-    """Did a loader hand out their targets, or do they come again? Those of a value that is learned rise as it does."""
+    """Did a loader yield these targets, or do they come again? Targets from a learned value rise with it."""
     first = run[0].lows[0], run[0].highs[0]
     again = sum((each.lows[0], each.highs[0]) == first for each in batches) > 1
     return again or all(each.of_data for each in run)

@@ -19,18 +19,18 @@ from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.autograd import aside
 
 MOST_EVALUATIONS = 64
-"""So many forwards without gradients are read, whenever they come."""
+"""How many forwards without gradients are read, whenever they come."""
 _REPEATS = 6
-"""A batch that so many more updates were made from is looked for in larger arrays."""
+"""A batch that more updates than this used again is searched for in larger arrays."""
 _MOST_WORKED_ON = 64
 _SHARED = 0.1
-"""Of the samples of one training, so many come again in another that goes on with the same data."""
+"""More than this share of a training's samples come again in another training with the same data."""
 _TIMES = 4
-"""An array must be so many times as large: training on all samples but a few that are kept back is no fault."""
+"""An array must be this many times as large: training on all samples except a few is no bug."""
 
 
 class Rows(Observer):
-    """Which samples were trained on, and which of them are evaluated."""
+    """Records which samples were trained on, and which of them are evaluated."""
 
     after = (Gradients,)
     before = (Loaders,)
@@ -40,22 +40,22 @@ class Rows(Observer):
         self._loaders = loaders
         self.shown: list[tuple[nn.Module, Shown]] = []
         self._trained: dict[int, set[int]] = {}
-        """By training: what one fold evaluates, another one trains on."""
+        """By training, because one fold evaluates what another trains on."""
         self._evaluated: set[int] = set()
         self._evaluated_rows: set[int] = set()
         self._last: set[int] = set()
         self._repeats = 0
         self._before: set[int] = set()
-        """Hashes of all that updates have used."""
+        """Hashes of everything that updates have used."""
         self._batches: list[list[torch.Tensor]] = []
-        """What entered models since the last update."""
+        """The inputs of models since the last update."""
         self._worked_on: dict[tuple[int, tuple[int, ...]], weakref.ref[torch.Tensor]] = {}
-        """What the loop computed with since then, outside of models."""
+        """Tensors that the loop used outside of models since then."""
         self._wholes: list[torch.Tensor] = []
-        """Arrays of the loop that hold the one batch that is used over and over, and more."""
+        """Arrays of the loop that hold the repeated batch, and more."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Hears that a torch function has returned."""
         if not self.scene.close or self.scene.phases.in_model() or not torch.is_grad_enabled():
             return
         for each in args:
@@ -68,7 +68,7 @@ class Rows(Observer):
         if (graded and not self.scene.close) or (not graded and len(self.shown) >= MOST_EVALUATIONS):
             return
         if not graded and self._loaders.fed_by is not None and self._loaders.fed_by.role == "training":
-            return  # the training set is measured, on purpose
+            return  # the training set is measured on purpose
         made = graded and all(each.requires_grad for each in tensors((args, kwargs)))
         if made:
             return  # by another model
@@ -107,7 +107,7 @@ class Rows(Observer):
         self._before.update(read)
 
     def _larger(self, read: dict[int, torch.Tensor]) -> list[torch.Tensor]:
-        """Arrays of the loop that hold what all updates have used, unless this one used other rows of them, too."""
+        """Arrays of the loop that hold the repeated batch, unless this update also used other rows of them."""
         arrays = arrays_in_sight(lists=True)
         found: list[torch.Tensor] = []
         for print_ in self._last:
@@ -116,24 +116,24 @@ class Rows(Observer):
         return [] if any(True for each in others for _ in larger_than([each], arrays, times=_TIMES)) else found
 
     def part_of(self) -> int:
-        """The rows of an array of which one batch is used over and over, and none evaluated; 0 where there is none."""
+        """The length of an array of which one batch is used over and over, and no row evaluated; 0 if there is none."""
         free = (each for each in self._wholes if len(each) > LONGEST or self._evaluated.isdisjoint(_all_prints(each)))
         return max(map(len, free), default=0)
 
     def are_shared(self, one: int, other: int) -> bool:
-        """Were two trainings, told by the updates before them, given the same samples, as far as they were read?"""
+        """Did two trainings, named by the updates before them, get the same samples, as far as they were read?"""
         rows = [self._trained.get(each, set()) for each in (one, other)]
         return len(rows[0] & rows[1]) > _SHARED * min(map(len, rows))
 
     def are_others(self, training: int) -> bool:
-        """Is a training given samples that none before it was given, from loaders that none had, as far as is known?"""
+        """Does a training get samples and loaders that no training before it had, as far as is known?"""
         known = self._trained.get(training, set())
         before = [rows for number, rows in self._trained.items() if number < training and rows]
         shares = any(len(known & rows) > _SHARED * min(len(known), len(rows)) for rows in before)
         return bool(known and before) and not shares and not self._loaders.share_data(training)
 
     def seen(self) -> Iterator[Shown]:
-        """What trained models were shown; nothing where the whole training set is measured, on purpose."""
+        """What trained models evaluated; nothing if the whole training set is measured on purpose."""
         trained = set().union(*self._trained.values())
         if len(trained & self._evaluated_rows) > 0.9 * len(trained):
             return
@@ -155,13 +155,13 @@ def _of_samples(given: Iterator[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _differ(values: torch.Tensor) -> list[bool]:
-    """Which rows hold more than one number over and over, as empty ones do."""
+    """Which rows hold more than one repeated number. Empty rows hold only one."""
     with aside():
         rows = values.detach()[:MOST_ROWS].flatten(1) if values.dim() > 1 else values.detach()[:MOST_ROWS, None]
         return (rows != rows[:, :1]).any(1).tolist() if rows.shape[1] > 1 else [True] * len(rows)
 
 
 def _is_whole(values: torch.Tensor) -> bool:
-    """Are these names, counts or marks, of which two samples may well have the same?"""
+    """Are these ids, counts or flags, which two samples may easily share?"""
     with aside():
         return not values.is_floating_point() or bool((values == values.round()).all())

@@ -15,7 +15,7 @@ _FEWEST = 64
 
 
 def are_same(one: Any, other: Any) -> bool:
-    """Is it one data set, or are both of one class, as long, and with the same numbers in an array of that length?"""
+    """Are they one object, or of one class and length with the same numbers in an array of that length?"""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -27,7 +27,7 @@ def are_same(one: Any, other: Any) -> bool:
 
 
 def _arrays(dataset: Any) -> dict[str, int]:
-    """By name, hashes of the arrays with a row for each sample."""
+    """By name, hashes of the arrays with one row per sample."""
     length = len(dataset) if hasattr(dataset, "__len__") else -1
     found = {}
     for name, value in getattr(dataset, "__dict__", {}).items():

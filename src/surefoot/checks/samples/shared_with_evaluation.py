@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import IterableDataset, Subset
 
-from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import copied, print_of, root
@@ -24,18 +24,18 @@ from surefoot.checks.samples.labels import (
 from surefoot.checks.samples.stored_samples import shared_rows
 
 _MORE_THAN_NOISE = 0.7
-"""Of the way between two samples: what an augmentation moves one by, and a little noise does not."""
+"""An augmentation moves a sample by more than this share of the distance between two samples; noise does not."""
 _FEW_VALUES = 16
-"""Maps of classes hold no more."""
+"""Maps of classes hold at most this many values."""
 _MOST_STREAMED = 16 * MOST_SAMPLES
 _FEWEST_WORDS, _MOST_HIDDEN = 8, 0.5
-"""What is drawn for the most part is drawn as the task has it."""
+"""If more than this share of the words is random, it belongs to the task."""
 _READ_AGAIN = 8
-"""So many samples are read three times each, to see whether they are random."""
+"""How many samples are read three times each, to see whether they are random."""
 
 
 def beside(found: Samples, training: AnyLoader, evaluation: AnyLoader) -> tuple[float, bool]:
-    """The share of evaluation samples that training reads, too, and whether they are all that it reads."""
+    """The share of evaluation samples that training also reads, and whether they are all that it reads."""
     ours, theirs = training.dataset, evaluation.dataset
     with attempt(f"comparing {type(ours).__name__} with {type(theirs).__name__}"):
         reader: Any = copied(theirs)
@@ -54,10 +54,10 @@ def beside(found: Samples, training: AnyLoader, evaluation: AnyLoader) -> tuple[
 
 
 def _is_augmented(reader: Any, *, alike: bool) -> bool:
-    """Does a sample differ when it is read again, and by more than a little noise, with the same label?
+    """Does a sample with the same label differ by more than a little noise when it is read again?
 
-    Of a data set that is `alike` in training and evaluation any difference will do. What is drawn as a part of the
-    task is none: pairs, two views of each sample, noise beside what is clean, questions with their answers.
+    If the data set is `alike` in training and evaluation, any difference counts. Randomness that belongs to the task
+    does not: pairs, two views of each sample, noise next to the clean input, questions with their answers.
     """
     reads = [[list(parts(reader[place])) for _ in range(3)] for place in range(min(_READ_AGAIN, len(reader)))]
     if len({len(each) for of_one in reads for each in of_one}) != 1:
@@ -72,14 +72,14 @@ def _is_augmented(reader: Any, *, alike: bool) -> bool:
     if alike or any(turned) or _hides_words(columns, drawn):
         return True
     if _are_words(reads[0][0][0]):
-        return False  # numbers of words or of things: those of which most are drawn anew are drawn for the task
+        return False  # ids of words or things: if most are redrawn, that is the task
     again = max(_way(of_one[0], other) for of_one in reads for other in of_one[1:])
     between = np.mean([_way(one[0], other[0]) for one, other in itertools.combinations(reads, 2)])
     return columns[-1][0][0].size == 1 and bool(again > _MORE_THAN_NOISE * between)
 
 
 def _hides_words(columns: list[list[list[np.ndarray]]], drawn: list[bool]) -> bool:
-    """Are a few of the words of each text, or of any whole numbers in a row, others whenever it is read?"""
+    """Do a few words of each text, or of any row of whole numbers, change with every read?"""
     for column, is_drawn in zip(columns[:-1], drawn[:-1], strict=True):
         first = column[0][0]
         if is_drawn and _are_words(first) and first.size >= _FEWEST_WORDS:
@@ -95,7 +95,7 @@ def _are_words(values: np.ndarray) -> bool:
 
 
 def _is_of_task(columns: list[list[list[np.ndarray]]], drawn: list[bool], turned: list[bool]) -> bool:
-    """Is what is drawn a second view, or does it come beside something of its kind that stays?"""
+    """Is the random value a second view, or does it come with a value of its kind that stays?"""
     firsts = [column[0][0] for column in columns]
     kinds = [(each.shape, each.dtype.kind) for each in firsts]
     views = [kind for kind, is_drawn in zip(kinds[:-1], drawn[:-1], strict=True) if is_drawn]
@@ -107,7 +107,7 @@ def _is_of_task(columns: list[list[list[np.ndarray]]], drawn: list[bool], turned
 
 
 def _way(one: list[np.ndarray], other: list[np.ndarray]) -> float:
-    """How far two samples' first values are from each other."""
+    """The distance between the first values of two samples."""
     if one[0].shape != other[0].shape:
         return 0.0
     return float(np.linalg.norm(one[0].astype(np.float64) - other[0].astype(np.float64)))
@@ -127,12 +127,12 @@ def _spread(reader: Any) -> list[Any]:
 
 
 def _shared(ours: list[Any], theirs: list[Any]) -> float:
-    """The share of evaluation samples that are training samples, too."""
+    """The share of evaluation samples that are also training samples."""
     held = Counter(print_of(sample) for sample in ours)
     read = [print_of(sample) for sample in theirs]
     if not theirs or len(set(read)) < 0.9 * len(read) or sum(each.size for each in parts(theirs[0])) < 4:
-        return 0.0  # samples so small that they repeat by chance
+        return 0.0  # samples this small repeat by chance
     shared = sum(each in held for each in read) / len(read)
     again = sum(count for count in held.values() if count > 1) / max(1, held.total())
     whole = all(each.dtype.kind in "iub" for each in parts(theirs[0]))
-    return 0.0 if whole and shared <= 2 * again < 1 else shared  # so do texts that are drawn from a few words
+    return 0.0 if whole and shared <= 2 * again < 1 else shared  # so do texts of a few words

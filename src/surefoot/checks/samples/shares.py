@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, Subset
 
-from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.samples.dataset_copies import copied, print_of
 from surefoot.checks.samples.places import places_of
@@ -16,12 +16,12 @@ from surefoot.events.phases import Phases
 from surefoot.randomness import kept, seed_all
 
 MOST_PLACES = 20_000
-"""Of a pass over more samples, every second, third, ... place is told."""
+"""If a pass reads more samples, only every second, third, ... index is recorded."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The places that one pass reads, and what tells the data set from another: its size and three samples."""
+    """The indices that one pass reads, and what identifies the data set: its size and three samples."""
 
     places: list[int]
     dataset: list[int]
@@ -31,7 +31,7 @@ class Share:
 
 
 def share_of(loader: AnyLoader, phases: Phases) -> Share | None:
-    """What a loader reads in one pass; None where that cannot be told, or samples are drawn with replacement."""
+    """What a loader reads in one pass; None if that is unknown, or samples are drawn with replacement."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     with phases.deaf(), kept(), warnings.catch_warnings():
@@ -52,7 +52,7 @@ def _share(loader: AnyLoader) -> Share | None:
     reader: Any = copied(dataset)
     prints = []
     for place in (0, size // 2, size - 1):
-        seed_all(0)  # so that ranks that draw augmentations read the same
+        seed_all(0)  # so that ranks with random augmentation read the same
         prints.append(print_of(reader[place]))
     each = size // MOST_PLACES + 1
     return Share([place for place in places if place % each == 0], [size, *prints])

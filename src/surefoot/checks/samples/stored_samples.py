@@ -17,11 +17,11 @@ _FEWEST = 16
 _FEWEST_VALUES = 4
 """Samples with fewer values repeat by chance."""
 _LONG = 40
-"""So do texts with fewer letters, unless they are names of files."""
+"""Texts with fewer letters also repeat by chance, unless they are file names."""
 
 
 def shared_rows(training: Any, evaluation: Any) -> float:
-    """The share of what an evaluation's data set keeps of its samples that the training's keeps, too."""
+    """The share of stored evaluation samples that the training data set also stores."""
     ours, theirs = (dict(_kept(each)) for each in (training, evaluation))
     if type(_whole(training)) is not type(_whole(evaluation)):
         return 0.0
@@ -40,7 +40,7 @@ def _whole(dataset: Any) -> Any:
 
 
 def _kept(dataset: Any) -> Iterator[tuple[str, list[int]]]:
-    """By attribute, hashes of what a data set keeps of each sample: as many values as it has samples."""
+    """By attribute, hashes of the values that a data set stores, one for each sample."""
     whole = _whole(dataset)
     places = range(len(whole)) if whole is dataset else dataset.indices
     for name, value in getattr(whole, "__dict__", {}).items():
@@ -50,7 +50,7 @@ def _kept(dataset: Any) -> Iterator[tuple[str, list[int]]]:
 
 
 def _tells(value: object) -> bool:
-    """Is this enough to know a sample by: a row of numbers that are no few classes, or a text?"""
+    """Does this identify a sample: enough numbers, or a long text or file name?"""
     if isinstance(value, str | Path):
         return len(str(value)) >= _LONG or bool(Path(value).suffix)
     if isinstance(value, torch.Tensor | np.ndarray):

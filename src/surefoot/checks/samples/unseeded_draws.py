@@ -16,11 +16,11 @@ GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "random": (random, random.getstate),
     "numpy.random": (np.random, lambda: np.random.get_state(legacy=True)),
 }
-"""By the module that seeds it: the state of each global generator that torch does not seed."""
+"""The global generators that torch does not seed: by name, the module that seeds it and its state."""
 
 
 class UnseededDraws(Observer):
-    """The global generators beside torch's."""
+    """Follows the global generators of Python and numpy."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -38,7 +38,7 @@ class UnseededDraws(Observer):
         self._torch_seeded |= not self.scene.phases.is_deaf
 
     def unseeded(self) -> tuple[str, ...]:
-        """The generators that were drawn from and never seeded, in a loop that seeds torch's."""
+        """The generators that were used and never seeded, in a loop that seeds torch."""
         if not self._torch_seeded:
             return ()
         return tuple(

@@ -13,7 +13,7 @@ from surefoot.events.callers import caller
 
 
 def crossing_of(reader: Any) -> Crossing | None:
-    """The first such view while a sample is read; None where there is none."""
+    """The first such view while a sample is read; None if there is none."""
     with _Heard() as heard:
         reader[0]
     return heard.crossing

@@ -219,17 +219,17 @@ class Files(Observer):
         rates = _rates(optimizer)
         first = [group.get("initial_lr") for group in optimizer.param_groups]
         if optimizer in self._midway and self._schedules.begins(optimizer):
-            detail = f"the rate in the file is {loaded[0][0]:.3g}, of a schedule that has begun, and it begins anew"
+            detail = f"the rate in the file is {loaded[0][0]:.3g}, of a schedule in progress, which starts over"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
             return
         if rates != loaded[0] and self._schedules.begins_by_hand(optimizer, rates[0]):
-            detail = f"the rate in the file is {loaded[0][0]:.3g}, and the one set by hand begins anew"
+            detail = f"the rate in the file is {loaded[0][0]:.3g}, but the one set by hand starts over"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
             return
         from_file = any(each.groups for each in self._loaded)
         begins_anew = rates == first or (from_file and None not in first and LRScheduler not in self._restored)
         if begins_anew and rates != loaded[0]:
-            detail = f"{loaded[0][0]:.3g} in the file, {rates[0]:.3g} in the first update"
+            detail = f"the rate is {loaded[0][0]:.3g} in the file, {rates[0]:.3g} in the first update"
             self._files.append(File("unrestored-scheduler", loaded[1], detail=detail))
 
     def _goes_on(self, optimizer: Optimizer) -> None:

@@ -1,59 +1,21 @@
-"""Follows the order of rows of arrays through the source of a function or module."""
+"""Follows the order of rows of arrays through the statements of a function or module."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from surefoot.checks.source.loop_body import name_of_call
-from surefoot.checks.source.row_orders import (
-    ATTRIBUTES,
-    DRAWS,
-    FILES,
-    KEEP,
-    LOSSES,
-    NO_ROWS,
-    PLACES,
-    REDUCING,
-    REVERSES,
-    SORTS,
-    Beside,
-    Draws,
-    Move,
-    Rows,
-    at,
-    calls,
-    dimension,
-    display,
-    given,
-    indices,
-    is_named,
-    orders_rows,
-    part_of,
-    path,
-)
-
-MOST_BESIDE = 8
-"""The most arrays with the same index that are compared."""
+from surefoot.checks.source.row_orders import Rows, at, calls, display, orders_rows, part_of, path
+from surefoot.checks.source.row_values import RowValues
 
 
 @dataclass
 class Scope:
     """A function or a module, read from top to bottom."""
 
-    functions: frozenset[str]
-    """Functions and classes of the file. They may get arrays that belong together."""
-    known: dict[str, Rows] = field(default_factory=dict)
-    beside: list[Beside] = field(default_factory=list)
-    _draws: Draws = field(default_factory=Draws)
-    _at_index: dict[str, list[tuple[str, Rows]]] = field(default_factory=dict)
-    _read: dict[ast.expr, Rows | None] = field(default_factory=dict)
-    """The rows of each expression in this statement, so that each is read once."""
-    _of_each: bool = False
-    """True while reading the element of a comprehension."""
-
-    # ----------------------------------------------------------------------------------------- statements
+    values: RowValues
 
     def read(self, statements: Iterable[ast.stmt]) -> None:
         for each in statements:
@@ -61,9 +23,9 @@ class Scope:
                 self._statement(each)
 
     def _statement(self, node: ast.stmt) -> None:
-        self._read.clear()
+        self.values.new_statement()
         for call in calls(node) if not hasattr(node, "body") else ():
-            self._draws.seed(call)
+            self.values.draws.seed(call)
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, node.value)
@@ -80,267 +42,79 @@ class Scope:
         else:
             for name in ("test", "value"):
                 if isinstance(getattr(node, name, None), ast.expr):
-                    self.value(getattr(node, name))
+                    self.values.value(getattr(node, name))
             for name in ("body", "orelse", "handlers", "finalbody"):
                 self.read(part for part in getattr(node, name, ()) if isinstance(part, ast.stmt))
 
     def _branches(self, node: ast.If) -> None:
         """After an `if`, assignments of the first branch win. Others come from the second branch."""
-        before = dict(self.known)
+        before = dict(self.values.known)
         self.read(node.body)
-        here, self.known = self.known, before
+        here, self.values.known = self.values.known, before
         was = dict(before)
         self.read(node.orelse)
-        self.known |= {name: rows for name, rows in here.items() if was.get(name) != rows}
+        self.values.known |= {name: rows for name, rows in here.items() if was.get(name) != rows}
 
     def _handed_out(self, value: ast.expr) -> None:
         value = value.value if isinstance(value, ast.Yield) and value.value else value
         if isinstance(value, ast.Tuple | ast.Dict):
             parts = value.elts if isinstance(value, ast.Tuple) else value.values
-            self._use(parts, value.lineno)
+            self.values.use(parts, value.lineno)
         else:
-            self.value(value)
+            self.values.value(value)
 
     def _loop(self, node: ast.For) -> None:
         if isinstance(node.iter, ast.Tuple | ast.List) and isinstance(node.target, ast.Name):
             for each in node.iter.elts:
                 self._loop_over(node, node.target.id, each)
         else:
-            self._bind(node.target, node.iter)
+            self.values.bind(node.target, node.iter)
             self.read(node.body)
             self._join(node)
 
     def _loop_over(self, node: ast.For, name: str, each: ast.expr) -> None:
         """Reads the body for one of several arrays. If the body reorders it in place, the array itself is reordered."""
-        self._set(name, before := self.value(each))
+        self.values.set(name, before := self.values.value(each))
         for statement in node.body:
             self._statement(statement)
-            moved = isinstance(statement, ast.Expr) and self.known.get(name) != before
+            moved = isinstance(statement, ast.Expr) and self.values.known.get(name) != before
             if moved:
-                self._set(path(each), self.known.get(name))
+                self.values.set(path(each), self.values.known.get(name))
 
     def _join(self, loop: ast.For) -> None:
         """Lists that are filled in the same loop belong together."""
         for call in calls(loop):
             if name_of_call(call) in ("append", "extend") and isinstance(call.func, ast.Attribute):
                 name = path(call.func.value)
-                rows = self.known.get(name) or Rows(base=frozenset({f"{name}@{loop.lineno}"}))
-                self._set(name, replace(rows, made=rows.made | {f"loop@{loop.lineno}"}))
+                rows = self.values.known.get(name) or Rows(base=frozenset({f"{name}@{loop.lineno}"}))
+                self.values.set(name, replace(rows, made=rows.made | {f"loop@{loop.lineno}"}))
 
     def _in_place(self, call: ast.Call) -> None:
         name = name_of_call(call)
         given = call.args[0] if name == "shuffle" and call.args else getattr(call.func, "value", None)
-        rows = self.value(given) if isinstance(given, ast.expr) and path(given) else None
+        rows = self.values.value(given) if isinstance(given, ast.expr) and path(given) else None
         if rows is not None and name == "shuffle" and len(call.args) == 1:
-            self._set(path(given), self._moved(rows, self._draws.order(call), call))
+            self.values.set(path(given), self.values.moved(rows, self.values.draws.order(call), call))
         elif rows is not None and name in ("sort", "reverse") and orders_rows(call, 0):
-            self._set(path(given), self._moved(rows, name, call))
+            self.values.set(path(given), self.values.moved(rows, name, call))
         else:
-            self.value(call)
+            self.values.value(call)
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if not isinstance(target, ast.Tuple | ast.List):
-            self._set(path(target), self.value(value))
+            self.values.set(path(target), self.values.value(value))
         else:
             for each, rows in zip(target.elts, self._parts(value, len(target.elts)), strict=False):
-                self._set(path(each), rows)
+                self.values.set(path(each), rows)
 
     def _parts(self, value: ast.expr, count: int) -> list[Rows | None]:
         """The values that are assigned to several names at once."""
         if isinstance(value, ast.Tuple | ast.List):
-            return [self.value(each) for each in value.elts]
+            return [self.values.value(each) for each in value.elts]
         if (over := display(value)) and isinstance(value, ast.ListComp | ast.GeneratorExp):
-            return [rows for _, rows in self._of_several(value, over)]
-        rows = self.value(value) or self._born(value)
+            return [rows for _, rows in self.values.of_several(value, over)]
+        rows = self.values.value(value) or self.values.born(value)
         if isinstance(value, ast.Call) and name_of_call(value) == "sort" and count == 2:
             return [rows, Rows(base=frozenset({at(value)}), moves=rows.moves[-1:])]
         single = isinstance(value, ast.Subscript) and not isinstance(value.slice, ast.Slice)
         return [part_of(rows, place, single=single) for place in range(count)]
-
-    def _of_several(
-        self, node: ast.ListComp | ast.GeneratorExp, over: list[ast.expr]
-    ) -> Iterator[tuple[str, Rows | None]]:
-        """The result of a comprehension for each of a few arrays."""
-        for each in over:
-            self._read.clear()
-            self._set(path(node.generators[0].target), self.value(each))
-            yield ast.unparse(each), self.value(node.elt)
-
-    def _set(self, name: str, rows: Rows | None) -> None:
-        for index, same in list(self._at_index.items()):
-            if name in index:
-                del self._at_index[index]
-            else:
-                same[:] = [each for each in same if each[0] != name]
-        if name and rows is not None:
-            self.known[name] = rows
-        else:
-            self.known.pop(name, None)
-
-    # ---------------------------------------------------------------------------------------- expressions
-
-    def value(self, node: ast.expr) -> Rows | None:
-        """The rows of an expression; None if they cannot be followed."""
-        if path(node) in self.known:
-            return self.known[path(node)]
-        if node not in self._read:
-            self._read[node] = self._expression(node)
-        return self._read[node]
-
-    def _expression(self, node: ast.expr) -> Rows | None:
-        if isinstance(node, ast.Attribute):
-            rows = self.value(node.value) if node.attr not in NO_ROWS else None
-            if rows is not None and rows.single:
-                return part_of(rows, node.attr, single=True)
-            return rows if node.attr in ATTRIBUTES else None
-        if isinstance(node, ast.Subscript):
-            return self._subscript(node)
-        if isinstance(node, ast.Call):
-            return self._call(node)
-        if isinstance(node, ast.ListComp | ast.GeneratorExp):
-            return self._comprehension(node)
-        if isinstance(node, ast.Starred):
-            rows = self.value(node.value)
-            return replace(rows, single=False) if rows else None
-        if isinstance(node, ast.List | ast.Tuple):
-            found = [self.value(each) for each in node.elts]
-            many = [each for each in found if each is not None]
-            return many[0] if len(many) == 1 else self._derived(many, node)
-        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.IfExp | ast.BoolOp):
-            found = [self.value(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
-            return self._derived(found, node)
-        return None
-
-    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> Rows | None:
-        for each in node.generators:
-            self._bind(each.target, each.iter)
-        self._of_each, outside = True, self._of_each
-        rows = self.value(node.elt) or self._derived([self.value(node.generators[0].iter)], node)
-        self._of_each = outside
-        return replace(rows, single=False) if rows else None
-
-    def _subscript(self, node: ast.Subscript) -> Rows | None:
-        rows, index = self.value(node.value), node.slice
-        first = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
-        if rows and is_named(index):
-            return part_of(rows, ast.unparse(index), single=rows.single)
-        if rows and first is not index and ast.unparse(first) == ":":
-            return replace(rows, base=frozenset(f"{each}[{ast.unparse(index)}]" for each in rows.base))
-        if rows and isinstance(first, ast.Slice) and ast.unparse(first) == "::-1":
-            return self._moved(rows, "reverse", node)
-        by = self._derived(map(self.value, indices(index)), node)
-        if rows is None:
-            return by
-        self._index(first, node, rows)
-        if by is None:
-            return rows if isinstance(first, ast.Slice) else replace(rows, single=True)
-        moves = tuple(replace(move, of=rows.base, made=rows.made, line=node.lineno) for move in by.moves)
-        return replace(rows, made=rows.made | by.made, moves=rows.moves + moves, single=rows.single or by.single)
-
-    def _index(self, index: ast.expr, node: ast.Subscript, rows: Rows) -> None:
-        if not isinstance(index, ast.Constant):
-            same = self._at_index.setdefault(ast.unparse(index), [])
-            same.append((ast.unparse(node.value), rows))
-            self.beside.append(Beside(tuple(same[-MOST_BESIDE:]), node.lineno))
-
-    def _call(self, node: ast.Call) -> Rows | None:
-        name, receiver = name_of_call(node), getattr(node.func, "value", None)
-        if name == "zip":
-            return self._zipped(node)
-        if name in self.functions or name.endswith("Dataset"):
-            self._use(given(node), node.lineno, as_samples=name.endswith("Dataset"), many=name.endswith("Dataset"))
-        if name in NO_ROWS or name.endswith(LOSSES):
-            return None
-        if name in PLACES:
-            return Rows(base=frozenset({at(node)}))
-        own = self.value(receiver) if isinstance(receiver, ast.expr) else None
-        first = own or (self.value(node.args[-1 if name == "map" else 0]) if node.args else None)
-        order = self._order(node, name, 0 if own else 1)
-        if order and (first is None or name in ("argsort", "lexsort", "randperm")):
-            return Rows(base=frozenset({order}), moves=(Move(order, frozenset(), node.lineno),))
-        if order and first is not None:
-            return self._moved(first, order, node)
-        if name in REDUCING and dimension(node, 0 if own else 1) in ("", "0"):
-            return None
-        if name in (*KEEP, "map", *SORTS):
-            return first
-        rows = self._derived([own, *(self.value(each) for each in given(node))], node)
-        return replace(rows, call=ast.unparse(node.func)) if rows else self._born(node)
-
-    def _order(self, node: ast.Call, name: str, skip: int) -> str:
-        """The order that a call puts rows into; empty if it does not reorder."""
-        if name in DRAWS and given(node):
-            return self._draws.order(node)
-        if name in SORTS:
-            return "sort" if name in ("sorted", "lexsort") or orders_rows(node, skip) else ""
-        if name in REVERSES or (name == "flip" and dimension(node, skip) == "0"):
-            return "reverse"
-        if name == "roll":
-            along = next((ast.unparse(e.value) for e in node.keywords if e.arg in ("dims", "axis")), "0")
-            return "roll" if len(node.args) <= skip + 1 and along == "0" else ""
-        return ""
-
-    def _zipped(self, node: ast.Call) -> Rows | None:
-        if len(node.args) == 1 and isinstance(node.args[0], ast.Starred):
-            return self.value(node.args[0].value)
-        self._use(node.args, node.lineno, many=True)
-        rows = self._derived([self.value(each) for each in node.args], node)
-        return replace(rows, single=False) if rows else None
-
-    def _use(self, nodes: Iterable[ast.expr], line: int, *, as_samples: bool = True, many: bool = False) -> None:
-        """Records arrays that are used together. With `many`, each of them must have rows."""
-        found: list[tuple[str, Rows | None]] = []
-        for each in nodes:
-            value = each.value if isinstance(each, ast.Starred) else each
-            if (over := display(value)) and isinstance(value, ast.ListComp | ast.GeneratorExp):
-                found += self._of_several(value, over)
-            else:
-                found.append((ast.unparse(each), self.value(each)))
-        rows = tuple((name, replace(each, single=each.single and not many)) for name, each in found if each)
-        if len(rows) > 1:
-            self.beside.append(Beside(rows, line, as_samples))
-
-    def _bind(self, target: ast.expr, over: ast.expr) -> None:
-        """Assigns the loop variables of a loop or comprehension."""
-        if isinstance(over, ast.Call) and isinstance(target, ast.Tuple) and name_of_call(over) == "enumerate":
-            self._set(path(target.elts[0]), None)
-            self._bind(target.elts[1], over.args[0])
-            return
-        if isinstance(over, ast.Call) and isinstance(target, ast.Tuple) and name_of_call(over) == "zip":
-            self.value(over)
-            for one, of in zip(target.elts, over.args, strict=False):
-                self._bind(one, of)
-            return
-        of_dict = isinstance(over, ast.Call) and name_of_call(over) in ("items", "keys", "values")
-        rows = self.value(over) if not of_dict else None
-        if isinstance(target, ast.Tuple) and of_dict:
-            for each in target.elts:
-                self._set(path(each), None)
-        elif isinstance(target, ast.Tuple):
-            rows = rows or self._born(over)
-            for place, each in enumerate(target.elts):
-                self._set(path(each), part_of(rows, place, single=True))
-        else:
-            self._set(path(target), replace(rows, single=True) if rows and (rows.made or rows.moves) else None)
-
-    # --------------------------------------------------------------------------------------------- orders
-
-    def _moved(self, rows: Rows, order: str, node: ast.expr) -> Rows:
-        if (rows.single and self._of_each) or (order == "reverse" and not rows.made):
-            return rows  # the order inside each of many samples, or of numbers that count down
-        return replace(rows, moves=(*rows.moves, Move(order, rows.base, node.lineno, rows.made)))
-
-    def _derived(self, found: Iterable[Rows | None], node: ast.expr) -> Rows | None:
-        """A value computed from arrays has their order. Returns None if it mixes two orders of the same array."""
-        rows = [each for each in found if each is not None and each.base]
-        rows = [each for each in rows if each.made or each.moves] or rows
-        made = [atom for each in rows for atom in each.made]
-        if not rows or (len({each.order for each in rows}) > 1 and len(set(made)) < len(made)):
-            return None
-        longest = max(rows, key=lambda each: len(each.moves))
-        sources = frozenset(atom for each in rows for atom in each.base | each.sources)
-        return Rows(frozenset(made), frozenset({at(node)}), longest.moves, all(each.single for each in rows), sources)
-
-    def _born(self, node: ast.expr) -> Rows:
-        alike = {"file"} if isinstance(node, ast.Call) and name_of_call(node) in FILES else set()
-        return Rows(frozenset({at(node)} | alike), frozenset({at(node)}))

@@ -12,6 +12,7 @@ from surefoot.checks.source.evaluation_loop import parsed
 from surefoot.checks.source.loop_body import name_of_call
 from surefoot.checks.source.row_orders import BY_RULE, REVERSES, SORTS, Beside, Rows, calls, path
 from surefoot.checks.source.row_scopes import Scope
+from surefoot.checks.source.row_values import RowValues
 
 _REORDERING = (
     *SORTS,
@@ -30,7 +31,7 @@ _REORDERING = (
 def ordered_apart(file: str) -> Iterator[Parted]:
     """Where a file reorders only one of two arrays that were made together."""
     for line, moved, left in rows_apart(file):
-        yield Parted(f"{file}:{line}", f"`{moved}` is put into an order of its own, and `{left}` beside it is not")
+        yield Parted(f"{file}:{line}", f"`{moved}` is reordered, but `{left}`, which was made with it, is not")
 
 
 @cache
@@ -56,7 +57,7 @@ def rows_apart(file: str) -> tuple[tuple[int, str, str], ...]:
         return ()
 
 
-def _scopes(tree: ast.Module) -> Iterator[Scope]:
+def _scopes(tree: ast.Module) -> Iterator[RowValues]:
     named = frozenset(
         each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.ClassDef) and each.name[0] != "_"
     )
@@ -67,7 +68,7 @@ def _scopes(tree: ast.Module) -> Iterator[Scope]:
 
 def _inside(
     node: ast.stmt, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
-) -> Iterator[Scope]:
+) -> Iterator[RowValues]:
     """Yields a function and the functions inside it. In a class, methods know the attributes set in `__init__`."""
     if isinstance(node, ast.ClassDef):
         methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
@@ -84,16 +85,16 @@ def _inside(
 
 def _read(
     node: ast.Module | ast.FunctionDef, named: frozenset[str], known: dict[str, Rows], kept: set[str] | None = None
-) -> Scope:
-    scope = Scope(named, dict(known))
+) -> RowValues:
+    values = RowValues(named, dict(known))
     if isinstance(node, ast.FunctionDef):
         made, many = frozenset({f"{node.name}@{node.lineno}"}), _with_rows(node) | _kept(node, kept or set())
         for each in (*node.args.args, *node.args.kwonlyargs):
-            scope.known.pop(each.arg, None)
+            values.known.pop(each.arg, None)
             if each.arg in many:
-                scope.known[each.arg] = Rows(made, frozenset({f"{node.name}.{each.arg}"}))
-    scope.read(node.body)
-    return scope
+                values.known[each.arg] = Rows(made, frozenset({f"{node.name}.{each.arg}"}))
+    Scope(values).read(node.body)
+    return values
 
 
 def _kept(function: ast.FunctionDef, attributes: set[str]) -> set[str]:

@@ -16,14 +16,14 @@ from surefoot.checks.text.token_targets import Beside, Reading, best_shift
 
 
 def disturb_text(found: Probe, again: Again, reading: Reading, losses: Losses) -> bool:
-    """What a model does when its tokens are replaced; gives whether time is the first dimension."""
+    """Records how a model reacts to replaced tokens. Returns whether time is the first dimension."""
     text = reading.text
     if text is None:
         return False
     turned = _time_first(reading.beside)
     _causality(found, again, text, reading.beside, turned=turned)
     if reading.sequence is not None and reading.sequence.shift == 0 and max(found.future, found.past) < LEAKS:
-        turned = True  # unshifted targets do not tell which dimension is time; the one along which tokens matter is
+        turned = True  # unshifted targets do not say which dimension is time; the one along which tokens matter does
         _causality(found, again, text, reading.beside, turned=turned)
     found.softmax_over_queries = losses.softmax_over_queries if found.future > LEAKS else ""
     for each in reading.texts:
@@ -56,7 +56,7 @@ def _per_token(outputs: list[torch.Tensor], tokens: torch.Tensor, *, turned: boo
 
 
 def _counted(tokens: torch.Tensor, beside: Beside | None) -> torch.Tensor:
-    """The positions whose logits have a target; a prefix without any may see what it likes."""
+    """The positions whose logits have a target. A prefix without targets may see anything."""
     if beside is None:
         return torch.ones_like(tokens, dtype=torch.bool)
     counted = torch.zeros_like(tokens, dtype=torch.bool)
@@ -65,7 +65,7 @@ def _counted(tokens: torch.Tensor, beside: Beside | None) -> torch.Tensor:
 
 
 def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *, turned: bool) -> None:
-    """Later tokens are replaced, and earlier logits compared; and the other way round."""
+    """Replaces later tokens and compares earlier logits; then the other way round."""
     tokens, counted = text.tokens, _counted(text.tokens, beside)
     counted = counted.t() if turned else counted
     sequence = tokens.t() if turned else tokens
@@ -85,7 +85,9 @@ def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *,
                 float(by.max()) if (by := moved(a, b)[:, :cut][counted[:, :cut]]).numel() else 0.0
                 for a, b in zip(before, outputs(new, training=training), strict=True)
             ]
-            both = beside is not None and beside.leftward and len(later) > 1  # one of the outputs reads leftward
+            both = (
+                beside is not None and beside.leftward and len(later) > 1
+            )  # one of the outputs reads from right to left
             found.future = max([found.future, *(sorted(later)[:1] if both else later)])
     cut = length // 2
     for name, changed, seen in (("past", slice(0, cut), slice(cut, None)), ("present", *2 * (slice(-1, None),))):
@@ -96,7 +98,7 @@ def _causality(found: Probe, again: Again, text: Text, beside: Beside | None, *,
 
 
 def _ignores(again: Again, text: Text) -> bool:
-    """Is it all the same what stands in a text that was given, whole or but for one end, and is looked up?"""
+    """Does the content of a text that is given, whole or except for one end, and looked up not matter?"""
     tokens, length = text.tokens, text.tokens.shape[1]
     given = [each for each in again.inputs if each.dim() == 2 and each.shape[1] - length in (0, 1)]
     if not any(tokens.equal(cut) for each in given for cut in (each[:, :length], each[:, -length:])):
@@ -106,7 +108,7 @@ def _ignores(again: Again, text: Text) -> bool:
 
 
 def _begins(row: torch.Tensor) -> torch.Tensor | None:
-    """Where documents begin inside a row of positions that start again, or of three or more numbers of documents."""
+    """Where documents begin in a row of positions that restart, or of three or more document numbers."""
     if row.is_floating_point() or row.dtype == torch.bool or len(row) < 4:
         return None
     again, goes_on, stays = row[1:] == 0, row[1:] == row[:-1] + 1, row[1:] == row[:-1]
@@ -117,24 +119,24 @@ def _begins(row: torch.Tensor) -> torch.Tensor | None:
 
 
 def _is_beat(text: Text, places: torch.Tensor) -> bool:
-    """Do these count places in bars or lines of one text: does a model that has places of the whole text, too?"""
+    """Do these count places in bars or lines of one text, in a model that also looks up places in the whole text?"""
     return text.counted and not int(places[0, 0]) and bool((places[0, 1:] == 0).any())
 
 
 def _last_document(begins: torch.Tensor, row: torch.Tensor) -> tuple[int, int]:
-    """Where the last document after the first begins and ends; one token again and again is padding."""
+    """Where the last document, except the first, begins and ends. One repeated token is padding."""
     cuts = [*(begins.nonzero().flatten() + 1).tolist(), len(row)]
     documents = [(cut, end) for cut, end in pairwise(cuts) if row[cut:end].unique().numel() > 1]
     return documents[-1] if documents else (0, 0)
 
 
 def _runs_on(row: torch.Tensor) -> bool:
-    """Are these positions that go on from one document to the next, which is then a part of the same text?"""
+    """Do these positions continue from one document to the next, which makes them one text?"""
     return not row.is_floating_point() and row.equal(torch.arange(len(row), device=row.device).to(row.dtype))
 
 
 def _documents(found: Probe, again: Again, text: Text, sequence: Sequence | None) -> None:
-    """Where positions start again or documents are numbered, what stands before must not matter behind."""
+    """If positions restart or documents are numbered, a document must not depend on the ones before."""
     tokens = text.tokens
     if sequence is None or sequence.shift != 1 or tokens.unique().numel() < 3:
         return

@@ -20,23 +20,23 @@ _FILLS = {"masked_fill", "masked_fill_"}
 _AFTERWARDS = PRODUCTS | _FILLS | {"where"}
 _FEWEST = 2
 _LOW = -10.0
-"""A score as low as this has next to no share beside ordinary ones."""
+"""A score this low gets almost no attention next to ordinary ones."""
 
 
 class LenientMasks(Observer):
-    """From a product with a mask, or what it fills in, into a softmax. What is masked again behind that is right."""
+    """Follows scores from a product with a mask, or a fill, into a softmax. A second mask after it makes them right."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._products: WeakNotes[tuple[str, torch.Tensor]] = WeakNotes()
-        """By what was masked: the line, and what is left as it was."""
+        """By the masked tensor: the line, and what the mask keeps."""
         self._shares: WeakNotes[str] = WeakNotes()
-        """By what a softmax made of one: the line of the product."""
+        """By the softmax of a masked tensor: the line of the mask."""
         self._lines: dict[str, int] = {}
         self._right: set[str] = set()
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
-        """A function of torch's has returned."""
+        """Hears that a torch function has returned."""
         name = getattr(function, "__name__", "")
         if not self.scene.close or not isinstance(out, torch.Tensor):
             return
@@ -82,7 +82,7 @@ class LenientMasks(Observer):
             self._shares[out] = line
 
     def lines(self) -> tuple[str, ...]:
-        """Lines that set scores of padding to zero or near it, and whose softmax is taken as it is."""
+        """Lines that set scores of padding to zero or near it, without masking the softmax again."""
         return tuple(line for line, count in self._lines.items() if count >= _FEWEST and line not in self._right)
 
 

@@ -19,7 +19,7 @@ _MOST_MARKS = 256
 
 @dataclass
 class Text:
-    """Tokens in rows that enter a model. Replacing them where they are looked up leaves masks made from them alone."""
+    """Rows of tokens that enter a model. They are replaced where they are looked up, so masks made from them stay."""
 
     tokens: torch.Tensor
     numbers: tuple[int, ...] = ()
@@ -27,20 +27,20 @@ class Text:
     step_by_step: bool = False
     """Each of those lookups is one column."""
     place: int | None = None
-    """Which input they are, where no lookup is seen."""
+    """Which input they are, if no lookup is seen."""
     table: torch.Tensor | None = None
     padding: int | None = None
-    """The token that the table calls padding."""
+    """The `padding_idx` of the embedding."""
     marks: list[torch.Tensor] = field(default_factory=list)
-    """Booleans and whole numbers, one for each token, that were at hand in the forward."""
+    """Booleans and whole numbers, one for each token, that the forward computed."""
 
     counted: bool = False
-    """Places are looked up, too, that run on through all of it."""
+    """The model also looks up positions that run through the whole text."""
     turned: bool = False
-    """Rows are what the model takes for columns."""
+    """The rows are columns for the model."""
 
     def turn(self) -> Text:
-        """The same text with its first dimension for its second."""
+        """The same text, transposed."""
         marks = [each.t() for each in self.marks]
         return replace(self, tokens=self.tokens.t(), marks=marks, turned=not self.turned)
 
@@ -61,7 +61,7 @@ class _Lookup(NamedTuple):
 
 
 class _Lookups(TorchFunctionMode):
-    """Hears of every lookup, and puts other tokens in the place of some."""
+    """Hears every lookup, and replaces the tokens of some."""
 
     def __init__(self, swapped: Mapping[int, torch.Tensor] | None = None) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Lookups(TorchFunctionMode):
 
 
 def _place_of_tokens(func: Function, args: Args) -> int | None:
-    """Which argument of a function holds tokens to be looked up; None where it looks nothing up."""
+    """Which argument of a function holds the tokens to look up; None if it looks nothing up."""
     name = getattr(func, "__name__", "")
     place = 0 if func is F.embedding or name == "one_hot" else 1 if name in ("embedding", "__getitem__") else None
     if place is None or len(args) <= place or not isinstance(args[place], torch.Tensor):
@@ -104,7 +104,7 @@ def _place_of_tokens(func: Function, args: Args) -> int | None:
 
 
 def texts_of(again: Again) -> list[Text]:
-    """All that a model looks up in rows, but for positions and kinds of tokens."""
+    """Everything that a model looks up in rows, except positions and token types."""
     with _Lookups() as seen:
         again()
     texts: list[Text] = []
@@ -122,14 +122,14 @@ def texts_of(again: Again) -> list[Text]:
 
 
 def marks_of(again: Again, shape: torch.Size) -> list[torch.Tensor]:
-    """What was at hand in a forward for each place of rows of this shape."""
+    """Booleans and whole numbers that a forward computed for each place of rows of this shape."""
     with _Lookups() as seen:
         again()
     return _beside(seen.marks, shape)
 
 
 def _step_by_step(found: list[_Lookup]) -> list[Text]:
-    """Tokens that are looked up one column at a time, as decoders in a loop do."""
+    """Tokens that are looked up one column at a time, as by decoders in a loop."""
     columns: dict[tuple[int, int], list[int]] = {}
     for number, each in enumerate(found):
         if each.tokens.dim() in (1, 2) and each.tokens.numel() == len(each.tokens):
@@ -144,19 +144,19 @@ def _step_by_step(found: list[_Lookup]) -> list[Text]:
 
 
 def _is_text(tokens: torch.Tensor) -> bool:
-    """Whole numbers in rows, of more than two kinds, that do not merely count."""
+    """Are these rows of whole numbers, with more than two different ones, that do not just count up?"""
     if tokens.dim() != 2 or max(tokens.shape) < 4 or tokens.unique().numel() < 3:
         return False
     return not any(bool((each.diff() == 1).all()) for each in (tokens, tokens.t()) if each.shape[1] > 1)
 
 
 def _counts_places(tokens: torch.Tensor, length: int) -> bool:
-    """Are these the places of so many tokens, the first of them 0?"""
+    """Are these the positions of this many tokens, from 0 on?"""
     rows = tokens.reshape(-1, tokens.shape[-1]) if tokens.dim() else tokens.reshape(1, 1)
     return rows.shape[1] == length and bool((rows == torch.arange(length, device=rows.device)).all())
 
 
 def _beside(marks: list[torch.Tensor], shape: torch.Size) -> list[torch.Tensor]:
-    """Marks in rows of this shape, if they have one number for each place."""
+    """The marks that have one number for each place of rows of this shape."""
     flat = [each.squeeze() for each in marks if each.numel() == shape.numel()]
     return [each if each.shape == shape else each.t() for each in flat if each.shape in (shape, shape[::-1])]

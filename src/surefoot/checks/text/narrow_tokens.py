@@ -24,11 +24,11 @@ from surefoot.events.callers import caller
 
 _LONGEST = 1 << 24
 _SPARE = 16
-"""A vocabulary may have so many tokens more than its texts have, for starts, ends and classes."""
+"""A vocabulary may have this many extra tokens, for starts, ends and classes."""
 _FILLED = 0.95
-"""Numbers that were cut off reach the largest that a dtype holds."""
+"""Ids that wrapped around reach at least this share of the largest that the dtype holds."""
 _FEWEST_KINDS = 0.4
-"""Of the numbers that a dtype holds, so large a part must occur, where only the source tells of the dtype."""
+"""At least this share of the dtype's numbers must occur, if the dtype is known only from the source."""
 _TYPES = {torch.uint8: ("uint8", "ubyte", "B"), torch.uint16: ("uint16", "ushort", "H")}
 _MAKING = {
     "array",
@@ -46,11 +46,11 @@ _MAKING = {
     "zeros",
     "empty",
 }
-"""Calls that make an array of a dtype, and cut off what does not fit."""
+"""Calls that make an array of a dtype and wrap what does not fit."""
 
 
 class TokenWidths(Observer):
-    """The arrays that tokens come from, looked at in the first forward."""
+    """Inspects the arrays that tokens come from, in the first forward."""
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)
@@ -61,7 +61,7 @@ class TokenWidths(Observer):
         self._kinds: set[int] = set()
         self._file = ""
         self._arrays: list[tuple[torch.dtype, int]] = []
-        """The dtypes of narrow arrays that hold the tokens seen, and the largest of each."""
+        """The dtypes of narrow arrays that hold the tokens seen, and the largest number in each."""
 
     def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         if not self.scene.close or not torch.is_grad_enabled():
@@ -83,7 +83,7 @@ class TokenWidths(Observer):
                     self.look_at(self._loaders.latest.loader.dataset)
 
     def look_at(self, dataset: Any) -> None:
-        """A data set that batches come from."""
+        """Inspects a data set that batches come from."""
         if self._rows:
             with aside():
                 self._arrays += self._narrow(arrays_held_by(dataset))
@@ -111,7 +111,7 @@ class TokenWidths(Observer):
 
 @cache
 def names_of_dtypes(file: str) -> frozenset[str]:
-    """The dtypes that calls of a file make arrays of; those of pictures are made for other models."""
+    """The dtypes of arrays that calls in a file make. Image arrays are for other models."""
     tree = parsed(file)
     found = set()
     for call in calls(tree) if tree else ():

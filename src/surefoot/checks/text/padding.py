@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.captured_call import Captured
-from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import CHANGED, Again, change, moved, redrawn
 from surefoot.checks.engine.scene import tensors
 from surefoot.checks.text.lookups import Text, marks_of
 
 _MIXING = (nn.RNNBase, nn.Conv1d)
-"""Layers that read padding beside text on purpose: what they return for it is disturbed, and not the tokens."""
+"""Layers that read padding next to text on purpose: their output at padding is disturbed, not the tokens."""
 
 
 def known_padding(call: Captured, text: Text) -> tuple[torch.Tensor | None, str]:
@@ -25,11 +25,15 @@ def known_padding(call: Captured, text: Text) -> tuple[torch.Tensor | None, str]
     if mask is not None:
         return ~mask, "a mask"
     lengths = _by_lengths(call, text.tokens)
-    return (lengths, "lengths") if lengths is not None else (ends_of(text.tokens, text.padding), "runs at the ends")
+    return (
+        (lengths, "lengths")
+        if lengths is not None
+        else (ends_of(text.tokens, text.padding), "equal tokens at the ends of rows")
+    )
 
 
 def mask_of(call: Captured, text: Text) -> torch.Tensor | None:
-    """The mask that came with a text, made to say what is real, whichever of both it says itself."""
+    """The mask that came with a text, inverted if necessary so that True means real."""
     tokens = text.tokens
     given = [each for each in tensors((call.args, call.kwargs)) if each.shape == tokens.shape]
     alone = sum(not each.is_floating_point() and each.unique().numel() > 2 for each in given) <= 1
@@ -46,18 +50,18 @@ def mask_of(call: Captured, text: Text) -> torch.Tensor | None:
 
 
 def _named_masks(call: Captured) -> list[Any]:
-    """What a model is given under the name of a mask."""
+    """The arguments of a model whose names contain `mask`."""
     named = [call.kwargs, *(each for each in call.args if isinstance(each, dict))]
     return [value for each in named for name, value in each.items() if "mask" in name]
 
 
 def _falls(mask: torch.Tensor) -> bool:
-    """Do all rows begin with what is real and end with what is not?"""
+    """Do all rows start with real tokens and end with padding?"""
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
 def _by_lengths(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
-    """Padding by the lengths that came with the tokens: a whole number for each row, at most as many as there are."""
+    """Padding by the lengths that came with the tokens: one whole number per row, at most the number of columns."""
     rows, longest = tokens.shape
     for each in tensors((call.args, call.kwargs)):
         counts = each.shape == (rows,) and not each.is_floating_point()
@@ -68,9 +72,9 @@ def _by_lengths(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
 
 
 def ends_of(tokens: torch.Tensor, padding: int | None = None) -> torch.Tensor | None:
-    """Padding without a mask: a token that only stands at the ends of rows, in runs of different lengths.
+    """Padding without a mask: a token that only occurs at the ends of rows, in runs of different lengths.
 
-    Where the token is known, shorter runs will do.
+    If the token is known, shorter runs are enough.
     """
     for value in tokens[:, -1].unique().tolist():
         is_value = tokens == value
@@ -84,7 +88,7 @@ def ends_of(tokens: torch.Tensor, padding: int | None = None) -> torch.Tensor | 
 
 
 def _marked(text: Text) -> torch.Tensor | None:
-    """The padding that the forward itself tells from text: one token, at the ends of rows, not as often in each."""
+    """The padding that the forward itself marks: one token, at the ends of rows, in runs of different lengths."""
     for each in text.marks:
         for padded in (each == each.max(), each == each.min()):
             alike = text.tokens[padded].unique().numel() == 1 and padded.sum(1).unique().numel() >= 2
@@ -94,7 +98,7 @@ def _marked(text: Text) -> torch.Tensor | None:
 
 
 def leak(again: Again, text: Text) -> float:
-    """How much outputs at real positions change with what stands at padded ones, in a model that knows of a mask."""
+    """How much outputs at real positions change with the tokens at padded ones, in a model that has a mask."""
     padded, text = _padding(again, text)
     if padded is None or text.tokens[~padded].unique().numel() < 2:
         return 0.0
@@ -112,14 +116,14 @@ def leak(again: Again, text: Text) -> float:
 
 
 def _padding(again: Again, text: Text) -> tuple[torch.Tensor | None, Text]:
-    """The padding of a text, and the text with its samples in rows, whichever way it entered."""
+    """The padding of a text, and the text with one sample per row, whichever way it entered."""
     ways = (text, text.turn())
     found = [(known_padding(again.call, each)[0], each) for each in ways] + [(_marked(each), each) for each in ways]
     return next((each for each in found if each[0] is not None and bool((~each[0]).any(1).all())), (None, text))
 
 
 def leak_of_numbers(again: Again, place: int) -> float:
-    """The same for samples of different lengths whose steps are no tokens but rows of numbers."""
+    """The same as `leak`, for samples whose steps are rows of numbers instead of tokens."""
     steps = again.inputs[place]
     if steps.dim() != 3 or not steps.is_floating_point():
         return 0.0
@@ -136,10 +140,10 @@ def leak_of_numbers(again: Again, place: int) -> float:
 
 
 def hides_text(again: Again, text: Text, *, next_token: bool) -> bool:
-    """Does a mask leave out text in place of padding: at the other end of rows, or turned around?
+    """Does a mask hide text instead of padding: at the wrong end of rows, or inverted?
 
-    Turned around, a model that reads from left to right does not see its padding either; then no token of a padded row
-    matters to those behind it.
+    With an inverted mask, a model that reads from left to right does not see its padding either; then no token of a
+    padded row matters to later ones.
     """
     given = [each for each in again.inputs if each.shape == text.tokens.shape and each.unique().numel() == 2]
     masks = [each.bool() for each in given]
@@ -154,7 +158,7 @@ def hides_text(again: Again, text: Text, *, next_token: bool) -> bool:
 
 
 def _keeps_one_token(tokens: torch.Tensor, mask: torch.Tensor) -> bool:
-    """Behind the first column, does a mask keep hardly more than one token, which it never drops, and drop the text?"""
+    """After the first column, does a mask keep hardly more than one token, which it never drops, and drop the text?"""
     kept, dropped = tokens[:, 1:][mask[:, 1:]], tokens[:, 1:][~mask[:, 1:]]
     if not kept.numel() or dropped.unique().numel() < 3:
         return False
@@ -163,7 +167,7 @@ def _keeps_one_token(tokens: torch.Tensor, mask: torch.Tensor) -> bool:
 
 
 def _sees_only(again: Again, text: Text, mask: torch.Tensor) -> bool:
-    """Do samples change with the tokens behind the first that a mask keeps, and not with those that it drops?"""
+    """Do samples depend on the tokens after the first that a mask keeps, and not on those it drops?"""
     rows, base, largest = mask[:, 1:].any(1), text.swapped(again, text.tokens), []
     for wanted in (mask, ~mask):
         changed = wanted.clone()
@@ -178,7 +182,7 @@ def _sees_only(again: Again, text: Text, mask: torch.Tensor) -> bool:
 
 
 def _is_blind(again: Again, text: Text, padded: torch.Tensor) -> bool:
-    """Is it all the same, behind the first tokens of padded rows, which those are?"""
+    """Do the first tokens of padded rows not matter to later ones?"""
     new = text.tokens.clone()
     new[:, :2] = redrawn(new[:, :2], text.tokens[~padded], 10)
     behind = ~padded & padded.any(1, keepdim=True)
@@ -188,14 +192,14 @@ def _is_blind(again: Again, text: Text, padded: torch.Tensor) -> bool:
 
 
 def _is_masked(again: Again, marks: list[torch.Tensor], padded: torch.Tensor) -> bool:
-    """Was something at hand in the forward that tells padding from text, or nearly?"""
+    """Did the forward have something that separates padding from text, at least nearly?"""
     marks = [*marks, *(each for each in again.inputs if each.shape == padded.shape)]
     pairs = (torch.stack([each.flatten(), padded.flatten()]).float() for each in marks if each.unique().numel() == 2)
     return any(abs(float(torch.corrcoef(pair)[0, 1])) > 0.6 for pair in pairs)
 
 
 def _lost_mask(again: Again, padded: torch.Tensor) -> bool:
-    """Is a mask given that leaves nothing out, or none to a model that takes one?"""
+    """Did the model get a mask that hides nothing, or none although it takes one?"""
     beside = [each for each in again.inputs if each.shape == padded.shape]
     if any(bool((each == 1).all()) for each in beside):
         return True
@@ -204,7 +208,7 @@ def _lost_mask(again: Again, padded: torch.Tensor) -> bool:
 
 
 def _is_zero(text: Text, padded: torch.Tensor) -> bool:
-    """Does the table hold zeros for the padding?"""
+    """Does the embedding hold zeros for the padding?"""
     table = text.table
     return table is not None and table.dim() == 2 and not bool(table[text.tokens[padded]].any())
 
@@ -230,7 +234,7 @@ def _at_real(before: list[torch.Tensor], after: list[torch.Tensor], padded: torc
 
 
 def _by_length(again: Again, padded: torch.Tensor) -> float:
-    """How much outputs of shorter samples change when the longest are left out, and the columns that only they fill."""
+    """How much outputs of shorter samples change without the longest samples and the columns that only they fill."""
     rows, length = padded.shape
     real = (~padded).sum(1)
     kept = real < min(length, int(real.max()) + 1)
@@ -249,16 +253,16 @@ def _by_length(again: Again, padded: torch.Tensor) -> float:
 
 
 def _behind_mixing(again: Again, padded: torch.Tensor) -> float:
-    """How much outputs change with what the last layer that mixes neighbours returns at padded positions."""
+    """How much outputs change with the output of the last mixing layer at padded positions."""
     calls = _Noise(padded)
     base = calls.around(again)
     if not calls.seen:
-        return _by_length(again, padded)  # they are given packed rows, and return zeros for padding
+        return _by_length(again, padded)  # they get packed rows, and return zeros for padding
     return _at_real(base, _Noise(padded, at=calls.seen - 1).around(again), padded)
 
 
 class _Noise:
-    """Changes what one of these layers returns at padded positions, and counts their calls."""
+    """Changes the output of one mixing layer at padded positions, and counts the calls of all."""
 
     def __init__(self, padded: torch.Tensor, *, at: int | None = None) -> None:
         self.padded, self.at, self.seen = padded, at, 0

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.captured_call import Captured
-from surefoot.checks.engine.failsafe import attempt
 from surefoot.checks.engine.rerun import Again
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.facts.text import Sequence
@@ -22,14 +22,14 @@ from surefoot.randomness import kept
 
 _SHIFTS = (1, 0, 2, -1, 3)
 _SURE, _CLEAR = 0.995, 0.05
-"""Targets that are not quite the next tokens must be more so than others around, which may be alike."""
+"""If targets do not all match a shift, no other shift may match nearly as well: neighbours may be alike."""
 _BATCHES = 3
-"""So many batches must end alike before their common end is held for a lost token."""
+"""At least this many batches must end alike before their common end counts as a lost token."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """The targets of a loss, in the rows of a text."""
+    """The targets of a loss, arranged in the rows of a text."""
 
     text: Text
     target: Target
@@ -38,12 +38,12 @@ class Beside:
     shift: int | None
     match: float
     leftward: bool = False
-    """Another loss asks for the tokens before."""
+    """Another loss predicts the tokens before."""
 
 
 @dataclass
 class Reading:
-    """What a model reads, and what a loss asks of it at each of those tokens."""
+    """What a model reads, and which target a loss has at each of those tokens."""
 
     call: Captured
     again: Again | None = None
@@ -53,12 +53,12 @@ class Reading:
 
     @property
     def text(self) -> Text | None:
-        """The text that the targets lie beside; without targets, the first."""
+        """The text that the targets belong to; without targets, the first."""
         return self.beside.text if self.beside is not None else next(iter(self.texts), None)
 
 
 def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
-    """A call with the texts it reads; targets belong to the last of those whose next tokens, or whose own, they are."""
+    """A call with the texts it reads. Targets belong to the last text whose next, or own, tokens they are."""
     reading = _again(scene, call)
     with aside():
         pairs = itertools.product(targets.of(call.backward), reading.texts)
@@ -78,7 +78,7 @@ def read(scene: Scene, call: Captured, targets: Targets) -> Reading:
 
 
 def _steps(call: Captured, targets: Targets) -> Beside | None:
-    """The calls of a model that is given one token of every sample at a time, as a text, and their losses' targets."""
+    """The calls of a model that gets one token of every sample at a time, joined into a text, with their targets."""
     asked = [each for each in targets.of(call.backward) if each.values.shape == call.columns[-1].shape]
     count = min(len(asked), len(call.columns))
     if count < 4 or len({len(each) for each in call.columns}) > 1:
@@ -90,7 +90,7 @@ def _steps(call: Captured, targets: Targets) -> Beside | None:
 
 
 def _again(scene: Scene, call: Captured) -> Reading:
-    """The call made again to see what it looks up; its first tokens, where that is not to be seen."""
+    """Repeats the call to see what it looks up; takes its first tokens if no lookup is seen."""
     reading = Reading(call)
     with scene.phases.deaf(), kept(), attempt(f"calling {scene.name(call.model)} again"):
         reading.again = Again(scene, call)
@@ -111,9 +111,9 @@ def tokens_of(call: Captured) -> torch.Tensor | None:
 
 
 def _beside(text: Text, target: Target, graded: Iterable[torch.Tensor] = ()) -> Beside | None:
-    """Targets in the rows of the tokens, and which of them count; None where their number does not fit.
+    """Targets in the rows of the tokens, and which of them count; None if their number does not fit.
 
-    Nor does it where it fits by chance: a loss of as many outputs that lie in rows of different lengths.
+    Also None if it fits by chance: the loss uses as many outputs, but from rows of different lengths.
     """
     values, valid, (rows, length) = target.values, target.valid, text.tokens.shape
     if values.is_floating_point():
@@ -129,9 +129,9 @@ def _beside(text: Text, target: Target, graded: Iterable[torch.Tensor] = ()) -> 
 
 
 def _cuts(call: Captured, beside: Beside) -> set[int]:
-    """How many scores at the beginning of rows are left out of the loss, where fewer are used than there are tokens.
+    """How many scores at the start of rows the loss skips, if it uses fewer than there are tokens.
 
-    As many numbers as outputs of which as many scores are used.
+    One number for each output with one score per token.
     """
     width, found = beside.valid.shape[1], set()
     for rows in call.graded.values():
@@ -142,7 +142,7 @@ def _cuts(call: Captured, beside: Beside) -> set[int]:
 
 
 def best_shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:
-    """The offset at which most valid targets equal a token, and the share that does."""
+    """The shift at which most valid targets equal a token, and their share."""
     best: tuple[int | None, float] = (None, 0.0)
     matches: dict[int, float] = {}
     for shift in _SHIFTS:
@@ -157,11 +157,11 @@ def best_shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) 
                 best = shift, match
     beyond = max((match for shift, match in matches.items() if shift != best[0]), default=0.0)
     alike = best[0] not in (None, 0) and best[1] < _SURE and beyond > best[1] - _CLEAR
-    return (None, 0.0) if alike else best  # neighbours are alike, on both sides
+    return (None, 0.0) if alike else best  # neighbours on both sides are alike
 
 
 def _shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> tuple[int | None, float]:
-    """The same, where nearly all targets equal a token; time may also come first."""
+    """The same, if nearly all targets equal a token. Time may also be the first dimension."""
     shift, match = best_shift(tokens, values, valid)
     if match < 0.9 and min(tokens.shape) >= 4 and values.shape == tokens.shape:
         turned = best_shift(tokens.t(), values.t(), valid.t())
@@ -170,15 +170,15 @@ def _shift(tokens: torch.Tensor, values: torch.Tensor, valid: torch.Tensor) -> t
 
 
 def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target]) -> Sequence:
-    """How targets lie beside tokens, which of them count at padded positions, and whether an end is never asked for."""
+    """How targets are shifted, which count at padded positions, and whether an end token is never a target."""
     tokens, valid = beside.text.tokens, beside.valid
     found = Sequence(model, beside.target.loss.where, beside.shift, beside.match)
     padded, found.padding_seen_by = known_padding(call, beside.text)
-    by_ends = found.padding_seen_by == "runs at the ends"
+    by_ends = found.padding_seen_by == "equal tokens at the ends of rows"
     if by_ends:
         padded = ends_of(_whole(beside), beside.text.padding)
     if padded is not None and 0 < int(padded.sum()) < padded.numel():
-        narrower = valid.shape[1] < tokens.shape[1]  # else a target that stands beside a token counts with it
+        narrower = valid.shape[1] < tokens.shape[1]  # else a target belongs to the token at its own position
         offset = max(beside.shift or 0, int(narrower)) if by_ends or narrower else 0
         reach = min(valid.shape[1], padded.shape[1] - offset)
         asked = padded[:, offset : offset + reach]
@@ -187,7 +187,7 @@ def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target])
         found.padding_counted = 0 if ends_with_padding else int(counted.sum())
     if not found.padding_counted and _is_declared(beside):
         found.padding_counted = sum(_padding_asked_for(beside, each) for each in siblings)
-        found.padding_seen_by = "the table" if found.padding_counted else found.padding_seen_by
+        found.padding_seen_by = "the embedding" if found.padding_counted else found.padding_seen_by
     found.ends_ignored = _ignored_end(call, beside)
     if found.ends_ignored is None and _is_declared(beside):
         found.ends_ignored = _left_out_end(beside, siblings)
@@ -197,13 +197,13 @@ def _compare(model: str, call: Captured, beside: Beside, siblings: list[Target])
 
 
 def _is_declared(beside: Beside) -> bool:
-    """Does the table of the text name a padding, and do targets count in the same vocabulary?"""
+    """Does the embedding of the text name a padding token, and do targets use the same vocabulary?"""
     text, loss = beside.text, beside.target.loss
     return text.padding is not None and text.table is not None and len(text.table) in loss.shape
 
 
 def _in_rows(beside: Beside, target: Target) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """The targets of a batch, which of them count, and which are padding; None where it is not at ends alone."""
+    """The targets of a batch, which count, and which are padding; None if padding is not only at the ends."""
     rows = len(target.values) if target.values.dim() == 2 else len(beside.text.tokens)
     if target.values.numel() % rows:
         return None
@@ -214,7 +214,7 @@ def _in_rows(beside: Beside, target: Target) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _padding_asked_for(beside: Beside, target: Target) -> int:
-    """How much padding counts in a batch, in rows that end with more than one of it: one may be the end."""
+    """How much padding counts in a batch, in rows that end with more than one padding token: one may be the end."""
     found = _in_rows(beside, target)
     if found is None:
         return 0
@@ -234,20 +234,20 @@ def _left_out_end(beside: Beside, siblings: list[Target]) -> int | None:
 
 
 def _whole(beside: Beside) -> torch.Tensor:
-    """The text with the token that the last target adds to it, if it adds one."""
+    """The text with the token that the last target adds, if it adds one."""
     last = beside.values[:, -1:]
     adds = beside.shift == 1 and beside.values.shape == beside.text.tokens.shape and bool((last >= 0).all())
     return torch.cat([beside.text.tokens, last], 1) if adds else beside.text.tokens
 
 
 def _stands_between(tokens: torch.Tensor, token: int) -> bool:
-    """Does a token stand alone between others, in a quarter of the rows and not only at their ends, as padding does?"""
+    """Is a token alone between others in a quarter of the rows, and not only at their ends like padding?"""
     here, before, after = tokens[:, 1:-1] == token, tokens[:, :-2] != token, tokens[:, 2:] != token
     return 4 * int((here & before & after).any(1).sum()) >= len(tokens)
 
 
 def _ignored_end(call: Captured, beside: Beside) -> int | None:
-    """An end token, known by the model's config or by being the padding too, that inputs hold and no target does."""
+    """An end token, known from the model's config or because it is also the padding, that is no valid target."""
     tokens, valid, ignored, mask = beside.text.tokens, beside.valid, beside.target.ignored, mask_of(call, beside.text)
     if beside.shift == 1 and _stands_between(tokens, ignored):
         return ignored
@@ -267,9 +267,9 @@ def _ignored_end(call: Captured, beside: Beside) -> int | None:
 
 
 def _end_among_padding(beside: Beside, siblings: list[Target]) -> int | None:
-    """The padding, if in every batch even the longest text is followed by one of it and no text ends with one token.
+    """The padding, if in every batch even the longest text is followed by it, and texts end with different tokens.
 
-    Batches are padded to their longest text: one more that is never asked for stands where the end should be.
+    Batches are padded to their longest text, so one more padding token that never counts is where the end should be.
     """
     whole = _whole(beside)
     padded = ends_of(whole, beside.text.padding)
@@ -288,5 +288,5 @@ def _fits(target: Target, tokens: torch.Tensor) -> bool:
 
 
 def _shortest_end(valid: torch.Tensor) -> int:
-    """The fewest targets in a row that do not count, at the ends of rows."""
+    """The fewest targets at the end of a row that do not count."""
     return int((valid.flip(1).long().cumsum(1) == 0).sum(1).min())

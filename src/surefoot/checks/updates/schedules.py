@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from surefoot.checks.engine.failsafe import attempt
+from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, is_same
 from surefoot.checks.facts.updates import Schedule

@@ -114,7 +114,7 @@ def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting
     wait = f"wait in {', '.join(places)}" if places else ""
     if not silent and not (late and places):
         return Waiting(wait and f"all ranks {wait}", living[0])
-    fault = "gives no sign of life" if silent else "is in no collective"
+    fault = "has not responded" if silent else "is in no collective"
     which, step = ", ".join(map(str, late)), min(now[rank].step for rank in late)
     return Waiting(f"rank {which} {fault} since step {step}" + (wait and f"; the others {wait}"), living[0])
 

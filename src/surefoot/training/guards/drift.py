@@ -51,7 +51,7 @@ class Drift:
             return ""
         each = grown / CREEPING / WINDOW
         grew = f"memory has grown in each of {CREEPING} x {WINDOW} steps"
-        return f"{grew}, by {bytes_text(each)} a step, to {bytes_text(held[-1])}"
+        return f"{grew}, by {bytes_text(each)} per step, to {bytes_text(held[-1])}"
 
     def _slowing(self, window: list[LogRow]) -> str:
         seconds = median(row.seconds for row in window)
@@ -59,8 +59,8 @@ class Drift:
         if seconds < SLOWER * self._best:
             return ""
         times = f"{seconds / self._best:.2f} times the {seconds_text(self._best)}"
-        return f"a step takes {seconds_text(seconds)}, {times} that it took"
+        return f"a step takes {seconds_text(seconds)}, {times} of the fastest steps"
 
     def _starving(self, window: list[LogRow]) -> str:
         share = sum(row.data_seconds for row in window) / max(1e-12, sum(row.seconds for row in window))
-        return f"{share:.0%} of the last {WINDOW} steps was spent waiting for data" if share >= STARVING else ""
+        return f"{share:.0%} of the time of the last {WINDOW} steps was waiting for data" if share >= STARVING else ""

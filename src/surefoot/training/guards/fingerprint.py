@@ -58,11 +58,11 @@ class Fingerprints:
         return Finding(
             check="replicas-differ",
             severity="error",
-            seen=f"The parameter `{names[place]}` has other bits on rank {rank} than on its replicas.",
+            seen=f"The parameter `{names[place]}` differs on rank {rank} from its replicas.",
             where=f"step {self.step.number}, rank {rank}; at step {before} they were the same",
-            why="Replicas make the same update from the same gradients. One that differs has met a fault of its memory "
-            "or processor, and every step since has been made with its wrong numbers.",
-            remedy=f"Take the machine of rank {rank} out, and start again: the last checkpoint was compared when it "
+            why="Replicas make the same update from the same gradients. One that differs had a fault in its memory "
+            "or processor, and every step since then used its wrong numbers.",
+            remedy=f"Replace the machine of rank {rank} and resume: the replicas agreed when the last checkpoint "
             "was saved.",
         )
 

@@ -15,7 +15,7 @@ from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
 from surefoot.trees import tensors_in
 
-_WHY = "An update with numbers that are not finite makes every weight NaN; the run could not be saved from there."
+_WHY = "An update with numbers that are not finite makes every weight NaN, and the run cannot recover from that."
 
 
 def first_nonfinite(step: Step, batches: Iterable[tuple[list[int], Any]]) -> Finding | None:
@@ -66,7 +66,7 @@ def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
         hooks.callback(register_module_forward_hook(after_forward).remove)
         loss, count = step.loss_of(micro_batch, batch)
         if not seen and not _finite(loss / count):
-            seen.append("Every module's result is finite; the loss function makes it so.")
+            seen.append("Every module's result is finite, so the NaN or infinity comes from the loss function.")
         anywhere = _anywhere(step, seen)
         if not anywhere:
             step.scaler.scale(loss / count).backward()
@@ -97,4 +97,4 @@ def _few(samples: list[int]) -> str:
 def _remedy(step: Step) -> str:
     low = "" if step.recipe.precision in ("32-true", "bf16-mixed") else "try precision=bf16-mixed; "
     clip = "" if step.recipe.max_grad_norm else "set max_grad_norm=1.0; "
-    return f"Look at those samples; then {low}{clip}lower the learning rate, or leave such updates out: nonfinite=skip."
+    return f"Look at those samples; then {low}{clip}lower the learning rate, or skip such updates: nonfinite=skip."

@@ -33,6 +33,4 @@ class Stragglers:
             return ""
         self._own.clear()
         self._seconds.clear()
-        return (
-            f"rank {rank} works {usual[rank]:.3g} s of each step by itself, the others {others:.3g} s: they wait for it"
-        )
+        return f"rank {rank} computes {usual[rank]:.3g} s in each step, the others {others:.3g} s: they wait for it"

@@ -38,10 +38,10 @@ class Gpu:
         major, minor = self.capability
         return (
             f"a CUDA GPU of compute capability {major}.{minor}, and torch's defaults for it, on fake CPU tensors",
-            "autocast casts what CUDA's lists name",
+            "autocast casts the operators in CUDA's lists",
             "dropout keeps a mask of 1 byte per element",
             f"attention takes {'flash or ' if major >= 8 else ''}memory-efficient kernels where their conditions hold",
-            "rms_norm is one fused kernel; optimizers and clipping work on lists of tensors unless told otherwise",
+            "rms_norm is one fused kernel; optimizers and clipping work on lists of tensors by default",
             f"cuBLAS keeps {self.blas_workspace_bytes / MIB:.3f} MiB in forward and as much in backward",
             f"the CUDA context takes {CONTEXT_BYTES // MIB} MiB",
         )
@@ -57,7 +57,7 @@ def gpu(name: str) -> Gpu:
     """The GPU with this datasheet name. Raises if it has no CUDA compute capability."""
     sheet = datasheet(name)
     if not re.fullmatch(r"\d+\.\d", sheet.compute_capability):
-        raise WorldError(f"{name!r} has no CUDA compute capability in its datasheet; only CUDA GPUs can be planned")
+        raise WorldError(f"{name!r} has no CUDA compute capability in its datasheet; surefoot plans only CUDA GPUs")
     major, minor = map(int, sheet.compute_capability.split("."))
     return Gpu(name, usable_bytes(sheet), (major, minor))
 

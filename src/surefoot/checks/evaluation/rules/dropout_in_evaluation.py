@@ -4,8 +4,8 @@
 Reports dropout that stays on in evaluation mode.
 
 ## Why it hurts
-`F.dropout(x, p)` drops unless it is told the mode, and `scaled_dot_product_attention` drops whatever it is
-told. Evaluation gives other numbers every time, and worse ones.
+`F.dropout(x, p)` drops unless you pass `training=False`, and `scaled_dot_product_attention` always drops with the
+`dropout_p` it gets. Evaluation gives different numbers every time, and worse ones.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ x = F.dropout(x, 0.1, training=self.training)
 ```
 
 ## What looks like it and is fine
-Monte Carlo dropout, seen by evaluating one input repeatedly; sampling that is no dropout.
+Monte Carlo dropout, recognised by repeated evaluation of one input; random sampling that is not dropout.
 """
 
 from collections.abc import Iterator
@@ -35,6 +35,6 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
                 severity="error",
                 seen=f"{probe.random_in_evaluation} drops elements although the model is in evaluation mode",
                 where=probe.model,
-                why="evaluation gives other numbers every time, and worse ones",
+                why="evaluation gives different numbers every time, and worse ones",
                 remedy="pass training=self.training, or dropout_p=self.p if self.training else 0.0",
             )

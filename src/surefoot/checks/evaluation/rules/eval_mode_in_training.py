@@ -1,7 +1,7 @@
 """eval-mode-in-training
 
 ## What it does
-Reports a model that is trained while it is in evaluation mode, if it has layers that care.
+Reports training in evaluation mode, if the model has layers that behave differently there.
 
 ## Why it hurts
 In evaluation mode Dropout drops nothing and BatchNorm uses frozen statistics. The model trains without
@@ -26,9 +26,9 @@ for epoch in range(epochs):
 ```
 
 ## What looks like it and is fine
-Single BatchNorm layers kept in evaluation mode on purpose while the model itself is in training mode; an encoder whose
-statistics stay as they are while a head is trained on it; layers of a frozen part; gradients that are looked at and
-not used; a frozen teacher; a model without any Dropout or BatchNorm.
+Single BatchNorm layers kept in evaluation mode on purpose while the model itself is in training mode; an encoder
+whose statistics stay fixed while a head on top of it is trained; layers of a frozen part; gradients that are
+inspected but not used; a frozen teacher; a model without any Dropout or BatchNorm.
 """
 
 from collections.abc import Iterator
@@ -51,18 +51,18 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
                 check="eval-mode-in-training",
                 severity="error" if len(wrong) < len(forwards) else "warning",
                 seen=(
-                    f"{len(wrong)} of {len(forwards)} forwards that led to an update ran in evaluation mode; "
+                    f"{len(wrong)} of {len(forwards)} forward calls that led to an update ran in evaluation mode; "
                     f"layers that behave differently there: {', '.join(names[:3])}"
                     + (", ..." if len(names) > 3 else "")
                 ),
                 where=model,
                 why="Dropout is off and BatchNorm uses frozen statistics while the weights are being trained",
-                remedy="call model.train() before training goes on, after every evaluation",
+                remedy="call model.train() after every evaluation, before training resumes",
             )
 
 
 def _keeps_statistics(wrong: list[Forward], loop_facts: LoopFacts) -> bool:
-    """Does a model without Dropout always rest while another is trained in training mode: an encoder before a head?"""
+    """Does a model without Dropout always run in evaluation mode while another trains, as an encoder below a head?"""
     own = [each for each in loop_facts.forwards if each.model == wrong[0].model and each.trained]
     others = [each for each in loop_facts.forwards if each.model != wrong[0].model and each.trained]
     norms = all("BatchNorm" in layer for each in wrong for layer in each.resting)

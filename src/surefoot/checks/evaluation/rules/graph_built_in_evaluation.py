@@ -1,12 +1,12 @@
 """graph-built-in-evaluation
 
 ## What it does
-Reports forwards in evaluation mode that build a graph which is never back-propagated, and those of a model without
-such a mode that come many at a time, now and then between two updates.
+Reports forward calls in evaluation mode that build a graph which no backward uses. For a model without mode-dependent
+layers, it reports many such calls in a row, if they come only now and then between two updates.
 
 ## Why it hurts
-Without `no_grad`, evaluation stores every activation for a backward that does not come. If its loss is
-summed up as a tensor, all graphs of a pass stay in memory at once.
+Without `no_grad`, evaluation stores every activation for a backward that never comes. If you sum its loss as a
+tensor, all graphs of a pass stay in memory at once.
 
 ## Buggy
 ```python
@@ -22,8 +22,8 @@ with torch.no_grad():
 ```
 
 ## What looks like it and is fine
-Saliency maps and adversarial examples, whose inputs ask for a gradient; copies of the weights that are adapted to a
-task by `torch.autograd.grad`; training in evaluation mode, which another check names.
+Saliency maps and adversarial examples, whose inputs require a gradient; copies of the weights that are adapted to a
+task with `torch.autograd.grad`; training in evaluation mode, which has a check of its own.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ from surefoot.checks.facts.loop import Forward, LoopFacts
 from surefoot.records.finding import Finding
 
 _MANY = 4
-"""So many forwards between two updates are an evaluation."""
+"""At least this many forwards between two updates are an evaluation."""
 _RARE = 1 / 3
-"""What comes after more than this share of the updates belongs to the step, as a rollout does."""
+"""Forwards after more than this share of the updates are part of the step, like a rollout."""
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -46,16 +46,16 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="graph-built-in-evaluation",
             severity="warning" if kept >= 2 else "info",
-            seen=f"{len(unused)} forwards of an evaluation built a graph that no backward used"
+            seen=f"{len(unused)} forward calls in evaluation built a graph that no backward used"
             + (f"; {kept} of these graphs still existed two batches or two updates later" if kept else ""),
             where=unused[0].model,
-            why="activations are stored for a backward that does not come",
+            why="activations are stored for a backward that never comes",
             remedy="evaluate under torch.no_grad() or torch.inference_mode()",
         )
 
 
 def _runs(loop_facts: LoopFacts) -> Iterator[Forward]:
-    """Forwards that come many at a time after a few of the updates, of models that no mode changes."""
+    """Unused forwards, many in a row after only a few of the updates, of models without mode-dependent layers."""
     runs: dict[tuple[str, int], list[Forward]] = {}
     for each in loop_facts.forwards:
         if not each.mode_dependent:

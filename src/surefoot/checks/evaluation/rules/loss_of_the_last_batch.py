@@ -1,11 +1,11 @@
 """loss-of-the-last-batch
 
 ## What it does
-Reports an evaluation of several batches whose loop keeps a number of each and of which only the last is used.
+Reports an evaluation of several batches that computes a number for each batch and uses only the last one.
 
 ## Why it hurts
-It is printed as the loss of the whole evaluation and is that of a few samples: noisy, and the same few every
-time.
+The number looks like the loss of the whole evaluation, but it covers only a few samples: noisy, and the same few
+every time.
 
 ## Buggy
 ```python
@@ -21,7 +21,7 @@ print(total / len(validation.dataset))
 ```
 
 ## What looks like it and is fine
-A number that the loop adds up, keeps in a list or compares with the ones before.
+A number that the loop adds up, keeps in a list or compares with earlier ones.
 """
 
 from collections.abc import Iterator
@@ -36,9 +36,9 @@ def check(evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
             yield Finding(
                 check="loss-of-the-last-batch",
                 severity="info",
-                seen=f"of {metric.batches} batches that were evaluated, {metric.name} holds the last one's number",
+                seen=f"of {metric.batches} evaluated batches, {metric.name} holds the number of the last one only",
                 where=metric.where,
-                why="what is shown as the quality of all is that of a few samples",
-                remedy="add up over all batches, each by the number of its samples",
+                why="the score of a few samples is reported as that of all",
+                remedy="sum over all batches, each weighted by its number of samples",
             )
             return

@@ -1,11 +1,11 @@
 """shuffled-evaluation
 
 ## What it does
-Mentions an evaluation loader that shuffles or drops its last batch, and evaluations by hand that read their samples in
-another order every time or leave out those that fill no batch.
+Mentions an evaluation loader that shuffles or drops its last batch. Also mentions hand-written evaluation that reads
+its samples in a different order every time, or skips those that do not fill a batch.
 
 ## Why it hurts
-Samples that are dropped are never measured, and a shuffled order makes two evaluations hard to compare.
+Dropped samples are never measured, and a shuffled order makes two evaluations hard to compare.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ DataLoader(validation)
 ```
 
 ## What looks like it and is fine
-Random subsets, measured on purpose.
+Random subsets that are measured on purpose.
 """
 
 from collections.abc import Iterator

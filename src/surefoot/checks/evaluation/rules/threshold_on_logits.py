@@ -1,14 +1,13 @@
 """threshold-on-logits
 
 ## What it does
-Reports scores of an evaluated model that are taken for what they are not: logits that are compared with one half or
-rounded, in torch or outside of it, also by a function that a framework gives all predictions; probabilities that are
-compared with 0, or go through a sigmoid once more; independent labels that share one softmax; and a largest score that
-is sought among something else than the classes.
+Reports scores of an evaluated model that are misread. Logits are compared with 0.5 or rounded, in torch, outside of
+it or in a metric function of a framework; probabilities are compared with 0 or go through a second sigmoid;
+independent labels share one softmax; or an argmax runs over something other than the classes.
 
 ## Why it hurts
-A logit of one half is a probability of 62%. The metric leaves out samples that the model is right about. The largest
-score over the samples of a batch is no guess at all.
+A logit of 0.5 is a probability of 62%, so the metric misses samples that the model gets right. An argmax over the
+samples of a batch predicts nothing.
 
 ## Buggy
 ```python
@@ -21,7 +20,7 @@ guess = torch.sigmoid(model(x)) > 0.5
 ```
 
 ## What looks like it and is fine
-A cut-off that was chosen on held-out data and happens to be one half.
+A cut-off that was chosen on held-out data and happens to be 0.5.
 """
 
 from collections.abc import Iterator
@@ -41,6 +40,6 @@ def check(loss_facts: LossFacts, evaluation_facts: EvaluationFacts) -> Iterator[
             severity="info",
             seen=threshold.seen or f"{between} are compared with 0.5",
             where=threshold.where or "the loop",
-            why="a logit of one half is a probability of 62%, and only classes can be told by the largest score",
-            remedy="compare torch.sigmoid(logits) with 0.5, or logits with 0; seek the largest over the classes",
+            why="a logit of 0.5 is a probability of 62%, and only the largest score over the classes names a class",
+            remedy="compare torch.sigmoid(logits) with 0.5, or logits with 0; take argmax over the class dimension",
         )

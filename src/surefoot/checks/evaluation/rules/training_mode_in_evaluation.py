@@ -1,12 +1,13 @@
 """training-mode-in-evaluation
 
 ## What it does
-Reports evaluation, without gradients, with Dropout or BatchNorm in training mode: several batches in a row,
-or one now and then; of a model that is trained, and now and then of its copy, as an average of its weights is.
+Reports evaluation without gradients while Dropout or BatchNorm is in training mode: several batches in a row, or one
+now and then. It looks at models that are trained and, if evaluated only now and then, at their copies, for example an
+average of the weights.
 
 ## Why it hurts
-Dropout makes the numbers worse and random; BatchNorm uses the statistics of the evaluation batch and lets
-them into its running ones.
+Dropout makes the numbers worse and random. BatchNorm uses the statistics of the evaluation batch and mixes them into
+its running ones.
 
 ## Buggy
 ```python
@@ -25,9 +26,9 @@ model.train()
 ```
 
 ## What looks like it and is fine
-Monte Carlo dropout, also as one large batch or with Dropout alone in training mode; forwards on the batch that is
-trained on, as for a pseudo-label; a policy that acts; collecting statistics with `update_bn`, or by forwards whose
-results nobody looks at; a teacher that looks at every batch.
+Monte Carlo dropout, also as one large batch or with only Dropout in training mode; forward calls on the training
+batch, as for a pseudo-label; a policy that acts; collecting statistics with `update_bn`, or with forward calls whose
+results are not used; a teacher that sees every batch.
 """
 
 from collections.abc import Iterator
@@ -37,11 +38,11 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 _FEWEST = 8
-"""So many samples in one forward are an evaluation; fewer may be a policy that acts."""
+"""A forward of at least this many samples is an evaluation; fewer may be a policy that acts."""
 _RARE = 1 / 3
-"""A lone forward after more than this share of the updates belongs to the step, as a pseudo-label does."""
+"""Single forwards after more than this share of the updates are part of the step, like pseudo-labels."""
 _VIEWS = 2
-"""So many forwards, after as many updates, are views of one batch whose mean is the pseudo-label."""
+"""Up to this many forwards, after as many updates, are views of one batch, averaged into a pseudo-label."""
 
 
 def check(loop_facts: LoopFacts, evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
@@ -60,7 +61,7 @@ def check(loop_facts: LoopFacts, evaluation_facts: EvaluationFacts) -> Iterator[
             yield Finding(
                 check="training-mode-in-evaluation",
                 severity="warning",
-                seen=f"after update {update}, {len(run)} forwards without gradients ran in training mode: "
+                seen=f"after update {update}, {len(run)} forward calls without gradients ran in training mode: "
                 f"{', '.join(run[0].active[:3])}",
                 where=model,
                 why="Dropout makes the numbers worse, and BatchNorm learns from evaluation data",

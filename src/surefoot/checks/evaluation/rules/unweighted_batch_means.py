@@ -1,11 +1,11 @@
 """unweighted-batch-means
 
 ## What it does
-Reports an evaluation that averages the means of its batches although these are not of one size.
+Reports an evaluation that averages the means of batches of different sizes.
 
 ## Why it hurts
-Samples of a small last batch count more than others. The number changes with the batch size, and two runs
-with different ones cannot be compared.
+Samples of a small last batch count more than others. The number changes with the batch size, so you cannot compare
+two runs with different ones.
 
 ## Buggy
 ```python
@@ -35,10 +35,10 @@ def check(evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
             yield Finding(
                 check="unweighted-batch-means",
                 severity="info",
-                seen=f"{metric.name or 'a sum'} gathers the means of {metric.batches} batches of different sizes, and "
-                "each counts the same",
+                seen=f"{metric.name or 'a sum'} adds up the means of {metric.batches} batches of different sizes "
+                "with equal weight",
                 where=metric.where,
                 why="samples of small batches count more than others",
-                remedy="add up sums and divide by the number of samples",
+                remedy="sum over samples, and divide by their number",
             )
             return

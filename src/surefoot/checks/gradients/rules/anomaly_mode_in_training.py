@@ -1,10 +1,10 @@
 """anomaly-mode-in-training
 
 ## What it does
-Mentions updates made while autograd's anomaly detection is on, and a profiler that is on for nearly all of them.
+Mentions updates made while autograd's anomaly detection is on, and a profiler that is on for nearly all updates.
 
 ## Why it hurts
-Anomaly detection looks at every gradient and keeps a traceback for every operation; a profiler keeps a record of each.
+Anomaly detection checks every gradient and keeps a traceback for every operation; a profiler records every operation.
 Steps take several times as long, and a profile grows until it is closed.
 
 ## Buggy
@@ -27,7 +27,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 _MANY = 12
-"""A profile of fewer updates is meant."""
+"""A profile of fewer updates is intended."""
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -49,5 +49,5 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
             seen=f"{len(slow)} of {len(loop_facts.updates)} updates were made with anomaly detection on",
             where=slow[0].where or "the loop",
             why="every operation keeps a traceback, so steps take several times as long",
-            remedy="switch it on only to find a NaN",
+            remedy="turn it on only to find a NaN",
         )

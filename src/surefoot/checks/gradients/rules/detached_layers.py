@@ -1,13 +1,13 @@
 """detached-layers
 
 ## What it does
-Reports layers that run in forward, are held by an optimizer, and never receive a gradient from what they give
-although the loss depends on them; and what is drawn by `sample()` from a distribution that a model made, and goes on
-into the loss.
+Reports layers that run in forward, are held by an optimizer, and never receive a gradient through their output
+although the loss depends on it. Also reports values drawn with `sample()` from a distribution that a model made, if
+they enter the loss.
 
 ## Why it hurts
-The graph is cut behind them by `.detach()`, `.data`, `no_grad`, NumPy, or reentrant checkpointing of an
-input without gradient. They keep their initial values while the layers behind them learn to live with that.
+The graph is cut after them by `.detach()`, `.data`, `no_grad`, NumPy, or reentrant checkpointing of an input without
+gradient. They keep their initial values, and the layers after them adapt to that.
 
 ## Buggy
 ```python
@@ -22,9 +22,9 @@ def forward(self, x):
 ```
 
 ## What looks like it and is fine
-Frozen layers; layers in evaluation mode inside of a model in training mode, which only give features; experts that
+Frozen layers; layers in evaluation mode inside a model in training mode, which only extract features; experts that
 were not chosen; layers whose result nobody uses; a stop-gradient branch whose layers have another path; weights that
-are moved by hand, as a moving average is; samples whose `log_prob` is asked for, as policy gradients do.
+are updated by hand, for example as a moving average; samples whose `log_prob` is used, as in policy gradients.
 """
 
 from collections.abc import Iterator
@@ -52,10 +52,10 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts, gradient_facts: Gradie
         yield Finding(
             check="detached-layers",
             severity="warning",
-            seen="what a model's distribution gives is drawn by sample(), and goes on into the loss without a gradient",
+            seen="values drawn with sample() from a model's distribution enter the loss without a gradient",
             where=line,
-            why="what made the distribution learns nothing of what is made from its samples",
-            remedy="draw with rsample(); sample() is for losses that use log_prob of what was drawn",
+            why="the layers that made the distribution learn nothing from its samples",
+            remedy="draw with rsample(); use sample() only if the loss uses log_prob of the sample",
         )
         return
     if not cut or len(loop_facts.updates) < 2:
@@ -64,9 +64,9 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts, gradient_facts: Gradie
     yield Finding(
         check="detached-layers",
         severity="warning",
-        seen=f"{len(cut)} parameters with {sum(each.elements for each in cut):,} elements change what the loss is made "
-        f"from and never receive a gradient: {', '.join(names[:3])}" + (", ..." if len(names) > 3 else ""),
+        seen=f"{len(cut)} parameters with {sum(each.elements for each in cut):,} elements affect the loss but never "
+        f"receive a gradient: {', '.join(names[:3])}" + (", ..." if len(names) > 3 else ""),
         where=names[-1].rpartition(".")[0] or cut[0].model,
-        why="the graph is cut behind them, so they keep their initial values",
-        remedy="look behind them for .detach(), .data, no_grad, NumPy or checkpoint(..., use_reentrant=True)",
+        why="the graph is cut after them, so they keep their initial values",
+        remedy="search after these layers for .detach(), .data, no_grad, NumPy or checkpoint(..., use_reentrant=True)",
     )

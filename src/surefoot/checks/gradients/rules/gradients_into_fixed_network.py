@@ -1,12 +1,12 @@
 """gradients-into-fixed-network
 
 ## What it does
-Reports a model that no optimizer holds, in whose parameters a loss leaves gradients although nothing before it needs
-them; and one that follows another of its shape by hand and is trained all the same.
+Reports a model that no optimizer holds but whose parameters receive gradients that nothing before it needs. Also
+reports a model that follows another of its shape by hand but is trained as well.
 
 ## Why it hurts
-A target network or teacher that is not detached receives gradients: half of the work of the backward is
-wasted, and where it shares layers with the trained model the target runs after its own prediction.
+A target network or teacher that is not detached receives gradients. Half of the work of the backward is wasted, and
+if the target shares layers with the trained model, it chases its own prediction.
 
 ## Buggy
 ```python
@@ -22,9 +22,9 @@ loss = F.mse_loss(online(state), wanted)
 ```
 
 ## What looks like it and is fine
-A frozen network that the gradient passes through on its way to a trained one, such as a perceptual loss; copies
-that learn by hand for one update, as in meta-learning; networks with
-optimizers of their own, of which the worst goes on from the weights of the best.
+A frozen network that the gradient passes through on its way to a trained one, as in a perceptual loss; copies that
+are trained by hand for one update, as in meta-learning; networks with optimizers of their own, of which the worst
+continues from the weights of the best.
 """
 
 from collections.abc import Iterator
@@ -46,12 +46,12 @@ def fixed_networks(loop_facts: LoopFacts, model_facts: ModelFacts) -> set[str]:
 
 
 def _is_brief(loop_facts: LoopFacts, model: str) -> bool:
-    """Did it run for one update alone, as a copy does that learns from its own gradients by hand?"""
+    """Did it run for one update only, like a copy that is trained by hand?"""
     return len(loop_facts.updates) >= 2 > len({each.update for each in loop_facts.forwards if each.model == model})
 
 
 def followers(model_facts: ModelFacts) -> Iterator[str]:
-    """Models that are written to between updates as a whole, and beside which one of the same shape is not."""
+    """Models that are overwritten as a whole between updates, while another of the same shape is not."""
     models: dict[str, list[Parameter]] = {}
     for each in model_facts.parameters:
         models.setdefault(each.model, []).append(each)
@@ -66,10 +66,10 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         yield Finding(
             check="gradients-into-fixed-network",
             severity="warning",
-            seen=f"{model} is set by hand between updates, as a teacher or target is, and an optimizer trains it too",
+            seen=f"{model} is overwritten between updates, like a teacher or target, but an optimizer trains it too",
             where=model,
-            why="the target runs after what it is to be a target for, and both can meet anywhere",
-            remedy="call it under torch.no_grad(), and leave its parameters out of the optimizer",
+            why="the target chases the model that it should guide, and both can meet anywhere",
+            remedy="call it under torch.no_grad(), and remove its parameters from the optimizer",
         )
     for model in sorted(fixed_networks(loop_facts, model_facts)):
         reached = [each for each in model_facts.parameters if each.model == model and each.trainable and each.reached]
@@ -77,10 +77,10 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="gradients-into-fixed-network",
                 severity="warning",
-                seen=f"{len(reached)} parameters of {model} receive gradients; no optimizer holds any of it, and "
+                seen=f"{len(reached)} parameters of {model} receive gradients, but no optimizer holds it, and "
                 "nothing before it needs them",
                 where=model,
                 why="the gradient flows into the target: the backward does needless work, and a target that shares "
-                "layers with the model runs after it",
+                "layers with the model chases it",
                 remedy="call it under torch.no_grad(), or freeze it with requires_grad_(False)",
             )

@@ -4,8 +4,8 @@
 Reports a loss whose graph grows with every step although the inputs keep their shape.
 
 ## Why it hurts
-A state that is carried over without `detach()` ties every step to all steps before: each backward is longer
-than the last, in time and memory.
+A state that is carried over without `detach()` ties every step to all steps before it: each backward takes more time
+and memory than the last.
 
 ## Buggy
 ```python
@@ -20,8 +20,8 @@ loss.backward()
 ```
 
 ## What looks like it and is fine
-Inputs of varying length; curricula, such as of steps that a model is unrolled for: nothing of them was made before an
-earlier update.
+Inputs of varying length; curricula, for example a model that is unrolled for more and more steps: nothing in their
+graphs was made before an earlier update.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("kept-losses",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -50,12 +50,12 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
             and _longest_growth(nodes) == nodes
             and nodes[-1] >= 1.5 * nodes[0]
         ):
-            yield _finding(where, nodes, "nodes", "inputs of one shape")
+            yield _finding(where, nodes, "nodes", "on inputs of one shape")
             return
     for where, nodes in old.items():
         grown = _longest_growth([count for count, _ in itertools.groupby(nodes)])
         if len(grown) >= 4:
-            yield _finding(where, grown, "nodes of earlier updates", "one line")
+            yield _finding(where, grown, "nodes of earlier updates", "on one line")
             return
 
 
@@ -73,7 +73,7 @@ def _finding(where: str, grown: list[int], what: str, of: str) -> Finding:
     return Finding(
         check="growing-graph",
         severity="error",
-        seen=f"the graph grew from {grown[0]:,} to {grown[-1]:,} {what} over {len(grown)} backwards of {of}",
+        seen=f"the graph grew from {grown[0]:,} to {grown[-1]:,} {what} over {len(grown)} backward calls {of}",
         where=where or "the recipe's loss",
         why="every step is tied to all steps before it: time and memory grow until the run dies",
         remedy="detach the state that is carried over: hidden = hidden.detach()",

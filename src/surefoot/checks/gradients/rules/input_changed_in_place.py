@@ -4,8 +4,7 @@
 Mentions a forward that writes into the tensor it was given.
 
 ## Why it hurts
-Who called the model still holds that tensor: a second look at the batch, a residual or a metric sees other
-numbers.
+The caller still holds that tensor: a second look at the batch, a residual or a metric sees different numbers.
 
 ## Buggy
 ```python
@@ -21,7 +20,7 @@ def forward(self, x):
 ```
 
 ## What looks like it and is fine
-Writing into tensors that forward has made itself.
+Writing into tensors that forward made itself.
 """
 
 from collections.abc import Iterator
@@ -36,8 +35,8 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="input-changed-in-place",
             severity="info",
-            seen=f"{len(wrote)} of {len(loop_facts.forwards)} forwards wrote into their input",
+            seen=f"{len(wrote)} of {len(loop_facts.forwards)} forward calls wrote into their input",
             where=wrote[0].model,
-            why="whoever called the model holds changed data",
+            why="the caller of the model now holds changed data",
             remedy="write x = x + y, or clone the input first",
         )

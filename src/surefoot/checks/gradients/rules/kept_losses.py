@@ -1,11 +1,11 @@
 """kept-losses
 
 ## What it does
-Reports back-propagated graphs of steps long past that still exist, because something keeps their loss, or
-anything else that hangs on them.
+Reports back-propagated graphs from long past steps that still exist because something keeps their loss, or another
+tensor attached to them.
 
 ## Why it hurts
-A loss in a list keeps its graph: memory grows with every step, until a long run dies of it.
+A loss in a list keeps its graph: memory grows with every step until a long run dies.
 
 ## Buggy
 ```python

@@ -1,7 +1,7 @@
 """leftover-micro-batches
 
 ## What it does
-Reports gradients that are left when a pass over the data ends in the middle of an accumulation.
+Reports gradients that are left over when a pass over the data ends in the middle of an accumulation.
 
 ## Why it hurts
 The last micro-batches of every epoch are dropped, or leak into the first update of the next.
@@ -19,8 +19,8 @@ if (number + 1) % 4 == 0 or number + 1 == len(loader):
 ```
 
 ## What looks like it and is fine
-A loader whose length divides; one that is iterated without end; a count that goes on from one pass to the next, so
-that every update has as many micro-batches as the others.
+A loader whose length is a multiple of the accumulation; one that is iterated without end; a count that continues from
+one pass to the next, so that every update has the same number of micro-batches.
 """
 
 from collections.abc import Iterator
@@ -43,21 +43,23 @@ def check(loop_facts: LoopFacts, gradient_facts: GradientFacts, sample_facts: Sa
 
 
 def _by_updates(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> str:
-    """Updates that use more backwards than nearly all others, or backwards that are cleared now and then."""
+    """Tells of updates that used more backwards than nearly all others, or of gradients that are sometimes cleared."""
     sizes = [update.micro_batches for update in loop_facts.updates if update.micro_batches]
     usual = max(set(sizes), key=sizes.count, default=1)
     lines = max((update.lines for update in loop_facts.updates if update.micro_batches == usual), default=1)
     larger = [
         each.micro_batches for each in loop_facts.updates if each.lines <= lines
-    ]  # not one more loss now and then
+    ]  # an extra loss now and then is fine
     larger = [size for size in larger if usual < size < 2 * usual]
     cleared = [each for each in gradient_facts.discards if 2 <= each.discarded < 0.75 * each.used]
     if usual < 2 or len(sizes) < 8 or sizes.count(usual) + len(larger) < len(sizes) - 1 or 4 * len(larger) > len(sizes):
         return ""
     if larger:
-        return f"{len(larger)} updates used the gradients of {larger[0]} backwards, nearly all others of {usual}"
+        return f"{len(larger)} updates used the gradients of {larger[0]} backward calls, nearly all others of {usual}"
     return (
-        f"the gradients of {cleared[0].discarded} backwards were cleared before any update used them" if cleared else ""
+        f"the gradients of {cleared[0].discarded} backward calls were cleared before any update used them"
+        if cleared
+        else ""
     )
 
 
@@ -68,5 +70,5 @@ def _finding(seen: str, where: str) -> Finding:
         seen=seen,
         where=where,
         why="they are dropped, or leak into the first update of the next epoch",
-        remedy="make an update at the end of a pass, too, or let the number of micro-batches divide its length",
+        remedy="also call optimizer.step() at the end of a pass, or make its length a multiple of the accumulation",
     )

@@ -1,11 +1,11 @@
 """loss-term-without-gradient
 
 ## What it does
-Reports a loss that is computed from trainable parameters which no back-propagated loss reaches, and a number that
-was made from parameters and is added to what is back-propagated without a graph of its own or rounded.
+Reports a loss that is computed from trainable parameters which no back-propagated loss reaches. Also reports a number
+made from parameters that is added to the back-propagated loss without a graph of its own, or rounded.
 
 ## Why it hurts
-A term added as a number (`.item()`, `.detach()`, `float()`, a comparison, `argmax`) shows in the printed loss and
+A term added as a number (`.item()`, `.detach()`, `float()`, a comparison, `argmax`) shows in the printed loss but
 trains nothing.
 
 ## Buggy
@@ -19,8 +19,8 @@ loss = F.cross_entropy(logits, y) + 0.1 * F.mse_loss(model.decode(z), x)
 ```
 
 ## What looks like it and is fine
-A loss that is only logged, of a model whose parameters another loss trains; a constant; a number that depends on no
-parameter, such as the entropy of a teacher; a loss whose value is replaced and whose gradient is kept.
+A loss that is only logged, if another loss trains the model's parameters; a constant; a number that depends on no
+parameter, for example the entropy of a teacher; a loss whose value is replaced and whose gradient is kept.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding, Severity
 
 EXPLAINS = ("detached-layers",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _ALIKE = 1e-5
 
@@ -39,23 +39,23 @@ _ALIKE = 1e-5
 def check(loop_facts: LoopFacts, loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     lost = [each for each in model_facts.parameters if each.only_in and each.optimized and each.trainable]
     if lost and len(loop_facts.updates) >= 2:
-        seen = f"a loss is computed from {len(lost)} parameters, such as {lost[0].name}, that no backward reaches"
+        seen = f"a loss is computed from {len(lost)} parameters that no backward reaches, for example {lost[0].name}"
         yield _finding("error", seen, lost[0].only_in)
         return
     for where in loss_facts.flat_lines:
-        seen = "what is back-propagated is rounded, or only its sign is taken, and no gradient passes that"
+        seen = "the back-propagated loss is rounded, or only its sign is taken, which lets no gradient through"
         yield _finding("warning", seen, where or "the recipe's loss")
         return
     for where, least, largest in _numbers(loss_facts):
         seen = (
-            f"a number between {least:.3g} and {largest:.3g} is added to what is back-propagated, and not to its graph"
+            f"a number between {least:.3g} and {largest:.3g} is added to the back-propagated loss, but not to its graph"
         )
         yield _finding("warning", seen, where or "the recipe's loss")
         return
 
 
 def _numbers(loss_facts: LossFacts) -> Iterator[tuple[str, float, float]]:
-    """Lines that add another number in every backward, with the least and the largest of them."""
+    """Lines that add a different number in every backward, with the smallest and the largest."""
     lines: dict[str, list[float]] = {}
     for term in loss_facts.terms:
         lines.setdefault(term.where, []).append(term.value)
@@ -70,6 +70,6 @@ def _finding(severity: Severity, seen: str, where: str) -> Finding:
         severity=severity,
         seen=seen,
         where=where,
-        why="the term shows in the printed loss and trains nothing",
+        why="the term shows in the printed loss but trains nothing",
         remedy="add the term as a tensor, without .item(), .detach() or float()",
     )

@@ -1,11 +1,11 @@
 """mean-of-unequal-means
 
 ## What it does
-Reports micro-batches with different numbers of valid targets whose means count alike.
+Reports micro-batches with different numbers of valid targets whose means get equal weight.
 
 ## Why it hurts
-A token in a short micro-batch then weighs more than one in a long one. The update depends on how the batch
-was cut; with unequal lengths it can point elsewhere altogether.
+A token in a short micro-batch then weighs more than one in a long one. The update depends on how the batch was split;
+with unequal lengths it can point in another direction altogether.
 
 ## Buggy
 ```python
@@ -21,7 +21,7 @@ for x, y in micro_batches:
 ```
 
 ## What looks like it and is fine
-Micro-batches of equal size; a last batch that is somewhat smaller.
+Micro-batches of equal size; a last batch that is slightly smaller.
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ from surefoot.checks.gradients.rules.summed_micro_batches import counts_of, own_
 from surefoot.records.finding import Finding
 
 _SLIGHT, _FAR = 0.1, 0.25
-"""By which share a target weighs too much or too little: in most updates, or in a single one."""
+"""How far a target's weight may be off, as a share: in most updates, or in a single one."""
 _FAR_FEWER = 8
-"""A last batch that is so many times smaller is no trifle."""
+"""A last batch that is this many times smaller does matter."""
 
 
 def check(
@@ -61,7 +61,7 @@ def check(
 
 
 def _beside(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[tuple[list[Loss], list[float]]]:
-    """Sums beside other terms that are divided by what a mask counts."""
+    """Sums among other terms that are divided by the count of a mask."""
     for losses in sums_beside(loop_facts, loss_facts):
         counts = counts_of(losses, loop_facts)
         if counts != [float(loss.valid) for loss in losses] and len(set(counts)) > 1:
@@ -74,19 +74,19 @@ def _count_alike(losses: list[Loss], loop_facts: LoopFacts) -> bool:
 
 
 def _least(losses: list[Loss], counts: list[float], loop_facts: LoopFacts) -> float:
-    """A recipe can give a sum and its count, and is seen on few samples; so any difference counts."""
+    """A recipe can return a sum and its count, and is seen on few samples, so any difference counts."""
     is_recipe = not loop_facts.backwards[losses[0].backward].where
     return 0.0 if is_recipe and _is_ragged(losses, counts) else _SLIGHT
 
 
 def _misweighed(counts: list[float]) -> float:
-    """By which share a target of the shortest weighs too much or of the longest too little, whichever is more."""
+    """How far the weight of a target is off, as a share: in the shortest or in the longest, whichever is more."""
     right = [count / sum(counts) for count in counts if count]
     return max((abs(1 / len(counts) - share) / share for share in right), default=0.0)
 
 
 def _is_ragged(losses: list[Loss], counts: list[float]) -> bool:
-    """Do they differ by more than the number of samples, as a last batch may?"""
+    """Do they differ in more than the number of samples, which a last batch may do?"""
     masked = any(loss.valid < loss.targets for loss in losses) or counts[0] not in (losses[0].valid, losses[0].shape[0])
     return masked or len({loss.shape[2:] for loss in losses}) > 1 or max(counts) >= _FAR_FEWER * min(counts)
 
@@ -95,8 +95,8 @@ def _finding(what: str, counts: tuple[int, ...], where: str) -> Finding:
     return Finding(
         check="mean-of-unequal-means",
         severity="warning",
-        seen=f"{what} with {', '.join(map(str, counts))} valid targets count alike, each with its own mean",
+        seen=f"{what} with {', '.join(map(str, counts))} valid targets get equal weight, each as its own mean",
         where=where or "the loop",
-        why="a target in a short one weighs more than one in a long one, so the update depends on the cut",
-        remedy="add up sums, and divide once by the count of all targets",
+        why="a target in a short one weighs more than one in a long one, so the update depends on the split",
+        remedy='use reduction="sum", and divide once by the count of all targets',
     )

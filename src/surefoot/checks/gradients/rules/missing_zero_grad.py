@@ -36,7 +36,7 @@ from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("summed-micro-batches",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]:
@@ -45,11 +45,11 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
         yield Finding(
             check="missing-zero-grad",
             severity="error",
-            seen=f"{update_facts.carried_by_hand} times, gradients that had moved their weights were added to by the "
-            "next backward",
+            seen=f"{update_facts.carried_by_hand} times, backward added to gradients that had already moved their "
+            "weights",
             where=loop_facts.backwards[0].where or "the loop",
-            why="every move applies the sum of all gradients since training began",
-            remedy="set p.grad = None once the weights are moved",
+            why="every step applies the sum of all gradients since training began",
+            remedy="set p.grad = None after the weights have moved",
         )
     elif stale:
         first = stale[0]
@@ -59,7 +59,7 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
             seen=(
                 f"in {len(stale)} of {len(loop_facts.updates)} updates, gradients still held what an earlier "
                 f"update had used; first in update {first.number}: {len(first.carried)} of {first.parameters} "
-                f"parameters, such as {first.carried[0]}"
+                f"parameters, for example {first.carried[0]}"
             ),
             where=first.where,
             why="every update applies the sum of all gradients since training began",

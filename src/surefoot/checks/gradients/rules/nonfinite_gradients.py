@@ -18,7 +18,7 @@ loss = (scores / lengths.clamp(min=1)).log().mean()
 ```
 
 ## What looks like it and is fine
-Steps that a gradient scaler leaves out.
+Steps that a gradient scaler skips.
 """
 
 import math
@@ -35,8 +35,9 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="nonfinite-gradients",
             severity="error",
-            seen=f"{len(spoilt)} of {len(loop_facts.updates)} updates used infinite or NaN gradients; first update "
-            f"{first.number}, {len(first.nonfinite)} of {first.parameters} parameters, such as {first.nonfinite[0]}",
+            seen=f"{len(spoilt)} of {len(loop_facts.updates)} updates used infinite or NaN gradients; first in "
+            f"update {first.number}: {len(first.nonfinite)} of {first.parameters} parameters, for example "
+            f"{first.nonfinite[0]}",
             where=first.where or first.nonfinite[0],
             why="after such an update every weight it touches is NaN",
             remedy="look at the loss of that batch for log(0), division by zero or a mean over nothing",
@@ -48,8 +49,8 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="nonfinite-gradients",
             severity="error",
-            seen=f"in {len(endless)} backwards the loss was {endless[0].value}, though gradients were finite",
+            seen=f"in {len(endless)} backward calls the loss was {endless[0].value}, although gradients were finite",
             where=endless[0].where or "the recipe's loss",
-            why="some of what the loss is made from has no gradient there, or one that says nothing",
+            why="part of the loss has no gradient there, or a meaningless one",
             remedy="look at the loss of that batch for log(0), division by zero or an overflow",
         )

@@ -1,12 +1,12 @@
 """overwritten-saved-tensor
 
 ## What it does
-Reports parameters and inputs whose values change between a forward and its backward, behind autograd's back, and
-tensors of the graph that are written to through `.data`.
+Reports parameters and inputs that change between a forward and its backward without autograd noticing, and tensors of
+the graph that are written to through `.data`.
 
 ## Why it hurts
-Autograd saved a reference to the weight. Changed through `.data`, the gradient is computed with a value
-that the forward never used; no error is raised, because `.data` does not count as a write.
+Autograd saved a reference to the weight. After a change through `.data`, the gradient is computed with a value that
+the forward never used. No error is raised, because `.data` does not count as a write.
 
 ## Buggy
 ```python
@@ -24,9 +24,8 @@ with torch.no_grad():
 ```
 
 ## What looks like it and is fine
-Weights that are clipped or averaged after the update, or that no gradient goes through, as those of a slow copy;
-optimizers that run inside the backward; pictures that are scaled through `.data` to be saved, after
-the backward.
+Weights that are clipped or averaged after the update, or that no gradient goes through, like those of a slow copy;
+optimizers that run inside the backward; images that are scaled through `.data` after the backward, to save them.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 EXPLAINS = ("detached-layers",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> Iterator[Finding]:
@@ -48,18 +47,18 @@ def check(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> Iterator[Find
             severity="warning",
             seen="a tensor of the graph is written to through its .data before the backward",
             where=gradient_facts.written_through_data[0],
-            why="autograd sees nothing of it: what is written has no gradient, and what was saved is no longer true",
-            remedy="write x = x + y in place of x.data.add_(y)",
+            why="autograd does not see the write: it has no gradient, and saved values are no longer right",
+            remedy="write x = x + y instead of x.data.add_(y)",
         )
     elif spoilt:
         names = spoilt[0].overwritten
         yield Finding(
             check="overwritten-saved-tensor",
             severity="error",
-            seen=f"in {len(spoilt)} of {len(loop_facts.forwards)} forwards, {counted(len(names), 'tensor')} changed "
-            f"before the backward, such as {names[0]}",
+            seen=f"in {len(spoilt)} of {len(loop_facts.forwards)} forward calls, {counted(len(names), 'tensor')} "
+            f"changed before the backward, for example {names[0]}",
             where=names[0],
             why="the gradient is computed with values that the forward never used",
-            remedy="change weights after backward, under no_grad and not through .data; give a forward an array of "
+            remedy="change weights after backward, under no_grad, not through .data; give each forward an array of "
             "its own",
         )

@@ -1,11 +1,11 @@
 """recomputation-differs
 
 ## What it does
-Reports a module whose forward gives something else when recomputation runs it again in backward.
+Reports a module whose forward gives a different result when recomputation runs it again in backward.
 
 ## Why it hurts
-Gradients are then those of another forward than the one whose loss was computed. It happens when a
-recomputed block draws from NumPy, Python's `random` or a generator of its own, or depends on a counter.
+The gradients then belong to a different forward than the loss. It happens when a recomputed block draws from NumPy,
+Python's `random` or a generator of its own, or depends on a counter.
 
 ## Buggy
 ```python
@@ -20,7 +20,7 @@ def forward(self, x):
 ```
 
 ## What looks like it and is fine
-Dropout: torch's own generators are put back before a block is run again.
+Dropout: torch restores its own generators before it runs a block again.
 """
 
 from collections.abc import Iterator
@@ -35,9 +35,9 @@ def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
         yield Finding(
             check="recomputation-differs",
             severity="error",
-            seen=f"{len(gradient_facts.recomputations)} modules gave something else when they were run again in "
-            f"backward; {first.module} by {first.difference:.2g} of its size",
+            seen=f"{len(gradient_facts.recomputations)} modules gave a different result when backward ran them "
+            f"again; {first.module} by {first.difference:.2g} of its size",
             where=first.module,
-            why="the gradients belong to another forward than the loss",
+            why="the gradients belong to a different forward than the loss",
             remedy="draw random numbers from torch's global generator inside recomputed blocks, and keep no counters",
         )

@@ -4,7 +4,7 @@
 Reports a loss that is back-propagated twice before an update.
 
 ## Why it hurts
-Its gradients are added twice, so the step is twice as long as the learning rate says.
+Its gradients are added twice, so the step is twice as large as the learning rate says.
 
 ## Buggy
 ```python
@@ -35,9 +35,9 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="repeated-backward",
             severity="warning",
-            seen=f"{len(again)} of {len(loop_facts.backwards)} backwards began at a loss that had been back-propagated "
-            "since the last update",
+            seen=f"{len(again)} of {len(loop_facts.backwards)} backward calls started from a loss that was already "
+            "back-propagated since the last update",
             where=again[0].where or "the recipe's loss",
             why="its gradients are added twice",
-            remedy="call backward once per loss; retain_graph=True is a hint that something is done twice",
+            remedy="call backward once per loss; retain_graph=True hints at a second call",
         )

@@ -1,11 +1,11 @@
 """summed-micro-batches
 
 ## What it does
-Reports several backwards of one line per update whose mean losses are added up and not averaged.
+Reports several backward calls of one line per update whose mean losses are summed instead of averaged.
 
 ## Why it hurts
-The gradient is as many times too large as there are micro-batches. Clipping, weight decay and SGD's step
-all change with the cut.
+The gradient is too large by the number of micro-batches. Clipping, weight decay and SGD's step all change with the
+split.
 
 ## Buggy
 ```python
@@ -22,9 +22,9 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-Different losses on purpose: at lines of their own, of the same targets, for other parts of the model, or one from
-each of several loaders; a sequence in parts, each of which goes on from the state that the last one left; sums that
-are divided by a count; a term whose weight in the loss is the number that the loss is divided by.
+Different losses on purpose: on lines of their own, of the same targets, for other parts of the model, or one from
+each of several loaders; a sequence in parts, each of which continues from the state of the one before; sums that are
+divided by a count; a term whose weight in the loss is the number that the loss is divided by.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ _ALIKE = 1e-4
 _ABOUT = 0.2
 """Micro-batches of the same data have counts that differ by no more than this."""
 _NO_CHANCE = 12
-"""So many targets are not the same twice by chance."""
+"""This many targets are not the same twice by chance."""
 
 
 def windows(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]]:
@@ -50,7 +50,7 @@ def windows(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]
 
 
 def _among_terms(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]]:
-    """For every update whose losses are sums of several terms, and not divided as such: a mean that counts in full."""
+    """For every update whose losses are undivided sums of several terms: a mean that counts in full."""
     for chosen in _micro_batches(loop_facts):
         lines = _by_line(loss_facts.losses, chosen)
         backwards = [loop_facts.backwards[n] for n in chosen]
@@ -63,7 +63,7 @@ def _among_terms(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[
 
 
 def sums_beside(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[list[Loss]]:
-    """For every update, each line of sums of which there is one in each micro-batch, beside other terms."""
+    """For every update, each line that sums once in every micro-batch, among other terms."""
     for chosen in _micro_batches(loop_facts):
         lines = _by_line((each for each in loss_facts.reductions if each.function == "sum"), chosen)
         yield from (each for each in lines if sorted(one.backward for one in each) == chosen)
@@ -78,7 +78,7 @@ def _micro_batches(loop_facts: LoopFacts) -> Iterator[list[int]]:
             if backward.update == update and not backward.in_update and not backward.cleared
         ]
         if added := [n for n in numbers if not loop_facts.backwards[n].asked]:
-            numbers = added  # beside these, gradients that were only asked for are steps inside of one
+            numbers = added  # next to these, calls of torch.autograd.grad are inner steps
         sites = [loop_facts.backwards[n].site for n in numbers]
         chosen = [n for n in numbers if loop_facts.backwards[n].site == max(set(sites), key=sites.count)]
         if len(chosen) >= 2 and len({loop_facts.backwards[n].reach for n in chosen}) == 1:
@@ -94,14 +94,14 @@ def _by_line(losses: Iterable[Loss], backwards: list[int]) -> list[list[Loss]]:
 
 
 def _alike(losses: tuple[Loss, ...], backwards: list[int]) -> list[list[Loss]]:
-    """Calls of one line of which there is one in each of these backwards, all of one kind."""
+    """Loss calls of one line, one in each of these backwards, all of one kind."""
     lines = _by_line(losses, backwards)
     whole = [each for each in lines if len(lines) == 1 and sorted(one.backward for one in each) == backwards]
     return [each for each in whole if each[0].function in ("mean", "sum") or len({one.shape[1:] for one in each}) == 1]
 
 
 def own_weights(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
-    """With which weight the mean over each micro-batch counts, be it torch's or a sum that is divided."""
+    """The weight of each micro-batch's mean, whether it is torch's or a divided sum."""
     each = zip(losses, _weights(losses, loop_facts), counts_of(losses, loop_facts), strict=True)
     return [weight * count if loss.reduction == "sum" else weight for loss, weight, count in each]
 
@@ -111,7 +111,7 @@ def _weights(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
 
 
 def counts_of(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
-    """How many targets each has; by hand a sum is divided by its elements, its samples or what a mask counts."""
+    """How many targets each has. A hand-written mean divides by elements, by samples or by the count of a mask."""
     weights = _weights(losses, loop_facts)
     counts = [float(loss.valid) for loss in losses]
     if losses[0].function != "sum":
@@ -128,7 +128,7 @@ def counts_of(losses: list[Loss], loop_facts: LoopFacts) -> list[float]:
 
 
 def _is_one_batch(window: list[Loss], loop_facts: LoopFacts) -> bool:
-    """Are they terms of one batch: the same inputs or targets for each, or one side of a game after the other?"""
+    """Are they terms of one batch: the same inputs or targets for each, or the sides of a game in turn?"""
     constants, targets = {loss.constant for loss in window}, {loss.target_print for loss in window}
     if len(constants) == len(window) and None not in constants:
         return True
@@ -142,7 +142,7 @@ def _is_one_batch(window: list[Loss], loop_facts: LoopFacts) -> bool:
 
 
 def _is_in_turn(window: list[Loss], loop_facts: LoopFacts) -> bool:
-    """Does a model go on from what it has returned, or is it given samples and then what another one made?"""
+    """Does a model continue from its own output, or get samples first and then another model's output?"""
     sources: dict[str, set[str]] = {}
     for forward in loop_facts.forwards:
         if forward.update == window[0].update and forward.backpropagated:
@@ -151,12 +151,12 @@ def _is_in_turn(window: list[Loss], loop_facts: LoopFacts) -> bool:
 
 
 def _is_one_of_each(window: list[Loss], loop_facts: LoopFacts) -> bool:
-    """Is there one batch from each of several loaders, such as one for every task?"""
+    """Is there one batch from each of several loaders, for example one per task?"""
     return any(each.loaders == len(window) for each in loop_facts.updates if each.number == window[0].update + 1)
 
 
 def _is_divided_later(window: list[Loss], loop_facts: LoopFacts) -> bool:
-    """Does the loop divide the gradients themselves, by what their losses were not divided by?"""
+    """Does the loop divide the gradients instead of the losses?"""
     return any(each.rescaled for each in loop_facts.updates if each.number == window[0].update + 1)
 
 
@@ -165,12 +165,12 @@ def _count_in_full(window: list[Loss], loop_facts: LoopFacts) -> bool:
 
 
 def _near(window: list[Loss]) -> float:
-    """How near to 1 a weight must be: a sum may be divided by the count of another micro-batch than its own."""
+    """How close to 1 a weight must be. A sum may be divided by the count of another micro-batch."""
     return _ABOUT if window[0].reduction == "sum" and window[0].function != "sum" else _ALIKE
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts, gradient_facts: GradientFacts) -> Iterator[Finding]:
-    # without a line it is a way's own step, which divides once, by the count of all
+    # without a line it is surefoot's own step, which divides once by the count of all
     cleared = {discard.where for discard in gradient_facts.discards if discard.discarded >= 2}
     summed = [
         window
@@ -186,8 +186,8 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, gradient_facts: Gradient
         yield Finding(
             check="summed-micro-batches",
             severity="warning",
-            seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches with mean losses count with weight 1 each",
+            seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches add their mean losses with weight 1 each",
             where=loop_facts.backwards[summed[0][0].backward].where or "the loop",
             why=f"the gradient is {len(summed[0])} times that of the whole batch",
-            remedy="divide each micro-batch's loss by their number, or by the count of all targets",
+            remedy="divide each loss by the number of micro-batches, or by the count of all targets",
         )

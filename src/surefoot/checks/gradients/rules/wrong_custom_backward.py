@@ -1,10 +1,10 @@
 """wrong-custom-backward
 
 ## What it does
-Reports an `autograd.Function` of one's own whose backward does not agree with small differences of its forward.
+Reports a custom `autograd.Function` whose backward does not agree with small differences of its forward.
 
 ## Why it hurts
-Autograd believes whatever backward returns. The loss may still fall, only worse, and no error ever shows.
+Autograd trusts whatever backward returns. The loss may still fall, only worse, and no error is ever raised.
 
 ## Buggy
 ```python
@@ -30,8 +30,8 @@ class Swish(torch.autograd.Function):
 ```
 
 ## What looks like it and is fine
-Functions that give what they are given, such as a reversal or a scaling of gradients; rounding and signs, whose
-backward stands in for a derivative that they do not have.
+Functions that return their input, for example to reverse or scale gradients; rounding and signs, whose backward
+stands in for a derivative that they do not have.
 """
 
 from collections.abc import Iterator
@@ -48,9 +48,9 @@ def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
             yield Finding(
                 check="wrong-custom-backward",
                 severity="warning",
-                seen=f"along a random direction the backward of {each.function} tells {each.share:.3g} times the "
+                seen=f"along a random direction the backward of {each.function} predicts {each.share:.3g} times the "
                 "change of its forward",
                 where=each.function,
-                why="gradients behind it lead elsewhere than down the loss",
-                remedy="hold it against torch.autograd.gradcheck in float64; if it is meant so, allow this",
+                why="gradients through it do not lead down the loss",
+                remedy="test it with torch.autograd.gradcheck in float64; if it is intended, allow this check",
             )

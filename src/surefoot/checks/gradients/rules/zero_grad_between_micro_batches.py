@@ -23,9 +23,9 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-A backward of its own line for an adversarial example or a probe, whose gradients are cleared on purpose; gradients
-that the loop has copied or added up before they are cleared, such as those of single tasks or samples; those of
-updates that a gradient scaler has left out.
+A separate backward for an adversarial example or a probe, whose gradients are cleared on purpose; gradients that the
+loop copies or adds up before it clears them, for example those of single tasks or samples; gradients of updates that
+a gradient scaler skipped.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("summed-micro-batches", "mean-of-unequal-means")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
@@ -43,8 +43,8 @@ def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
         yield Finding(
             check="zero-grad-between-micro-batches",
             severity="error",
-            seen=f"of {lost[0].discarded + lost[0].used} backwards of this line, the gradients of {lost[0].discarded} "
-            "were cleared before any update used them",
+            seen=f"of {lost[0].discarded + lost[0].used} backward calls of this line, the gradients of "
+            f"{lost[0].discarded} were cleared before any update used them",
             where=lost[0].where or "the loop",
             why="only the last micro-batch of every update counts",
             remedy="call zero_grad once per update, before the first backward",

@@ -5,7 +5,7 @@ Reports logits that pass through ReLU, sigmoid or tanh right before `cross_entro
 `binary_cross_entropy_with_logits`.
 
 ## Why it hurts
-Cross-entropy needs logits of any size and sign. Cut at zero or squeezed into an interval, they cannot
+Cross-entropy needs logits of any size and sign. Logits that are cut at zero or squeezed into an interval cannot
 express a confident answer, and where ReLU cuts there is no gradient at all.
 
 ## Buggy
@@ -55,12 +55,12 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     if squeezed:
         by = _SQUEEZING.get(squeezed[0].logits_from, "cut at zero")
         seen, where = (
-            f"{len(squeezed)} calls of {squeezed[0].function} were given the result of a {by}",
+            f"{len(squeezed)} calls of {squeezed[0].function} received the output of a {by}",
             squeezed[0].where,
         )
     elif len(by_hand) >= 3:
         by = _SQUEEZING.get(by_hand[0].above, "cut at zero")
-        seen, where = f"{len(by_hand)} gradients are those of logits that are the result of a {by}", by_hand[0].model
+        seen, where = f"{len(by_hand)} gradients show logits that are the output of a {by}", by_hand[0].model
     else:
         return
     yield Finding(

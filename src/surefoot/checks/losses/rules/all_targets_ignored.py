@@ -1,11 +1,11 @@
 """all-targets-ignored
 
 ## What it does
-Reports a batch in which every target is the one that the loss ignores, and masks by hand that leave nothing of a loss.
+Reports a batch in which the loss ignores every target, and hand-written masks that leave nothing of a loss.
 
 ## Why it hurts
-The mean over nothing is NaN, or the step is wasted. It happens when truncation cuts off all answers and
-only the masked prompt is left.
+The mean over nothing is NaN, or the step is wasted. It happens when truncation cuts off all answers and only the
+masked prompt is left.
 
 ## Buggy
 ```python
@@ -20,8 +20,8 @@ loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 ```
 
 ## What looks like it and is fine
-Batches in which some targets are ignored; a sum over the targets of a batch that has none, while other batches have
-some; a mask of zeros beside other terms that train.
+Batches in which some targets are ignored; a sum over a batch without targets, if other batches have some; a mask of
+zeros next to other terms that train.
 """
 
 from collections.abc import Iterator
@@ -31,11 +31,11 @@ from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("nonfinite-gradients", "constant-targets", "update-without-gradients")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def _is_spoilt(loss: Loss) -> bool:
-    """Is the mean over nothing, which is no number, back-propagated? A sum over nothing adds nothing."""
+    """Is the mean over nothing, which is NaN, back-propagated? A sum over nothing adds nothing."""
     return loss.reduction == "mean" and any(loss.weights)
 
 
@@ -50,14 +50,14 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
             seen=f"in {len(empty)} of {len(loss_facts.losses)} losses all {empty[0].targets:,} targets are ignored",
             where=empty[0].where or "the recipe's data",
             why="the mean over nothing is NaN, or the step is wasted",
-            remedy="drop samples without a target before batching, or truncate the prompt and not the answer",
+            remedy="drop samples without a target before batching, or truncate the prompt instead of the answer",
         )
     elif loss_facts.emptied_lines and any(update.all_zero or update.nonfinite for update in loop_facts.updates):
         yield Finding(
             check="all-targets-ignored",
             severity="error",
-            seen="a mask leaves nothing of the loss whenever it is used, and gradients are zero or NaN",
+            seen="a mask removes the whole loss every time, and gradients are zero or NaN",
             where=loss_facts.emptied_lines[0],
             why="the mean over nothing is NaN, or the step is wasted",
-            remedy="look at how the mask is made: where it is true, and of which numbers",
+            remedy="check how the mask is made: where it is true, and from which numbers",
         )

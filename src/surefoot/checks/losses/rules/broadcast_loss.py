@@ -1,7 +1,7 @@
 """broadcast-loss
 
 ## What it does
-Reports a prediction and a target whose shapes differ and spread to more elements than either has.
+Reports a prediction and a target whose shapes differ and broadcast to more elements than either has.
 
 ## Why it hurts
 (N, 1) against (N,) becomes (N, N): every prediction is compared with every target. The best answer to that
@@ -34,7 +34,7 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
         yield Finding(
             check="broadcast-loss",
             severity="error",
-            seen=f"{first.function} spread {first.shape} and {first.target_shape} to {first.broadcast}",
+            seen=f"{first.function} broadcast {first.shape} and {first.target_shape} to {first.broadcast}",
             where=first.where or "the recipe's loss",
             why="every prediction is compared with every target, so the model learns their mean",
             remedy="give both the same shape: squeeze the prediction or unsqueeze the target",

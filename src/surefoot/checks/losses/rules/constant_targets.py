@@ -1,11 +1,11 @@
 """constant-targets
 
 ## What it does
-Reports training in which every target of every batch seen is one and the same class, letter or number; where there are
-several losses, one whose targets are, if a part of all samples of the data set holds nothing else.
+Reports training in which every target seen is the same class, letter or number. If there are several losses, it
+reports one with such targets, if a part of all samples of the data set holds nothing else.
 
 ## Why it hurts
-Nothing is to be learned but a constant. The loss falls quickly, which looks like success.
+There is nothing to learn but a constant. The loss falls quickly, which looks like success.
 
 ## Buggy
 ```python
@@ -18,8 +18,8 @@ label = batch["label"]
 ```
 
 ## What looks like it and is fine
-The two halves of an adversarial game, each with a constant target; few targets of a class that most
-samples have; a residual, as of a differential equation, that is to be zero.
+The two halves of an adversarial game, each with a constant target; a few targets of a class that most samples have; a
+residual that should be zero, as of a differential equation.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("input-ignored", "regression-on-class-numbers")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _CLASSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "ctc_loss")
 _AIMED = ("classes", "picked", "binary", "distance")
@@ -39,7 +39,7 @@ _DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "rsu
 
 
 _FEWEST = 24
-"""So many targets must be seen where the labels behind them cannot be counted."""
+"""At least this many targets must be seen if the labels behind them cannot be counted."""
 _CHANCE = 1e-3
 
 
@@ -59,12 +59,12 @@ def check(
             seen=f"all {sum(counts):,} targets of {len(judged)} losses are {first.constant}",
             where=(first.where if isinstance(first, Loss) else first.model) or "the recipe's data",
             why="there is nothing to learn but a constant",
-            remedy="look at where the labels are read, cast or sliced",
+            remedy="check where the labels are read, cast or sliced",
         )
 
 
 def _of_constant_parts(loss_facts: LossFacts, sample_facts: SampleFacts) -> list[Loss | Aim]:
-    """The losses of one line whose targets are all that some part of the samples holds."""
+    """The losses of one line whose only target is all that some part of the samples holds."""
     parts = {value for each in sample_facts.samples for value in each.constant_parts}
     lines: dict[str, list[Loss | Aim]] = {}
     for loss in loss_facts.losses:
@@ -79,7 +79,7 @@ def _of_constant_parts(loss_facts: LossFacts, sample_facts: SampleFacts) -> list
 
 
 def _of_all_losses(loss_facts: LossFacts, gradient_facts: GradientFacts, sample_facts: SampleFacts) -> list[Loss | Aim]:
-    """All losses, where all targets are one and the same."""
+    """All losses, if all their targets are the same."""
     judged: list[Loss | Aim] = [
         loss for loss in loss_facts.losses if (loss.function in _CLASSES and not loss.ranks) or _is_of_outputs(loss)
     ] or [aim for aim in loss_facts.aims if aim.kind in _AIMED and not aim.ranks]
@@ -92,7 +92,7 @@ def _of_all_losses(loss_facts: LossFacts, gradient_facts: GradientFacts, sample_
 
 
 def _is_a_border(judged: list[Loss | Aim], loss_facts: LossFacts, gradient_facts: GradientFacts) -> bool:
-    """Is a constant value asked for beside something else, as at the border of what an equation is solved in?"""
+    """Is the constant one target among others, like the boundary condition of an equation?"""
     if not any(isinstance(each, Loss) and each.function in _DISTANCES for each in judged):
         return False
     asked = {each.backward for each in judged}
@@ -105,12 +105,12 @@ def _count(judged: Loss | Aim) -> int:
 
 
 def _is_of_outputs(loss: Loss) -> bool:
-    """Is it the distance of a model's very outputs from targets? One of derivatives or of codes may aim at zero."""
+    """Is it a distance between a model's outputs and targets? One of derivatives or codes may aim at zero."""
     return loss.function in _DISTANCES and loss.of_outputs
 
 
 def _by_chance(counts: list[int], sample_facts: SampleFacts) -> bool:
-    """Could so many targets be alike although the labels are not?"""
+    """Could this many targets be equal by chance although the labels differ?"""
     known = [each.commonest_label for each in sample_facts.samples if each.commonest_label is not None]
     if known and max(known) < 1.0:
         return max(known) ** sum(counts) > _CHANCE

@@ -1,11 +1,11 @@
 """ctc-input-not-log-probabilities
 
 ## What it does
-Reports a `ctc_loss` whose input holds no log-probabilities or has samples where time belongs.
+Reports a `ctc_loss` whose input does not hold log-probabilities, or has samples in the time dimension.
 
 ## Why it hurts
-`ctc_loss` takes log-probabilities as (time, samples, classes). In another layout the sums still come out,
-and the model learns to print blanks.
+`ctc_loss` takes log-probabilities as (time, samples, classes). Another layout raises no error, and the model learns
+to print blanks.
 
 ## Buggy
 ```python
@@ -35,6 +35,6 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
             severity="error",
             seen=f"ctc_loss on {faulty[0].shape}: {faulty[0].layout_fault}",
             where=faulty[0].where or "the recipe's loss",
-            why="the sums still come out, and the model learns to print blanks",
-            remedy="give it log_softmax of the logits as (time, samples, classes)",
+            why="no error is raised, and the model learns to print blanks",
+            remedy="pass log_softmax of the logits as (time, samples, classes)",
         )

@@ -4,8 +4,8 @@
 Reports `kl_div` with `reduction="mean"`, which is its default.
 
 ## Why it hurts
-It divides by all elements and not by the samples, so the divergence is smaller by the number of classes, and its
-weight beside other losses with it. torch says so in a warning that is shown once.
+It divides by all elements instead of samples. The divergence, and its weight next to other losses, is smaller by the
+number of classes. torch warns about this only once.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ F.kl_div(log_probabilities, target, reduction="batchmean")
 ```
 
 ## What looks like it and is fine
-`reduction="sum"` or `"none"` with a division of one's own.
+`reduction="sum"` or `"none"` with a division of your own.
 """
 
 from collections.abc import Iterator
@@ -39,6 +39,6 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
             severity="warning",
             seen=f"{len(means)} calls of kl_div on {means[0].shape} take the mean over all elements",
             where=means[0].where or "the recipe's loss",
-            why="the divergence of a sample is a sum over classes; this one is smaller by their number",
-            remedy='give it reduction="batchmean"',
+            why="the divergence of a sample is a sum over classes; this mean is smaller by their number",
+            remedy='pass reduction="batchmean"',
         )

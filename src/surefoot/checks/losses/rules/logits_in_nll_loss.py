@@ -1,11 +1,11 @@
 """logits-in-nll-loss
 
 ## What it does
-Reports an `nll_loss` whose input does not hold log-probabilities, and a loss of one's own that does the same.
+Reports an `nll_loss` whose input does not hold log-probabilities, and a hand-written loss that does the same.
 
 ## Why it hurts
-The loss only picks the target's entry. Of raw logits it can be made as negative as one likes by raising
-them all, so the number falls without end and says nothing.
+The loss only picks the target's entry. Raising all raw logits makes it as negative as you like, so the number falls
+without end and says nothing.
 
 ## Buggy
 ```python
@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
-_NO_LOGARITHMS = {"numbers": "numbers that are no log-probabilities", "plain probabilities": "probabilities"}
+_NO_LOGARITHMS = {"numbers": "numbers that are not log-probabilities", "plain probabilities": "probabilities"}
 
 
 def check(loss_facts: LossFacts) -> Iterator[Finding]:
@@ -39,8 +39,8 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     picked = [aim for aim in loss_facts.aims if aim.kind == "picked" and aim.values in _NO_LOGARITHMS]
     by_hand = [aim for aim in picked if aim.even and aim.sign > 0]
     if raw:
-        kind = "probabilities" if raw[0].probabilities else "numbers that are no log-probabilities"
-        seen, where = f"{len(raw)} calls of nll_loss were given {kind}", raw[0].where
+        kind = "probabilities" if raw[0].probabilities else "numbers that are not log-probabilities"
+        seen, where = f"{len(raw)} calls of nll_loss received {kind}", raw[0].where
     elif len(by_hand) >= 3 and by_hand == picked and not _has_distance(loss_facts):
         kind = _NO_LOGARITHMS[by_hand[0].values]
         seen, where = f"{len(by_hand)} gradients only raise the target's entry of {kind}", by_hand[0].model
@@ -57,5 +57,5 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
 
 
 def _has_distance(loss_facts: LossFacts) -> bool:
-    """Is what was picked compared with a number, as the value of an action is?"""
+    """Is the picked entry compared with a number, like the value of an action?"""
     return any(loss.function in ("smooth_l1_loss", "huber_loss", "l1_loss", "mse_loss") for loss in loss_facts.losses)

@@ -1,13 +1,12 @@
 """negated-loss
 
 ## What it does
-Reports a loss that is maximised: it enters what is back-propagated with a negative weight, alone or as one term of
-several, the optimizer has `maximize=True`, every gradient moves predictions away from the targets they are compared
-with, or every one lowers the likelihood of what was given, or of what was drawn where its reward is high.
+Reports a loss that is maximised. Either it enters the back-propagated loss with a negative weight, alone or as one of
+several terms; or the optimizer has `maximize=True`; or every gradient moves predictions away from their targets; or
+every gradient lowers the likelihood of the data, or of samples with a high reward.
 
 ## Why it hurts
-Every update makes the model worse. The printed loss may look like one that falls, if the negative is
-printed.
+Every update makes the model worse. The printed loss may still seem to fall, if the negative is printed.
 
 ## Buggy
 ```python
@@ -20,7 +19,7 @@ F.cross_entropy(model(x), y).backward()
 ```
 
 ## What looks like it and is fine
-Reversed gradients, be it by a layer or in `.grad`; optimizers that take turns and play against each other; policy
+Reversed gradients, in a layer or in `.grad`; optimizers that take turns and play against each other; policy
 gradients, also of costs; pairs of which one is pulled and the other pushed; distances that are small where the answer
 is yes; inputs that are changed to mislead a model.
 """
@@ -48,54 +47,54 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, model_facts: ModelFacts)
         if wholly or away or (len(of_labels) >= 4 and max(of_labels) < 0):
             how = "the optimizer has maximize=True" if sign < 0 else "it enters with a negative weight"
             if not weights and not by_hand:
-                how = "predictions are moved away from their targets"
+                how = "predictions move away from their targets"
             what = "the loss" if wholly or away else "the loss of the labels"
             yield Finding(
                 check="negated-loss",
                 severity="error" if wholly else "warning",
-                seen=f"in all {len(backwards)} backwards {what} is maximised: {how}",
+                seen=f"in all {len(backwards)} backward calls {what} is maximised: {how}",
                 where=backwards[0].where or "the recipe's loss",
                 why="every update makes the model worse at what the loss measures",
                 remedy="back-propagate the loss itself, with maximize=False",
             )
             return
         if lowered := _lowered(loss_facts, numbers, sign):
-            of = "what was given is lowered" if lowered[0].of_data else "what was drawn falls with its reward"
+            of = "the data is lowered" if lowered[0].of_data else "a sample falls as its reward rises"
             yield Finding(
                 check="negated-loss",
                 severity="warning",
-                seen=f"in {len({each.backward for each in lowered})} backwards the likelihood of {of}",
+                seen=f"in {len({each.backward for each in lowered})} backward calls the likelihood of {of}",
                 where=lowered[0].where or "the recipe's loss",
-                why="every update makes less likely what the model is to give",
-                remedy="back-propagate the negative of the log-likelihood; if it is to fall on purpose, allow this",
+                why="every update makes the wanted outputs less likely",
+                remedy="back-propagate the negative log-likelihood; if it should fall, allow this check",
             )
             return
         others = (loss for loss in loss_facts.losses if loss.backward not in numbers)
         opposed = [loss for loss in others if min(loss.weights, default=0) > 0]
-        turned = any(each.rescaled for each in loop_facts.updates)  # the gradients of some weights, perhaps
+        turned = any(each.rescaled for each in loop_facts.updates)  # perhaps the gradients of some weights
         if not turned and (term := _subtracted(losses, opposed, sign)):
             yield Finding(
                 check="negated-loss",
                 severity="warning",
-                seen=f"one term of the loss, a {term.function}, enters with a negative weight beside others",
+                seen=f"one term of the loss, a {term.function}, enters with a negative weight next to others",
                 where=term.where or "the recipe's loss",
                 why="every update makes the model worse at what the term measures",
-                remedy="add the term; to move away from something on purpose, allow this",
+                remedy="add the term; if it is negative on purpose, allow this check",
             )
             return
 
 
 def _lowered(loss_facts: LossFacts, numbers: list[int], sign: int) -> list[Likelihood]:
-    """Likelihoods that fall, if they do in three backwards or more and none of them rises."""
+    """Likelihoods that fall, if they do so in three or more backwards and none rises."""
     moved = [each for each in loss_facts.likelihoods if each.backward in numbers and each.sign]
     down = all(each.sign * sign < 0 for each in moved) and len({each.backward for each in moved}) >= 3
     return moved if down else []
 
 
 def _subtracted(losses: list[Loss], opposed: list[Loss], sign: int) -> Loss | None:
-    """A term that pushes away from targets without a gradient, and has no counterpart of its kind that pulls.
+    """A term that pushes away from fixed targets, without a counterpart of its kind that pulls.
 
-    The counterpart may be what another optimizer, an opponent, is trained with.
+    The counterpart may train another optimizer, the opponent.
     """
     terms: dict[int, list[Loss]] = {}
     for loss in losses:
@@ -110,18 +109,18 @@ def _subtracted(losses: list[Loss], opposed: list[Loss], sign: int) -> Loss | No
 
 
 def _is_fixed(model_facts: ModelFacts) -> bool:
-    """Is nothing of any model left to train but what another optimizer holds? Then something else is searched for.
+    """Are models frozen, trained by other optimizers or just run? Then the optimizer searches for something else.
 
-    Models whose own parameters receive gradients are the ones that run, and not plans for what an optimizer holds.
+    A model whose own parameters receive gradients does run: it is no blueprint for what an optimizer holds.
     """
     left = [each for each in model_facts.parameters if not each.optimized and each.trainable]
     return bool(model_facts.parameters) and all(each.reached for each in left)
 
 
 def _pushes_away(loss_facts: LossFacts, numbers: list[int], sign: int) -> bool:
-    """Is every prediction that is compared with a target moved away from it, in three backwards or more?
+    """Do three or more backwards move every prediction away from its target?
 
-    A distance is not one: it is to be small where the answer is yes.
+    A distance is no prediction: it should be small where the answer is yes.
     """
     aims = [aim for aim in loss_facts.aims if aim.backward in numbers and aim.sign and aim.even]
     aims = [aim for aim in aims if not aim.apart or (aim.kind in ("distance", "sided") and aim.class_numbers != 2)]
@@ -129,10 +128,9 @@ def _pushes_away(loss_facts: LossFacts, numbers: list[int], sign: int) -> bool:
 
 
 def _stages(loop_facts: LoopFacts) -> Iterator[tuple[int, list[int]]]:
-    """Optimizers that play against no other, with the numbers of their backwards.
+    """Optimizers without an opponent, with the numbers of their backwards.
 
-    Such an optimizer either does not take turns with others, or every backward that reaches what it holds reaches what
-    the same others hold, and no backward reaches but some of them.
+    Such an optimizer does not take turns with others, or every backward that reaches it reaches the same others, too.
     """
     order = [update.optimizer for update in loop_facts.updates]
     for optimizer in dict.fromkeys(order):

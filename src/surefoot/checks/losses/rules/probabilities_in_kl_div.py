@@ -1,12 +1,12 @@
 """probabilities-in-kl-div
 
 ## What it does
-Reports a `kl_div` whose first argument does not hold log-probabilities or whose second does not hold what
-`log_target` says, and a divergence of one's own that takes no logarithm of the prediction.
+Reports a `kl_div` whose first argument does not hold log-probabilities, or whose second does not hold what
+`log_target` says. Also reports a hand-written divergence that takes no logarithm of the prediction.
 
 ## Why it hurts
-`kl_div(input, target)` takes the logarithms of the model's distribution first. Given probabilities, or with
-the arguments swapped, it computes a number that is no divergence and whose gradient leads elsewhere.
+`kl_div(input, target)` takes the model's log-probabilities first. With probabilities, or with the arguments swapped,
+its result is no divergence, and its gradient points elsewhere.
 
 ## Buggy
 ```python
@@ -28,7 +28,7 @@ from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("kl-div-mean-over-elements", "nonfinite-gradients")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loss_facts: LossFacts) -> Iterator[Finding]:
@@ -37,11 +37,11 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     soft = [aim for aim in loss_facts.aims if aim.kind in ("weighed", "averaged")]
     by_hand = [aim for aim in soft if aim.sign > 0 and (aim.kind == "averaged" or aim.values != "log-probabilities")]
     if wrong:
-        seen = f"{len(wrong)} calls of kl_div were given a first argument that holds no log-probabilities"
+        seen = f"{len(wrong)} calls of kl_div received a first argument that holds no log-probabilities"
     elif targets:
         seen = f"{len(targets)} calls of kl_div: {targets[0].layout_fault}"
     elif len(by_hand) >= 3 and by_hand == soft:
-        seen = f"{len(by_hand)} gradients are those of a divergence that takes no logarithm of the prediction"
+        seen = f"{len(by_hand)} gradients come from a divergence that takes no logarithm of the prediction"
     else:
         return
     yield Finding(
@@ -50,6 +50,6 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
         seen=seen,
         where=next((each.where for each in (*wrong, *targets)), by_hand[0].model if by_hand else "")
         or "the recipe's loss",
-        why="the result is no divergence, and its gradient leads elsewhere",
-        remedy="give it log_softmax of the model's logits first, the target's probabilities second",
+        why="the result is no divergence, and its gradient points elsewhere",
+        remedy="pass log_softmax of the model's logits first, the target's probabilities second",
     )

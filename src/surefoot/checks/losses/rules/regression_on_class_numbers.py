@@ -1,12 +1,11 @@
 """regression-on-class-numbers
 
 ## What it does
-Reports a squared or absolute error whose targets look like the numbers of classes: one whole number per sample,
-from 0 on.
+Reports a squared or absolute error whose targets look like class numbers: one whole number per sample, from 0 on.
 
 ## Why it hurts
-Class 9 is then nine times as far from class 0 as class 1 is, which says nothing about classes. The model learns
-the mean of the numbers where it is in doubt.
+Class 9 is then nine times as far from class 0 as class 1 is, which means nothing for classes. When in doubt, the
+model learns the mean of the numbers.
 
 ## Buggy
 ```python
@@ -19,7 +18,7 @@ loss = F.cross_entropy(model(x), label)
 ```
 
 ## What looks like it and is fine
-Counts, stars and other numbers that are an order; a squared error of yes and no.
+Counts, stars and other numbers with an order; a squared error of yes and no.
 """
 
 from collections.abc import Iterator
@@ -43,6 +42,6 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
         severity="info",
         seen=f"the targets of {len(seen)} losses are whole numbers from 0 to {max(seen) - 1}, one for each sample",
         where=(first.where if first is not None else by_hand[0].model) or "the recipe's loss",
-        why="if they are the numbers of classes, their distances mean nothing",
-        remedy="use cross_entropy with one output per class; if they are an order or a count, allow this",
+        why="if they are class numbers, the distances between them mean nothing",
+        remedy="use cross_entropy with one output per class; if they are ratings or counts, allow this check",
     )

@@ -1,12 +1,11 @@
 """sigmoid-before-bce-with-logits
 
 ## What it does
-Reports a sigmoid or softmax whose result is given to `binary_cross_entropy_with_logits`, to the like by hand, or to a
-second sigmoid.
+Reports a sigmoid or softmax whose output goes into `binary_cross_entropy_with_logits`, a hand-written equivalent, or
+a second sigmoid.
 
 ## Why it hurts
-That loss applies a sigmoid itself. Applied twice, predictions stay between 0.5 and 0.73 and gradients
-shrink.
+That loss applies a sigmoid itself. With two sigmoids, predictions stay between 0.5 and 0.73 and gradients shrink.
 
 ## Buggy
 ```python
@@ -39,11 +38,11 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
     squeezed = [aim for aim in binary if aim.values == "shares" and not aim.apart]  # not by chance
     twice = [backward for backward in loop_facts.backwards if backward.double_sigmoid]
     if doubled:
-        seen = f"{len(doubled)} calls were given the result of a {doubled[0].above.lower()}"
+        seen = f"{len(doubled)} calls received the output of a {doubled[0].above.lower()}"
     elif len(twice) >= 3:
-        seen = f"in {len(twice)} backwards the result of a sigmoid or softmax goes straight into a sigmoid"
+        seen = f"in {len(twice)} backward calls the output of a sigmoid or softmax goes straight into a sigmoid"
     elif len(squeezed) >= 3 and squeezed == binary:
-        seen = f"{len(squeezed)} gradients are those of a loss that takes numbers between 0 and 1 for logits"
+        seen = f"{len(squeezed)} gradients come from a loss that treats numbers between 0 and 1 as logits"
     else:
         return
     yield Finding(
@@ -52,5 +51,5 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
         seen=seen,
         where=(doubled[0].where if doubled else twice[0].where if twice else squeezed[0].model) or "the recipe's loss",
         why="the sigmoid is applied twice: predictions stay between 0.5 and 0.73",
-        remedy="give it the raw logits; apply sigmoid only where probabilities are read",
+        remedy="pass the raw logits; apply sigmoid only where you need probabilities",
     )

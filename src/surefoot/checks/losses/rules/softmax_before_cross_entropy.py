@@ -1,8 +1,8 @@
 """softmax-before-cross-entropy
 
 ## What it does
-Reports probabilities given to a loss that expects logits: a softmax whose result goes straight into the
-log-softmax inside `cross_entropy`.
+Reports probabilities passed to a loss that expects logits: a softmax whose output goes straight into the log-softmax
+inside `cross_entropy`.
 
 ## Why it hurts
 The softmax is applied twice. The second one sees numbers between 0 and 1, so the predicted probabilities
@@ -36,10 +36,10 @@ from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("far-off-initial-loss",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _FEWEST = 8
-"""So many rows do not sum to 1 by chance."""
+"""This many rows do not sum to 1 by chance."""
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
@@ -55,22 +55,20 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
     if doubled:
         maker, where = doubled[0].double_softmax[0], doubled[0].where or doubled[0].double_softmax[0]
         seen = (
-            f"in {len(doubled)} of {len(loop_facts.backwards)} backwards, the result of a softmax in {maker} goes "
+            f"in {len(doubled)} of {len(loop_facts.backwards)} backward calls, the output of a softmax in {maker} goes "
             "straight into a log-softmax"
         )
     elif by_hand:
         where = by_hand[0].model
-        seen = f"{len(by_hand)} gradients are those of a cross-entropy that takes probabilities for logits"
+        seen = f"{len(by_hand)} gradients come from a cross-entropy that treats probabilities as logits"
     else:
         where = given[0].where or "the recipe's loss"
-        seen = (
-            f"cross_entropy was given probabilities {len(given)} times: between 0 and 1, and 1 in sum over the classes"
-        )
+        seen = f"cross_entropy received probabilities {len(given)} times: between 0 and 1, with a sum of 1 over classes"
     yield Finding(
         check="softmax-before-cross-entropy",
         severity="error",
         seen=seen,
         where=where,
         why="softmax is applied twice: probabilities cannot come near 1 and gradients shrink",
-        remedy="give cross_entropy the raw logits; apply softmax only where probabilities are read",
+        remedy="pass the raw logits to cross_entropy; apply softmax only where you need probabilities",
     )

@@ -1,13 +1,13 @@
 """softmax-over-wrong-dimension
 
 ## What it does
-Reports a softmax over another dimension than the classes right before the loss or in its targets, over the samples of
-a batch inside the model, over heads or queries where attention adds up over keys, or over all of a graph's edges where
-messages are added up node by node.
+Reports a softmax over the wrong dimension. Right before the loss or in its targets it does not run over the classes;
+inside the model it runs over the samples of a batch, over heads or queries where attention sums over keys, or over
+all edges of a graph where messages are summed per node.
 
 ## Why it hurts
-Probabilities then sum to 1 over the batch, so that every sample's output depends on the others it happens
-to be with. Training goes on; evaluation with other batches gives other answers.
+Probabilities then sum to 1 over the batch, so the output of every sample depends on the others in its batch. Training
+still runs; evaluation with other batches gives other answers.
 
 ## Buggy
 ```python
@@ -20,9 +20,8 @@ weights = F.softmax(scores, dim=-1)
 ```
 
 ## What looks like it and is fine
-A softmax over rows that a loader has not drawn one by one is a warning: they may be the members of one set. Time-major
-code, where the first dimension is time; a softmax over a dimension that was moved there on
-purpose.
+Time-major code, where the first dimension is time; a softmax over a dimension that was moved there on purpose. A
+softmax over rows that no loader drew one by one is only a warning: they may be the members of one set.
 """
 
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ EXPLAINS = (
     "future-tokens-in-logits",
     "ctc-input-not-log-probabilities",
 )
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
@@ -57,7 +56,7 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     sure = not mixing or mixing[0].drawn
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
-        seen = f"{len(wrong)} losses were given a softmax that does not sum to 1 over the {classes} classes"
+        seen = f"{len(wrong)} losses received a softmax that does not sum to 1 over the {classes} classes"
         where = wrong[0].where or "the recipe's loss"
     elif mixing:
         seen = (
@@ -66,16 +65,16 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         )
         where = mixing[0].softmax_over_batch
     elif turned:
-        seen = f"the targets of {len(turned)} losses sum to 1 over another dimension than the classes"
+        seen = f"the targets of {len(turned)} losses sum to 1 over a dimension that is not the classes"
         where = turned[0].where or "the recipe's loss"
     elif products:
-        seen = f"a softmax over {products[0].seen} is followed by a sum over another dimension, or over each group"
+        seen = f"a softmax over {products[0].seen} is followed by a sum over another dimension, or per group"
         where = products[0].where
     elif misdirected:
         seen, where = f"a softmax runs over {misdirected[0].seen}", misdirected[0].where
     elif any(probe.softmax_over_queries for probe in model_facts.probes):
         where = next(probe.softmax_over_queries for probe in model_facts.probes if probe.softmax_over_queries)
-        seen = f"the softmax in {where} runs over the queries of a square of scores, and logits see later tokens"
+        seen = f"the softmax in {where} runs over the queries of square scores, and logits see later tokens"
     else:
         return
     yield Finding(
@@ -83,6 +82,6 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         severity="error" if wrong or sure else "warning",
         seen=seen,
         where=where,
-        why="probabilities are shared out among samples and not among classes, so outputs depend on the batch",
+        why="probabilities are split among samples instead of classes, so outputs depend on the batch",
         remedy="take the softmax over the classes or keys, usually dim=-1",
     )

@@ -4,7 +4,7 @@
 Mentions BatchNorm layers that normalise over fewer than eight values per channel.
 
 ## Why it hurts
-Mean and variance of so few values are noise. Accumulating gradients does not help: statistics are per
+The mean and variance of so few values are noise. Accumulating gradients does not help: statistics are per
 micro-batch.
 
 ## Buggy

@@ -1,12 +1,11 @@
 """input-ignored
 
 ## What it does
-Reports a model whose outputs do not change when all of its inputs are replaced; as a warning, one that looks up a text
-that changes nothing, and one whose inputs are one and the same number.
+Reports a model whose outputs do not change when all of its inputs are replaced. Warns of a model that looks up a text
+which changes nothing, and of one whose inputs are all the same number.
 
 ## Why it hurts
-A variable was overwritten, a branch is dead, or every unit is. The model can learn a constant and nothing
-else.
+A variable was overwritten, a branch is dead, or every unit is. The model can only learn a constant.
 
 ## Buggy
 ```python
@@ -31,7 +30,7 @@ from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("detached-layers", "samples-mixed-in-batch", "end-token-ignored")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(model_facts: ModelFacts) -> Iterator[Finding]:
@@ -43,10 +42,10 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
                 severity="error" if probe.ignores_input else "warning",
                 seen="no output changes when every input is replaced"
                 if probe.ignores_input
-                else "no output changes when a text that it looks up is replaced"
+                else "no output changes when a text in the input is replaced"
                 if probe.ignores_text
                 else "every element of every input is the same number",
                 where=probe.model,
-                why="the model can learn a constant and nothing else",
+                why="the model can only learn a constant",
                 remedy="look for an overwritten variable, a dead branch, or weights that are all zero",
             )

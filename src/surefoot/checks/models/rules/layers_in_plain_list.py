@@ -4,9 +4,9 @@
 Reports layers that a model keeps in a plain list, tuple, set or dict and uses in its loss.
 
 ## Why it hurts
-`nn.Module` registers what is assigned to it as an attribute; it does not look into plain containers.
-Such layers are missing from `parameters()`, so no optimizer trains them; from `state_dict()`, so no
-checkpoint saves them; and from `.to()`, `.train()` and `.eval()`.
+`nn.Module` registers what you assign to it as an attribute; it does not look into plain containers. Such layers are
+missing from `parameters()`, so no optimizer trains them; from `state_dict()`, so no checkpoint saves them; and from
+`.to()`, `.train()` and `.eval()`.
 
 ## Buggy
 ```python
@@ -29,7 +29,7 @@ from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("dropout-in-evaluation", "unregistered-parameter", "optimizer-of-other-parameters")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(model_facts: ModelFacts) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
         severity="error" if untrained else "warning",
         seen=(
             f"{len(hidden)} layers with {sum(module.parameters for module in hidden):,} parameters take part "
-            f"in the loss and are not registered: {names}" + (", ..." if len(hidden) > 3 else "")
+            f"in the loss but are not registered: {names}" + (", ..." if len(hidden) > 3 else "")
         ),
         where=hidden[0].path.partition("[")[0],
         why=("no optimizer trains them and " if untrained else "") + "no state_dict saves them",

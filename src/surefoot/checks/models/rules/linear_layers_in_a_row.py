@@ -1,7 +1,7 @@
 """linear-layers-in-a-row
 
 ## What it does
-Reports a linear layer that is given what another linear layer returned, with nothing between them.
+Reports a linear layer whose input is the unchanged output of another linear layer.
 
 ## Why it hurts
 Two linear maps in a row are one: a deep network without activations can compute no more than a single layer.
@@ -19,7 +19,8 @@ for layer in self.layers:
 ```
 
 ## What looks like it and is fine
-Factors that are narrower than what they join, as in LoRA and factorised embeddings; layers of which one is frozen.
+Factors that are narrower than what they join, as in LoRA and factorised embeddings; pairs of which one layer is
+frozen.
 """
 
 from collections.abc import Iterator
@@ -34,10 +35,10 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="linear-layers-in-a-row",
                 severity="info",
-                seen=f"nothing stands between {layout.in_a_row[0]}"
+                seen=f"there is nothing between {layout.in_a_row[0]}"
                 + (f" and {len(layout.in_a_row) - 1} more pairs" if len(layout.in_a_row) > 1 else ""),
                 where=layout.model,
-                why="two linear maps in a row are one",
-                remedy="put an activation between them, or make one layer of them",
+                why="two linear layers in a row compute no more than one",
+                remedy="put an activation between them, or merge them into one layer",
             )
             return

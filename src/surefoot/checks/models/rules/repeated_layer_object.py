@@ -1,11 +1,11 @@
 """repeated-layer-object
 
 ## What it does
-Reports a container that holds one layer object with parameters several times, alone or among others.
+Reports a container that holds the same layer object several times, alone or among others, if it has parameters.
 
 ## Why it hurts
-`[layer] * 6` repeats the object and not the layer: six names for one set of weights. The model has a sixth
-of the parameters it seems to have.
+`[layer] * 6` repeats the object, not the layer: six names for one set of weights. The model has a sixth of the
+parameters it seems to have.
 
 ## Buggy
 ```python
@@ -33,7 +33,7 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="repeated-layer-object",
                 severity="warning",
-                seen=f"{', '.join(layout.repeated_layers[:3])} holds the same layer several times",
+                seen=f"{', '.join(layout.repeated_layers[:3])} holds the same layer object several times",
                 where=layout.repeated_layers[0],
                 why="it is one set of weights under several names",
                 remedy="build each layer: nn.ModuleList(make() for _ in range(n)); to share one, call it repeatedly",

@@ -1,11 +1,11 @@
 """running-frozen-batch-norm
 
 ## What it does
-Reports BatchNorm layers whose parameters are frozen and whose statistics go on running.
+Reports BatchNorm layers with frozen parameters whose running statistics still change.
 
 ## Why it hurts
-`requires_grad=False` does not freeze running mean and variance. In training mode they follow the new data,
-and the frozen backbone is no longer the one that was trained.
+`requires_grad=False` does not freeze the running mean and variance. In training mode they follow the new data, and
+the frozen backbone is no longer the one that was trained.
 
 ## Buggy
 ```python
@@ -31,7 +31,7 @@ from surefoot.records.finding import Finding
 from surefoot.records.units import counted
 
 EXPLAINS = ("training-mode-in-evaluation",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(model_facts: ModelFacts) -> Iterator[Finding]:
@@ -41,10 +41,10 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="running-frozen-batch-norm",
                 severity="warning",
-                seen=f"{counted(len(names), 'BatchNorm layer')} with frozen parameters ran in training: "
+                seen=f"{counted(len(names), 'BatchNorm layer')} with frozen parameters ran in training mode: "
                 f"{', '.join(names[:3])}",
                 where=names[0],
-                why="their running statistics follow the new data, so the frozen part changes after all",
-                remedy="put the frozen part into evaluation mode after every model.train()",
+                why="their running statistics follow the new data, so the frozen part still changes",
+                remedy="call eval() on the frozen part after every model.train()",
             )
             return

@@ -4,7 +4,7 @@
 Mentions floating-point tensors that are plain attributes of a module.
 
 ## Why it hurts
-`.to(device)` does not move them and `state_dict()` does not hold them.
+`.to(device)` does not move them, and `state_dict()` does not contain them.
 
 ## Buggy
 ```python
@@ -37,6 +37,6 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
                 seen=f"{counted(len(kept), 'tensor')} of {layout.model}, neither parameter nor buffer: "
                 f"{', '.join(kept[:3])}",
                 where=kept[0],
-                why="they are not moved with the model and not saved with it",
+                why="they are neither moved nor saved with the model",
                 remedy="register them as buffers, with persistent=False where they can be computed",
             )

@@ -5,8 +5,8 @@ Reports a tensor that collects gradients step after step and is neither a parame
 an optimizer.
 
 ## Why it hurts
-`torch.ones(n, requires_grad=True)` is no `nn.Parameter`: it is not in `parameters()`, so no optimizer moves
-it, and not in `state_dict()`, so no checkpoint has it.
+`torch.ones(n, requires_grad=True)` is not an `nn.Parameter`. It is not in `parameters()`, so no optimizer moves it,
+and not in `state_dict()`, so no checkpoint saves it.
 
 ## Buggy
 ```python
@@ -19,8 +19,8 @@ self.scale = nn.Parameter(torch.ones(width))
 ```
 
 ## What looks like it and is fine
-Inputs that ask for a gradient, such as the points of an equation; learned tensors that an optimizer holds. What no
-module has as an attribute is an info, not an error.
+Inputs that require a gradient, for example the points of an equation; learned tensors that an optimizer holds. A
+tensor that no module has as an attribute is an info, not an error.
 """
 
 from collections.abc import Iterator
@@ -41,8 +41,8 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
             check="unregistered-parameter",
             severity="error" if first.path else "warning" if first.fixed else "info",
             seen=f"{counted(len(lost), 'tensor')}, one of shape {first.shape}, collected gradients in "
-            f"{first.backwards} backwards, in no model and no optimizer",
+            f"{first.backwards} backward calls, outside of any model or optimizer",
             where=first.path or "the loop",
-            why="nothing updates them and no checkpoint has them",
+            why="nothing updates them and no checkpoint saves them",
             remedy="make them nn.Parameter attributes of a module, before the optimizer is built",
         )

@@ -1,10 +1,10 @@
 """untied-weights
 
 ## What it does
-Reports an output layer that begins with the values of an embedding and does not share them.
+Reports an output layer that starts with the values of an embedding but does not share them.
 
 ## Why it hurts
-A tie that copies (`head.weight.data = embed.weight.data.clone()`) is none: the two drift apart from the
+A tie that copies (`head.weight.data = embed.weight.data.clone()`) is no tie: the two tensors drift apart from the
 first update on, with twice the parameters.
 
 ## Buggy
@@ -33,7 +33,7 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="untied-weights",
                 severity="warning",
-                seen=f"{layout.copied_ties[0]} have equal values before the first update and are two tensors",
+                seen=f"{layout.copied_ties[0]} have equal values before the first update but are two tensors",
                 where=layout.copied_ties[0].partition(" ")[0],
                 why="they drift apart from the first update on",
                 remedy="share the parameter: head.weight = embed.weight",

@@ -1,11 +1,11 @@
 """view-in-place-of-transpose
 
 ## What it does
-Reports a `view` or `reshape` that gives a tensor the sizes it would have if two of its dimensions had changed places.
+Reports a `view` or `reshape` that gives a tensor the sizes it would have after a transpose of two dimensions.
 
 ## Why it hurts
-A view leaves numbers in their order. Columns that are viewed as rows are not rows: numbers of different positions,
-channels, heads or samples are mixed up, and no shape is wrong.
+A view keeps numbers in their order. Columns viewed as rows are not rows: numbers of different positions, channels,
+heads or samples are mixed up, and no shape is wrong.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ tokens = maps.flatten(2).transpose(1, 2)
 ```
 
 ## What looks like it and is fine
-Merging and splitting dimensions in their order; a view behind the transpose.
+Merging and splitting dimensions in their order; a view after the transpose.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("samples-mixed-in-batch", "ctc-input-not-log-probabilities", "future-tokens-in-logits")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(model_facts: ModelFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
@@ -38,8 +38,8 @@ def check(model_facts: ModelFacts, sample_facts: SampleFacts) -> Iterator[Findin
         yield Finding(
             check="view-in-place-of-transpose",
             severity="warning",
-            seen=f"{views[0].seen}: the sizes have changed places, the numbers have not",
+            seen=f"{views[0].seen}: the sizes changed places, the numbers did not",
             where=views[0].where,
-            why="a view leaves numbers in their order, so what belonged to different positions or channels is mixed up",
-            remedy="transpose or permute first; if the numbers really lie in this order, allow this",
+            why="a view keeps numbers in their order, so different positions or channels are mixed up",
+            remedy="transpose or permute first; if the numbers really are in this order, allow this check",
         )

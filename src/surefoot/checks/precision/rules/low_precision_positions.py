@@ -1,8 +1,8 @@
 """low-precision-positions
 
 ## What it does
-Reports positions that are counted in bfloat16 or float16, cast to them or multiplied in them beyond what these
-can tell apart, angles too large for them, and rotary frequencies that were cast to them.
+Reports positions that are counted in, cast to or multiplied in bfloat16 or float16 beyond what these can tell apart,
+angles that are too large for them, and rotary frequencies that were cast to them.
 
 ## Why it hurts
 bfloat16 counts to 256 and float16 to 2,048. Beyond that, neighbouring positions become the same number, and
@@ -33,7 +33,7 @@ def check(model_facts: ModelFacts, precision_facts: PrecisionFacts) -> Iterator[
     coarse = [each for each in precision_facts.coarse if each.kind == "positions"]
     cast = [(layout.model, name) for layout in model_facts.layouts for name in layout.coarse_positions]
     if coarse:
-        seen, where = f"positions up to {coarse[0].value:,.0f} counted in {coarse[0].dtype}", coarse[0].where
+        seen, where = f"positions up to {coarse[0].value:,.0f} are counted in {coarse[0].dtype}", coarse[0].where
     elif cast:
         seen, where = f"the frequencies {cast[0][1]} were cast to half precision", f"{cast[0][0]}.{cast[0][1]}"
     else:

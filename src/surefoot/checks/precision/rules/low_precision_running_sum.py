@@ -1,11 +1,12 @@
 """low-precision-running-sum
 
 ## What it does
-Reports a sum that is kept in bfloat16 or float16 over several batches, and averages of weights that are.
+Reports a sum that is kept in bfloat16 or float16 over several batches, and moving averages of weights in these
+dtypes.
 
 ## Why it hurts
-A bfloat16 sum of ones stops at 256. Averages of losses and metrics come out too small, by more the longer
-the epoch. A moving average of weights stands still: a hundredth of the way is less than its last digit.
+A bfloat16 sum of ones stops at 256. Averages of losses and metrics come out too small, and more so the longer the
+epoch. A moving average of weights stands still: a hundredth of the difference is less than its last digit.
 
 ## Buggy
 ```python
@@ -35,8 +36,8 @@ def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
         yield Finding(
             check="low-precision-running-sum",
             severity="warning",
-            seen=f"a running sum in {sums[0].dtype} goes on over several batches; it stood at {sums[0].value:.4g}",
+            seen=f"a running sum in {sums[0].dtype} spans several batches; it reached {sums[0].value:.4g}",
             where=sums[0].where,
-            why="once the sum is some hundred times the summand, it no longer grows",
-            remedy="add up in float32 or in Python",
+            why="once the sum is a few hundred times the summand, it stops growing",
+            remedy="sum in float32 or in Python",
         )

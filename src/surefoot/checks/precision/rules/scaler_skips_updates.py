@@ -1,12 +1,12 @@
 """scaler-skips-updates
 
 ## What it does
-Reports a gradient scaler that leaves out most updates, that takes very long until the first one, or that goes on
-leaving some out once it has found its scale.
+Reports a gradient scaler that skips most updates, takes very long until the first one, or keeps skipping some after
+it has found its scale.
 
 ## Why it hurts
-Every step has an infinite gradient, so no update is made. The loss is printed and does not fall. A schedule that
-is stepped all the same spends its warm-up on updates that were never made.
+Every step has an infinite gradient, so no update is made. The loss is printed but does not fall. A schedule that is
+stepped anyway spends its warm-up on updates that were never made.
 
 ## Buggy
 ```python
@@ -21,7 +21,7 @@ scaler.scale(loss).backward()
 ```
 
 ## What looks like it and is fine
-The first steps of a run, while the scale finds its size: torch begins with 2**16, which is down to 1 after sixteen.
+The first steps of a run, while the scale settles: torch starts with 2**16, which is down to 1 after sixteen halvings.
 """
 
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("missing-update", "zero-grad-between-micro-batches", "leftover-micro-batches", "scheduler-out-of-order")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _MOST_SKIPPED = 0.2
-"""Once it has found its scale, a scaler leaves out far less than this share."""
+"""A scaler that has found its scale skips far less than this share."""
 _LONG = 24
-"""By so many halvings even the largest scale that anybody begins with is down to one that fits."""
+"""After this many halvings even the largest usual initial scale fits."""
 
 
 def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
@@ -44,12 +44,14 @@ def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
         return
     late = scaling.skipped_late > max(3, _MOST_SKIPPED * scaling.attempts)
     if late or scaling.skipped > 0.75 * scaling.attempts or scaling.skipped_first > _LONG:
-        first = "" if late or scaling.skipped_first <= _LONG else f", {scaling.skipped_first} of them before the first"
+        first = (
+            "" if late or scaling.skipped_first <= _LONG else f", {scaling.skipped_first} of them before the first one"
+        )
         yield Finding(
             check="scaler-skips-updates",
             severity="warning",
-            seen=f"the scaler left out {scaling.skipped} of {scaling.attempts} updates{first}",
+            seen=f"the scaler skipped {scaling.skipped} of {scaling.attempts} updates{first}",
             where="the gradient scaler",
-            why="step after step has an infinite gradient, so updates are left out",
-            remedy="look for overflow in the forward, or begin with a smaller init_scale and let it grow less often",
+            why="gradients are infinite step after step, so updates are skipped",
+            remedy="look for overflow in the forward, or set a smaller init_scale and a larger growth_interval",
         )

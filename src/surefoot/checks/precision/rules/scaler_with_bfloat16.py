@@ -1,11 +1,11 @@
 """scaler-with-bfloat16
 
 ## What it does
-Reports a gradient scaler that is on while the forward computes in bfloat16.
+Reports a gradient scaler that is enabled while the forward computes in bfloat16.
 
 ## Why it hurts
-bfloat16 has the range of float32, so there is nothing to scale. The scaler adds a pass over the gradients
-and leaves updates out whenever its scale is too high.
+bfloat16 has the range of float32, so there is nothing to scale. The scaler adds a pass over the gradients and skips
+updates whenever its scale is too high.
 
 ## Buggy
 ```python
@@ -37,6 +37,6 @@ def check(precision_facts: PrecisionFacts) -> Iterator[Finding]:
             severity="warning",
             seen=f"a scaler scaled {precision_facts.scaling.attempts} updates of a model that computes in bfloat16",
             where="the gradient scaler",
-            why="there is nothing to scale: it costs a pass over the gradients, and updates that it leaves out",
-            remedy="leave the scaler out, or build it with enabled=False",
+            why="there is nothing to scale: the scaler costs a pass over the gradients, and the updates it skips",
+            remedy="remove the scaler, or build it with enabled=False",
         )

@@ -4,8 +4,8 @@
 Reports an autocast region that stays open from one update to the next.
 
 ## Why it hurts
-Autocast keeps the casts of weights until its region ends. After an update the forward goes on with the
-casts of the old weights: the model that computes the loss never changes.
+Autocast caches its casts of weights until the region ends. After an update the forward still uses casts of the old
+weights: the model that computes the loss never changes.
 
 ## Buggy
 ```python
@@ -25,7 +25,7 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-A region per step; `cache_enabled=False`.
+One region per step; `cache_enabled=False`.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("update-without-effect",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -43,9 +43,9 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="update-inside-autocast",
             severity="error",
-            seen=f"{len(inside)} of {len(loop_facts.updates)} updates lie in one autocast region with the "
-            "update before",
+            seen=f"{len(inside)} of {len(loop_facts.updates)} updates ran in the same autocast region as "
+            "the update before",
             where=inside[0].where,
-            why="the casts of weights are kept until the region ends, so the forward goes on with the old weights",
+            why="cast weights are cached until the region ends, so the forward keeps using the old weights",
             remedy="open autocast around forward and loss only, once per step",
         )

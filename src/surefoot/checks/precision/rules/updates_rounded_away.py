@@ -1,11 +1,11 @@
 """updates-rounded-away
 
 ## What it does
-Reports half-precision weights most of which, or whole tensors of which, do not change although they have a gradient.
+Reports half-precision weights that have a gradient but do not change: most of their elements, or whole tensors.
 
 ## Why it hurts
-A bfloat16 has eight bits of fraction: an update smaller than 1/512 of a weight is rounded away. Training
-seems to work, and most of the weights stand still, or those of the norms, which are near 1.
+A bfloat16 has eight bits of fraction: an update smaller than 1/512 of a weight is rounded away. Training seems to
+work, but most weights stand still, or those of the norms, which are near 1.
 
 ## Buggy
 ```python
@@ -21,8 +21,8 @@ with torch.autocast(device, torch.bfloat16):
 ```
 
 ## What looks like it and is fine
-Half-precision weights with a rate that is large enough; optimizers that keep a float32 copy or round at
-random.
+Half-precision weights with a large enough learning rate; optimizers that keep a float32 copy or use stochastic
+rounding.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("update-without-effect",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
             f"{looked[0].lost_share:.0%} of the {looked[0].half} elements with a gradient did not change in an update"
         )
     elif still:
-        seen = f"{len(still)} {looked[0].half} tensors with gradients stand still, such as {still[0]}"
+        seen = f"{len(still)} {looked[0].half} tensors with gradients did not change, for example {still[0]}"
     else:
         return
     yield Finding(

@@ -1,10 +1,10 @@
 """clipping-by-local-norm
 
 ## What it does
-Reports clipping whose norm differs between ranks.
+Reports gradient clipping whose norm differs between ranks.
 
 ## Why it hurts
-A norm over the local shard is too small, and every rank scales its gradients by another factor.
+A norm over the local shard is too small, and every rank scales its gradients by a different factor.
 
 ## Buggy
 ```python
@@ -19,7 +19,7 @@ nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 ```
 
 ## What looks like it and is fine
-Pipeline stages, which hold different parameters; ranks that train on their own and are averaged now and then.
+Pipeline stages, which hold different parameters; ranks that train separately and are averaged now and then.
 """
 
 from collections.abc import Iterator
@@ -39,6 +39,6 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
             severity="warning" if ranks.by_hand else "error",
             seen=f"clipping measured norms from {low:.4g} to {high:.4g} on {ranks.count} ranks",
             where="the gradient clipping",
-            why="every rank scales its gradients by another factor, and none by that of the whole gradient",
+            why="every rank scales its gradients by a different factor, none by that of the whole gradient",
             remedy="clip after gradients are exchanged; with FSDP, use the norm of DTensors or model.clip_grad_norm_",
         )

@@ -1,12 +1,12 @@
 """gradients-reduced-twice
 
 ## What it does
-Reports gradients that are exchanged by hand after DistributedDataParallel has done so, and updates that use the
-mean over ranks times or divided by their number.
+Reports gradients that are exchanged by hand after DistributedDataParallel has done so, and updates that use the mean
+over ranks multiplied or divided by their number.
 
 ## Why it hurts
-The wrapper has already averaged them. A sum by hand makes them as many times too large as there are ranks;
-a second division makes them too small.
+The wrapper has already averaged them. A sum by hand makes them too large by the number of ranks; a second division
+makes them too small.
 
 ## Buggy
 ```python
@@ -21,9 +21,9 @@ loss.backward()
 ```
 
 ## What looks like it and is fine
-Exchange by hand without the wrapper; sums over ranks of losses that were divided by the count of all; metrics
-and losses that are reduced for printing; gradients of several micro-batches that are divided by their number, though
-there are as many ranks; a division that undoes what the loss was multiplied by, or follows a sum in the wrapper.
+Exchange by hand without the wrapper; sums over ranks of losses that were divided by the count of all; metrics and
+losses that are reduced for printing; gradients of several micro-batches that are divided by their number, even if
+there are as many ranks; a division that undoes a factor of the loss, or follows a sum in the wrapper.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, rank_facts: RankFacts) -
 
 
 def _factor(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> float | None:
-    """By what the gradients are too large, if it is the number of ranks, or its inverse, in every update."""
+    """The factor of the gradients' size, if it is the number of ranks or its inverse in every update."""
     weight, ratios = ranks.mean_weight or _weight(loop_facts, loss_facts, ranks), ranks.ratios_to_mean
     if len(ratios) < 2 or not (_is_weighed(loop_facts, loss_facts, ranks) or _is_divided_again(ranks)):
         return None
@@ -72,19 +72,19 @@ def _factor(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> float
 
 
 def _is_weighed(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> bool:
-    """Is it known what the losses of an update count with, or is there but one, whose mean the wrapper takes?"""
+    """Is the weight of an update's losses known, or is there only one, whose mean the wrapper takes?"""
     return bool(ranks.mean_weight or _weight(loop_facts, loss_facts, ranks)) or (
         ranks.wrapped and ranks.micro_batches < 1.5
     )
 
 
 def _is_divided_again(ranks: Ranks) -> bool:
-    """Is there a second division by the number of ranks? One may undo what a loss was multiplied by, but no total."""
+    """Is there a second division by the number of ranks? It may undo a factor of the loss, but not of a total."""
     return bool(ranks.divided_again) and (not ranks.scaled_by_count or ranks.counts_all)
 
 
 def _weight(loop_facts: LoopFacts, loss_facts: LossFacts, ranks: Ranks) -> float | None:
-    """With which weight the mean loss of all micro-batches of an update counts; None where it is not known."""
+    """The weight of the mean loss over all micro-batches of an update; None if it is not known."""
     known = [loss for loss in loss_facts.losses if loss.weights and loss.backward >= 0 and loss.reduction != "none"]
     weights = own_weights(known, loop_facts) if known else []
     if not weights or len({loss.backward for loss in known}) < len(known) or max(weights) > 1.01 * min(weights):

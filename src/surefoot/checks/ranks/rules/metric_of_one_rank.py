@@ -1,11 +1,11 @@
 """metric-of-one-rank
 
 ## What it does
-Reports ranks that evaluate samples of their own and never tell each other what came of it.
+Reports ranks that each evaluate their own samples and never combine the results.
 
 ## Why it hurts
-What the first rank prints is the score of its own share: noisier than that of all, and with more ranks on
-fewer and fewer samples.
+The first rank prints the score of its own share: noisier than that of all, and over fewer samples the more ranks
+there are.
 
 ## Buggy
 ```python
@@ -21,7 +21,7 @@ print(counts[0] / counts[1])
 ```
 
 ## What looks like it and is fine
-All ranks on all samples; one rank that evaluates for all.
+All ranks evaluate all samples; one rank evaluates for all.
 """
 
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
         yield Finding(
             check="metric-of-one-rank",
             severity="warning",
-            seen=f"each of {ranks.count} ranks evaluated samples of its own, and no collective followed",
+            seen=f"each of {ranks.count} ranks evaluated its own samples, and no collective followed",
             where="the evaluation",
-            why="what is reported is the score of one rank's share",
-            remedy="add up counts over ranks by dist.all_reduce before they are divided",
+            why="the reported score is that of one rank's share",
+            remedy="sum counts over ranks with dist.all_reduce before you divide them",
         )

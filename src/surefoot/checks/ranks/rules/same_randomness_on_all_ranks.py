@@ -4,7 +4,7 @@
 Reports ranks that draw the same random numbers in their forwards.
 
 ## Why it hurts
-With one seed on all ranks, every rank drops the same units and adds the same noise: the average over ranks
+With one seed on all ranks, every rank drops the same units and adds the same noise, so the average over ranks
 averages less.
 
 ## Buggy
@@ -33,8 +33,8 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
         yield Finding(
             check="same-randomness-on-all-ranks",
             severity="warning",
-            seen=f"{ranks.count} ranks began a forward that draws random numbers with the same random state",
+            seen=f"{ranks.count} ranks started a forward that draws random numbers from the same random state",
             where="the random seed",
             why="every rank drops the same units",
-            remedy="seed with the rank once the model is built",
+            remedy="call torch.manual_seed(rank) after the model is built",
         )

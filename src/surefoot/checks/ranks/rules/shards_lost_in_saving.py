@@ -4,8 +4,8 @@
 Reports ranks that write to the same file, and shards that only one rank saves.
 
 ## Why it hurts
-A rank of a sharded model holds a part of each tensor. If rank 0 alone calls `torch.save`, the other parts are
-lost; if all ranks write one file, the last one wins, or the file is torn.
+A rank of a sharded model holds a part of each tensor. If rank 0 alone calls `torch.save`, the other parts are lost;
+if all ranks write one file, the last one wins, or the file is corrupted.
 
 ## Buggy
 ```python
@@ -36,8 +36,8 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
             severity="error" if each.shards else "warning",
             seen=several if each.writers > 1 else f"{each.path} holds the shards of 1 of {each.ranks} ranks",
             where=each.where,
-            why="the shards of the other ranks are lost" if each.shards else "the file can be torn",
-            remedy="torch.distributed.checkpoint.save, or get_model_state_dict with full_state_dict=True"
+            why="the shards of the other ranks are lost" if each.shards else "the file can be corrupted",
+            remedy="use torch.distributed.checkpoint.save, or get_model_state_dict with full_state_dict=True"
             if each.shards
-            else "let one rank write",
+            else "let only one rank write",
         )

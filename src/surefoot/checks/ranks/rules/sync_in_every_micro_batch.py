@@ -1,11 +1,11 @@
 """sync-in-every-micro-batch
 
 ## What it does
-Reports gradients that are exchanged between ranks in every micro-batch, in others than the last, or never.
+Reports gradients that are exchanged between ranks in every micro-batch, in other ones than the last, or never.
 
 ## Why it hurts
-DistributedDataParallel exchanges gradients in every backward. With eight micro-batches per update, seven
-exchanges of eight are wasted; with `no_sync` around all of them there is none.
+DistributedDataParallel exchanges gradients in every backward. With eight micro-batches per update, seven of eight
+exchanges are wasted; with `no_sync` around all of them, nothing is exchanged.
 
 ## Buggy
 ```python
@@ -38,9 +38,9 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
         return
     if ranks.last_unsynced > 0.5:
         seen = "gradients were exchanged, but not in the last micro-batch of an update"
-        why = "what the last one adds stays on its rank, so that every rank trains a model of its own"
+        why = "the gradients of the last one stay on their rank, so every rank trains its own model"
     elif ranks.never_synced:
-        seen, why = "no gradient was exchanged in any update", "every rank trains a model of its own"
+        seen, why = "no gradient was exchanged in any update", "every rank trains its own model"
     elif ranks.micro_batches >= 1.9 and ranks.syncs_per_update >= ranks.micro_batches - 0.1:
         seen = f"gradients were exchanged {ranks.syncs_per_update:g} times in every update"
         why = f"{ranks.syncs_per_update - 1:g} of {ranks.syncs_per_update:g} exchanges are wasted"

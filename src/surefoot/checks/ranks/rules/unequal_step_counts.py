@@ -34,6 +34,6 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
             severity="error",
             seen=f"the loaders of {ranks.count} ranks have {', '.join(map(str, ranks.batch_counts))} batches",
             where="the training loader",
-            why="the rank that ends first leaves the others waiting for ever",
-            remedy="share samples out evenly: DistributedSampler, or stop all ranks at the smallest count",
+            why="the rank that ends first leaves the others waiting forever",
+            remedy="split samples evenly with DistributedSampler, or stop all ranks at the smallest count",
         )

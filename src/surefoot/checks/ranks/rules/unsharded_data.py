@@ -1,11 +1,10 @@
 """unsharded-data
 
 ## What it does
-Reports ranks that read the same samples, in the same steps or in the course of a pass.
+Reports ranks that read the same samples, in the same steps or during a pass.
 
 ## Why it hurts
-Without a sampler that shares samples out, every rank trains on all of the data: eight GPUs do the work of
-one.
+Without a sampler that splits the samples, every rank trains on all of the data: eight GPUs do the work of one.
 
 ## Buggy
 ```python
@@ -27,7 +26,7 @@ from surefoot.checks.facts.ranks import RankFacts
 from surefoot.records.finding import Finding
 
 _PADDING = 0.1
-"""So large a part of a pass may be read twice, to make the ranks' numbers of batches equal."""
+"""Up to this share of a pass may be read twice, so that all ranks have the same number of batches."""
 
 
 def check(rank_facts: RankFacts) -> Iterator[Finding]:
@@ -35,11 +34,11 @@ def check(rank_facts: RankFacts) -> Iterator[Finding]:
     if ranks is None:
         return
     if ranks.same_samples > 0.5:
-        seen = f"{ranks.same_samples:.0%} of the samples of one rank were seen by another of {ranks.count}, too"
+        seen = f"{ranks.same_samples:.0%} of the samples of one rank were also seen by another of {ranks.count}"
     elif ranks.same_answers:
         seen = f"in every loss the {ranks.count} ranks had the same targets"
     elif ranks.same_places > _PADDING:
-        seen = f"{ranks.same_places:.0%} of what one rank reads in a pass is read by another of {ranks.count}, too"
+        seen = f"{ranks.same_places:.0%} of what one rank reads in a pass is also read by another of {ranks.count}"
     else:
         return
     yield Finding(

@@ -1,13 +1,13 @@
 """augmented-evaluation-data
 
 ## What it does
-Reports evaluation whose samples are random: on the same data set object as training, or on another one of its
-class whose samples change and keep their labels, or batches of a classification that are changed at random on
-their way into the model.
+Reports evaluation on random samples: of the same data set object as training, or of another one of its class whose
+samples change and keep their labels. Also reports classification batches that are changed at random on their way into
+the model.
 
 ## Why it hurts
-`random_split` shares one data set between both parts. The augmentation of training then applies to
-evaluation, whose numbers are noisy and too low.
+`random_split` shares one data set between both parts. The training augmentation then applies to evaluation, whose
+numbers are noisy and too low.
 
 ## Buggy
 ```python
@@ -21,8 +21,8 @@ valid = Subset(Images(augment=False), indices[cut:])
 ```
 
 ## What looks like it and is fine
-A shared data set without random numbers; what is drawn for the task, as noise beside what is clean, several views of
-every batch, passes in a row with more and more noise, masked tokens and attacks are.
+A shared data set without random numbers; randomness that belongs to the task, such as noise next to the clean input,
+several views of every batch, passes in a row with more and more noise, masked tokens and attacks.
 """
 
 from collections.abc import Iterator
@@ -32,15 +32,14 @@ from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 _SIZES = 2
-"""Batches have one size, or the last has another; what is masked at random has many."""
+"""Batches have one size, and the last may have another; random masks give many sizes."""
 
 
 def check(loss_facts: LossFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
     for samples in sample_facts.samples:
         if samples.random_in_evaluation:
             yield _finding(
-                f"evaluation reads {samples.where} as training does, and a sample came out differently when it "
-                "was read again",
+                f"evaluation reads {samples.where} like training does, and a sample changed when it was read again",
                 samples.where,
             )
             return
@@ -50,7 +49,7 @@ def check(loss_facts: LossFacts, sample_facts: SampleFacts) -> Iterator[Finding]
     for loader in sample_facts.loaders:
         if loader.role == "evaluation" and loader.random_inputs and labelled:
             yield _finding(
-                f"the first batch of {loader.kind} entered the model with other values in another pass", loader.kind
+                f"the first batch of {loader.kind} entered the model with different values in another pass", loader.kind
             )
             return
 
@@ -61,6 +60,6 @@ def _finding(seen: str, where: str) -> Finding:
         severity="warning",
         seen=seen,
         where=where,
-        why="the augmentation of training applies to evaluation",
+        why="the training augmentation also applies to evaluation",
         remedy="build two data sets, one with and one without augmentation, and split the indices",
     )

@@ -1,11 +1,11 @@
 """changing-samples
 
 ## What it does
-Reports a data set that reading changes.
+Reports a data set that changes when its samples are read.
 
 ## Why it hurts
-`torch.from_numpy` and slices share memory with what they come from. Augmentation in place piles up, epoch
-after epoch, until the images are noise.
+`torch.from_numpy` and slices share memory with what they come from. In-place augmentation piles up, epoch after
+epoch, until the images are noise.
 
 ## Buggy
 ```python
@@ -38,6 +38,6 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
                 severity="error",
                 seen=f"reading one sample a few times changed {samples.where}.{samples.changed_by_reading}",
                 where=samples.where,
-                why="what is done to a sample piles up over the epochs",
+                why="changes to a sample pile up over the epochs",
                 remedy="copy before writing: x.clone(), x.copy(), or x + noise",
             )

@@ -1,10 +1,10 @@
 """evaluation-samples-in-training
 
 ## What it does
-Reports evaluation samples that are training samples, too.
+Reports evaluation samples that are also training samples.
 
 ## Why it hurts
-What was learned by heart is counted as understood: the measured quality is too good.
+Memorised samples count as understood: the measured quality is too good.
 
 ## Buggy
 ```python
@@ -17,7 +17,7 @@ train, valid = Subset(data, range(0, 900)), Subset(data, range(900, 1000))
 ```
 
 ## What looks like it and is fine
-Measuring on the training set, too, beside samples that are held out.
+Measuring on the training set as well, next to held-out samples.
 """
 
 from collections.abc import Iterator
@@ -28,20 +28,20 @@ from surefoot.checks.facts.samples import SampleFacts, Shown
 from surefoot.records.finding import Finding
 
 _SHARE, _SHARE_OF_NAMES = 0.05, 0.25
-"""So many of the samples in a forward must have been trained on; more, where they are short rows of whole numbers."""
+"""At least this share of a forward's samples was trained on; more, if they are short rows of whole numbers."""
 _FEWEST = 4
 _RARE = 1 / 3
-"""Forwards after more than this share of the updates belong to the step, as those of a teacher do."""
+"""Forwards after more than this share of the updates are part of the step, like those of a teacher."""
 _ALL = 0.85
-"""Of a forward's samples, where all but those of a few updates that were not read have been trained on."""
+"""This share of a forward's samples stands for all of them, because a few updates are not read."""
 _BORDER = (0.15, 0.7)
-"""Of a forward in which the overlap of two neighbouring parts ends."""
+"""The shared part of a forward in which the overlap of two neighbouring parts ends."""
 
 
 def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
     for samples in sample_facts.samples:
         if samples.shared_with_evaluation >= 0.01:
-            share = f"{samples.shared_with_evaluation:.0%} of the evaluation samples occur in training, too"
+            share = f"{samples.shared_with_evaluation:.0%} of the evaluation samples are also training samples"
             yield _finding(share, samples.where)
             return
     for model in {each.model for each in sample_facts.shown}:
@@ -53,9 +53,9 @@ def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]
 
 
 def _are_trained_on(shown: list[Shown], updates: int) -> bool:
-    """Do all forwards hold samples of training? Where only some do, the training set is measured on purpose.
+    """Do all forwards hold training samples? If only some do, the training set is measured on purpose.
 
-    What is measured once, when training is over, is a test set: others must answer for themselves.
+    What is measured once, after training, is a test set: earlier evaluations are judged without it.
     """
     last = max((each.update for each in shown), default=0)
     before = [each for each in shown if each.update < last]
@@ -73,10 +73,10 @@ def _are_trained_on(shown: list[Shown], updates: int) -> bool:
 
 
 def _overlap(shown: list[Shown], updates: int) -> bool:
-    """Do evaluations begin or end with samples of training, and does one forward hold some of these and some others?
+    """Do evaluations begin or end with training samples, and does one forward hold both these and others?
 
-    A training set that is measured beside the held-out one has forwards of its own. The last evaluations must show the
-    same: samples that are drawn at random, and a training set of which more and more is read, show other shares.
+    A training set that is measured next to the held-out one has forwards of its own. The last two evaluations must
+    agree: random samples, and a training set of which more and more is read, give different shares.
     """
     rounds = [[(each.samples, each.shared) for each in same] for _, same in groupby(shown, lambda each: each.update)]
     rounds = [each for each in rounds if len(each) == len(rounds[0])]  # the last may not have been read to its end
@@ -97,6 +97,6 @@ def _finding(seen: str, where: str) -> Finding:
         severity="warning",
         seen=seen,
         where=where,
-        why="what was learned by heart is counted as understood",
+        why="memorised samples count as understood",
         remedy="split once, by sample, before any duplication or augmentation",
     )

@@ -1,17 +1,16 @@
 """labels-of-other-samples
 
 ## What it does
-Reports samples that do not keep their own labels: a label that is drawn anew with every reading, a collate
-function that orders inputs and labels differently, labels that belong to the sample before or after, labels that
-stand in an order while inputs do not, or the other way round, training labels that have nothing to do with the
-inputs while those of evaluation do; batches whose inputs and targets are of different rows, of a loader's batch or
-of the loop's arrays; samples that come again with another sample's target; arrays that were made together, of which
-the source shuffles or sorts one and not the other; pictures that are flipped or turned without the maps that belong
-to them; and noise as a target that no input was made from.
+Reports samples that do not keep their own labels. A label changes with every read; a collate function orders inputs
+and labels differently; labels belong to the sample before or after; labels are sorted while inputs are not, or the
+other way round; training labels have nothing to do with the inputs while evaluation labels do; inputs and targets
+come from different rows of a loader's batch or of the loop's arrays; samples come again with another sample's target;
+of arrays that were made together, the source shuffles or sorts only one; images are flipped or rotated without the
+maps that belong to them; or the target is noise that no input was made from.
 
 ## Why it hurts
-There is nothing to learn. The loss falls to that of guessing and stays there, or the training set is learned
-by heart.
+There is nothing to learn. The loss falls to that of guessing and stays there, or the model memorises the training
+set.
 
 ## Buggy
 ```python
@@ -28,9 +27,9 @@ def collate(samples):
 ```
 
 ## What looks like it and is fine
-Mixup, whose inputs are shuffled like its targets; random targets, in training and evaluation alike; pairs that
-are drawn anew together; shuffled copies that stand beside what they were made from; shuffles that are seeded
-alike; inputs that tell their labels all the same.
+Mixup, whose inputs are shuffled like its targets; random targets in both training and evaluation; pairs that are
+redrawn together; shuffled copies next to what they were made from; shuffles with the same seed; inputs that predict
+their labels all the same.
 """
 
 from collections.abc import Iterator
@@ -58,15 +57,15 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
 
 def _told(samples: Samples, *, reorders: bool) -> str:
     if samples.redrawn_labels >= 2:
-        return f"{samples.redrawn_labels} of 8 samples had another label when they were read again"
+        return f"{samples.redrawn_labels} of 8 samples had a different label when they were read again"
     if samples.turned_alone:
-        return "pictures are turned or flipped, and the maps of the same size that come with them are not"
+        return "images are rotated or flipped, but the maps of the same size that come with them are not"
     if samples.collated_apart:
-        return "joined into a batch, samples stand in one order and their labels in another"
+        return "collated into a batch, samples are in one order and their labels in another"
     if samples.label_shift:
         return f"labels depend on the sample {'before' if samples.label_shift > 0 else 'after'} their own"
     if samples.labels_in_order and reorders:
-        return "either labels or inputs stand in an order, the others in none, and neither tells anything of the other"
+        return "either labels or inputs are sorted, the others are not, and neither predicts the other"
     if samples.unlike_evaluation:
-        return "labels depend on the inputs in evaluation, and not at all in training"
+        return "labels depend on the inputs in evaluation, but not at all in training"
     return ""

@@ -1,13 +1,13 @@
 """repeated-batch
 
 ## What it does
-Reports a loop that gives its model the same inputs in four updates in a row although a loader has more, in
-three if each of them begins the loader anew or if the run has no more; and one that makes all its updates from one
-and the same part of an array, a list of samples or a text, as it is or changed anew in every step.
+Reports a loop that gives its model the same inputs in four updates in a row although a loader has more; in three, if
+each of them restarts the loader or the run has no more. Also reports a loop that makes all its updates from the same
+part of an array, a list of samples or a text, unchanged or changed anew in every step.
 
 ## Why it hurts
-The loss falls beautifully: one batch is learned by heart. It happens when `next(iter(loader))` is left
-inside the loop after a test of overfitting.
+The loss falls beautifully: the model memorises one batch. It happens when `next(iter(loader))` is left inside the
+loop after an overfitting test.
 
 ## Buggy
 ```python
@@ -22,8 +22,8 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-Training on the whole data set at once, as graph networks and LBFGS do; some updates for
-each batch, as inner loops make.
+Training on the whole data set at once, as graph networks and LBFGS do; several updates for each batch, as in inner
+loops.
 """
 
 from collections.abc import Iterator
@@ -34,18 +34,16 @@ from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("same-order-every-epoch",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _MANY = 8
-"""Of a batch of which only some inputs stay the same, so many updates must have used it."""
+"""At least this many updates must have used a batch of which only some inputs stay the same."""
 
 
 def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
     loaders = [each for each in sample_facts.loaders if each.role != "evaluation" and (each.batches or 2) > 1]
     if sample_facts.part_of and not any(each.role == "training" for each in loaders):
-        yield _finding(
-            f"all updates use one batch of the {sample_facts.part_of} samples there are", "the training loop"
-        )
+        yield _finding(f"all updates use the same batch out of {sample_facts.part_of} samples", "the training loop")
         return
     if not loaders:
         return
@@ -53,7 +51,7 @@ def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]
     more = f"the loader has {loaders[0].batches or 'more'} batches"
     stale = max((each.updates_of_a_batch for each in loaders), default=0)
     if stale >= _MANY and not worked_through:
-        yield _finding(f"one batch of the loader's was used in {stale} updates in a row; {more}", loaders[0].kind)
+        yield _finding(f"one batch of the loader was used in {stale} updates in a row; {more}", loaders[0].kind)
         return
     by_update: dict[tuple[str, int], list[int]] = {}
     for forward in loop_facts.forwards:
@@ -76,6 +74,6 @@ def _finding(seen: str, where: str) -> Finding:
         severity="warning",
         seen=seen,
         where=where,
-        why="one batch is learned by heart",
-        remedy="iterate over the loader; next(iter(loader)) begins anew every time",
+        why="the model memorises one batch",
+        remedy="iterate over the loader; next(iter(loader)) starts over every time",
     )

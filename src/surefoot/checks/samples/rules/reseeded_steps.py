@@ -1,8 +1,8 @@
 """reseeded-steps
 
 ## What it does
-Reports steps that all begin with the same random state, or seed a generator of Python's, of numpy's or of their own
-with the same number and draw from it.
+Reports steps that all start with the same random state, or seed a generator of Python, of numpy or of their own with
+the same number and draw from it.
 
 ## Why it hurts
 A seed set inside the loop gives every step the same dropout mask and the same noise: the same units are
@@ -24,7 +24,7 @@ for x, y in loader:
 
 ## What looks like it and is fine
 Seeding before an evaluation; steps that draw no random numbers; seeds derived from the step; a projection that a
-model draws anew from one seed.
+model redraws from one seed.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]
         yield Finding(
             check="reseeded-steps",
             severity="warning",
-            seen=f"{count} of {of} forwards began with the random state of the step before",
+            seen=f"{count} of {of} forward calls started with the random state of the step before",
             where=(again or loop_facts.forwards)[0].model,
             why="every step draws the same dropout mask and the same noise",
             remedy="seed once, before the loop, or derive the seed from the step",

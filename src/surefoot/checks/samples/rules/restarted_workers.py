@@ -1,10 +1,10 @@
 """restarted-workers
 
 ## What it does
-Reports a loader whose worker processes are started anew in every pass over the data.
+Reports a loader that restarts its worker processes in every pass over the data.
 
 ## Why it hurts
-Each start imports the program and opens the data set again: seconds in which a GPU waits, in every epoch.
+Each start imports the program and opens the data set again: a GPU waits for seconds in every epoch.
 
 ## Buggy
 ```python
@@ -17,8 +17,8 @@ DataLoader(data, num_workers=4, persistent_workers=True)
 ```
 
 ## What looks like it and is fine
-One long pass; data sets that must be opened anew in every epoch, whose workers read
-the number of the epoch when they start.
+One long pass; data sets that must be reopened in every epoch, whose workers read the number of the epoch when they
+start.
 """
 
 from collections.abc import Iterator
@@ -38,6 +38,6 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
                 severity="info",
                 seen=f"the loader of {each.kind} started {counted(each.workers, 'worker')} {each.passes} times",
                 where=f"the loader of {each.kind}",
-                why="the loop waits for their start in every pass",
-                remedy="persistent_workers=True",
+                why="the loop waits for the workers to start in every pass",
+                remedy="pass persistent_workers=True",
             )

@@ -1,12 +1,12 @@
 """same-order-every-epoch
 
 ## What it does
-Reports a loader that shuffles and begins every pass in the same order, and a loop that shuffles the rows of its
+Reports a loader that shuffles but starts every pass in the same order, and a loop that shuffles the rows of its
 arrays once for all passes.
 
 ## Why it hurts
-`DistributedSampler` shuffles by its epoch, which somebody has to set; a generator seeded anew per epoch
-repeats itself. Batches always hold the same samples together.
+`DistributedSampler` shuffles by its epoch, which you have to set; a generator that is reseeded in every epoch repeats
+itself. Batches always hold the same samples together.
 
 ## Buggy
 ```python
@@ -36,10 +36,10 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
     for loader in training:
         if (loader.batches or 2) >= 2 and (loader.same_epoch or loader.same_first_batch):
             how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
-            seen = f"{loader.passes} passes over {loader.kind} in the same order: {how}"
+            seen = f"{loader.passes} passes over {loader.kind} had the same order: {how}"
             yield _finding(seen, f"the loader of {loader.kind}")
     if sample_facts.shuffled_once and not training:
-        seen = f"all passes go through {sample_facts.shuffled_once} rows in one order, which was shuffled once"
+        seen = f"all passes go through {sample_facts.shuffled_once} rows in the same order, which was shuffled once"
         yield _finding(seen, "the training loop")
 
 
@@ -50,5 +50,5 @@ def _finding(seen: str, where: str) -> Finding:
         seen=seen,
         where=where,
         why="batches always hold the same samples together",
-        remedy="draw a new order before each pass: call sampler.set_epoch(epoch), seed a generator once",
+        remedy="draw a new order before each pass: call sampler.set_epoch(epoch), or seed a generator only once",
     )

@@ -4,8 +4,8 @@
 Reports a data set whose workers all draw the same random numbers.
 
 ## Why it hurts
-A generator kept on the data set is copied into every worker. With four workers, every augmentation comes
-four times, on neighbouring samples.
+A generator stored on the data set is copied into every worker. With four workers, every augmentation comes four
+times, on neighbouring samples.
 
 ## Buggy
 ```python
@@ -33,8 +33,8 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
             yield Finding(
                 check="shared-worker-randomness",
                 severity="error",
-                seen=f"asked for the same sample of {samples.where}, two workers drew the same random numbers",
+                seen=f"for the same sample of {samples.where}, two workers drew the same random numbers",
                 where=samples.where,
-                why="every augmentation comes once per worker",
+                why="every worker repeats the same augmentations",
                 remedy="draw from the global generators, or seed a generator per worker from torch.initial_seed()",
             )

@@ -1,12 +1,11 @@
 """sorted-training-data
 
 ## What it does
-Reports a training loader that reads a data set in the order of its labels, and batches whose targets rise or
-fall from one to the next.
+Reports a training loader that reads a data set in the order of its labels, and batches whose targets rise or fall
+from one batch to the next.
 
 ## Why it hurts
-Batches hold one class each, or numbers of one size. The model learns to answer what came last, and forgets
-the rest.
+Each batch holds one class, or numbers of one size. The model learns to answer what came last, and forgets the rest.
 
 ## Buggy
 ```python
@@ -19,8 +18,8 @@ loader = DataLoader(data, batch_size=32, shuffle=True)
 ```
 
 ## What looks like it and is fine
-A loader without shuffling over data that is mixed already; time series, whose inputs rise with their
-targets; evaluation; all samples in one batch; samples that are sorted by something that no loss asks for.
+A loader without shuffling over data that is already mixed; time series, whose inputs rise with their targets;
+evaluation; all samples in one batch; samples that are sorted by something that no loss asks for.
 """
 
 import itertools
@@ -33,7 +32,7 @@ from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("constant-targets",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
@@ -46,11 +45,13 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, sample_facts: SampleFact
     for where in sorted(lines):
         counts = [loss.counts for loss in loss_facts.losses if loss.counts and loss.where == where]
         if _one_after_another(counts) and len([each for each in loop_facts.optimizers if each.updates]) == 1:
-            yield _finding(f"{len(counts)} batches hold hardly more than one class each, and the classes follow", where)
+            yield _finding(
+                f"{len(counts)} batches hold hardly more than one class each, one class after another", where
+            )
             return
     for where, count in sample_facts.rising_targets[:1]:
-        seen = f"the targets of {count} batches in a row lie one above the other, and no input does"
-        yield _finding(seen, where, "batches hold targets of one size each, and the model forgets what came before")
+        seen = f"the targets of {count} batches in a row only rise or only fall, and no input does"
+        yield _finding(seen, where, "each batch holds targets of one size, so the model forgets what came before")
 
 
 def _one_after_another(counts: list[tuple[int, ...]]) -> bool:
@@ -69,7 +70,7 @@ def _entropy(counts: Sequence[int]) -> float:
 
 
 def _finding(
-    seen: str, where: str, why: str = "batches hold one class each, and the model forgets what came before"
+    seen: str, where: str, why: str = "each batch holds one class, so the model forgets what came before"
 ) -> Finding:
     return Finding(
         check="sorted-training-data",

@@ -1,8 +1,7 @@
 """unseeded-generator
 
 ## What it does
-Reports a loop that seeds torch and draws from the global generator of Python or numpy, which it does not
-seed.
+Reports a loop that seeds torch and draws from the global generator of Python or numpy without seeding it.
 
 ## Why it hurts
 The run cannot be repeated: augmentations, orders or splits differ from run to run although a seed is set.
@@ -21,7 +20,7 @@ torch.manual_seed(0)
 ```
 
 ## What looks like it and is fine
-Generators of their own, made with a seed; draws in worker processes, whose generators torch seeds.
+Separate generators that are made with a seed; draws in worker processes, whose generators torch seeds.
 """
 
 from collections.abc import Iterator
@@ -35,8 +34,8 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
         yield Finding(
             check="unseeded-generator",
             severity="info",
-            seen=f"torch is seeded; {name} is drawn from and never seeded",
+            seen=f"torch is seeded; {name} draws numbers and is never seeded",
             where=name,
-            why="another run with the same seed draws other numbers",
-            remedy=f"call {name}.seed(seed), too, or draw from a generator of your own",
+            why="another run with the same seed draws different numbers",
+            remedy=f"also call {name}.seed(seed), or draw from a generator of your own",
         )

@@ -1,10 +1,10 @@
 """unsharded-stream
 
 ## What it does
-Reports a stream of which every worker yields all, or what others yield.
+Reports a stream that every worker yields as a whole, or whose workers yield each other's samples.
 
 ## Why it hurts
-An `IterableDataset` is copied into every worker. Unless it takes its share, each sample comes as often as
+An `IterableDataset` is copied into every worker. Unless each worker takes its share, each sample comes as often as
 there are workers, one right after the other.
 
 ## Buggy
@@ -39,6 +39,6 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
             severity="error",
             seen=f"two workers reading {where} yielded the same samples",
             where=where,
-            why="every sample comes once per worker",
-            remedy="take a share in __iter__, by torch.utils.data.get_worker_info()",
+            why="every worker yields the same samples",
+            remedy="take each worker's share in __iter__, with torch.utils.data.get_worker_info()",
         )

@@ -1,12 +1,11 @@
 """best-weights-by-reference
 
 ## What it does
-Reports weights that are kept for later and still share their memory with the model: a state_dict, tensors of
-one in another container, views of parameters, a shallow copy of the model.
+Reports weights that are kept for later but still share memory with the model: a state_dict, tensors of one in another
+container, views of parameters, a shallow copy of the model.
 
 ## Why it hurts
-`state_dict()` returns the live tensors. By the time the best weights are loaded or saved, they are the last
-ones.
+`state_dict()` returns the live tensors. By the time you load or save the best weights, they are the last ones.
 
 ## Buggy
 ```python
@@ -35,8 +34,8 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
         yield Finding(
             check="best-weights-by-reference",
             severity="error" if relied_on else "warning",
-            seen=f"weights were {file.detail} and share memory with the model, which was trained on meanwhile",
+            seen=f"weights were {file.detail} but share memory with the model, which kept training",
             where=file.where or "state_dict",
-            why="the weights that were to be kept are the last ones",
+            why="the weights that you kept are the last ones",
             remedy="keep copy.deepcopy(model.state_dict()), or save it at once",
         )

@@ -1,11 +1,11 @@
 """checkpoint-without-optimizer
 
 ## What it does
-Reports checkpoints that hold weights and a count of steps, and not the state of the optimizer.
+Reports checkpoints that hold weights and a step count, but no optimizer state.
 
 ## Why it hurts
-A run resumed from it starts with empty moments: the first updates are as large as those of a fresh run, and
-the loss jumps.
+A run that resumes from it starts with empty moments: the first updates are as large as those of a fresh run, and the
+loss jumps.
 
 ## Buggy
 ```python
@@ -18,9 +18,9 @@ torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.
 ```
 
 ## What looks like it and is fine
-Weights alone, for use and not for resuming; the best ones, saved with a new record, with their score beside them or in
-a file whose name says so; what is saved when training is over, unless it holds a schedule or is called a checkpoint;
-what is saved beside a file that has the state; optimizers without a state.
+Weights alone, for inference and not for resuming; the best weights, saved at a new record, with their score or in a
+file whose name says so; what is saved after training, unless it holds a schedule or is called a checkpoint; what is
+saved next to a file that has the state; optimizers without a state.
 """
 
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
         yield Finding(
             check="checkpoint-without-optimizer",
             severity="warning",
-            seen=f"{counted(len(bare), 'file')} with weights and a count of steps, and without state of the optimizer",
+            seen=f"{counted(len(bare), 'file')} with weights and a step count, but without optimizer state",
             where=bare[0].where or "torch.save",
             why="a run resumed from it starts with empty moments, and the loss jumps",
-            remedy="save optimizer.state_dict(), too; for use alone, save the weights alone",
+            remedy="also save optimizer.state_dict(); for inference, save the weights alone",
         )

@@ -1,12 +1,11 @@
 """counter-off-after-resume
 
 ## What it does
-Reports a counter of epochs or steps that is not where it should be after training went on from a file: by the next
-file, or by the attribute of the object that trains.
+Reports an epoch or step counter that is wrong after training resumed from a file. The next file shows it, or an
+attribute of the object that trains.
 
 ## Why it hurts
-An epoch is trained twice or left out, a schedule is shifted, and files are overwritten by others of the same
-number.
+An epoch is trained twice or skipped, a schedule is shifted, and files are overwritten by others of the same number.
 
 ## Buggy
 ```python
@@ -23,7 +22,7 @@ for epoch in range(start, epochs):
 ```
 
 ## What looks like it and is fine
-Files that are loaded to look at their weights; counters of something else than updates or passes.
+Files that are loaded to look at their weights; counters of anything but updates or passes.
 """
 
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
     off = {}
     for held in saved_facts.held_counters:
         off[held.where, held.counter, held.loaded] = (
-            f"training goes on with {held.attribute} {held.held}, not {held.expected}"
+            f"training resumes with {held.attribute} {held.held}, not {held.expected}"
         )
     for each in saved_facts.resumptions:
         if each.saved is not None and each.saved != each.expected:
@@ -47,6 +46,6 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
             severity="warning",
             seen=f"{counter!r} was {loaded} in the file; {said}",
             where=where,
-            why="steps are counted twice, or left out",
-            remedy="save the number of what is finished, and go on with the next one",
+            why="steps are counted twice, or skipped",
+            remedy="save the number of the last finished epoch or step, and resume with the next",
         )

@@ -1,13 +1,12 @@
 """data-position-lost-on-resume
 
 ## What it does
-Reports a run that goes on in the middle of a pass over its data and begins that pass anew. Reports also a run that
-goes on from a file with the state of a random generator that it draws from, and does not put that state back.
+Reports a run that resumes in the middle of a pass over its data and starts that pass over. Also reports a run that
+resumes from a file with the state of a random generator that it draws from, and does not restore that state.
 
 ## Why it hurts
-What the pass had already shown is shown again, and something else is never shown in it. Without its state, a generator
-begins again at its seed: orders and masks that were there before come once more, and the run is another one than
-without the stop.
+Samples that the pass had already shown are shown again, and others are never shown in it. Without its state, a
+generator starts again at its seed: earlier orders and masks come back, and the run differs from one without the stop.
 
 ## Buggy
 ```python
@@ -29,9 +28,9 @@ torch.set_rng_state(state["rng"])
 ```
 
 ## What looks like it and is fine
-Passes that are drawn with replacement, or streams without an end; files that are saved between passes. States that
-nothing draws from any more, as those of a generator that has split the data; one of a list of states, which is that of
-the rank; files that are loaded to look at their weights, or to go back to the best of them.
+Passes that are drawn with replacement, or endless streams; files that are saved between passes. States that nothing
+draws from any more, for example of a generator that split the data; one of a list of states, which is that of the
+rank; files that are loaded to look at their weights, or to go back to the best of them.
 """
 
 from collections.abc import Iterator
@@ -40,7 +39,7 @@ from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("same-order-every-epoch",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _GLOBAL = ("torch", "random", "numpy.random")
 
@@ -51,19 +50,19 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
         yield Finding(
             check="data-position-lost-on-resume",
             severity="warning",
-            seen=f"the file holds the state of {whose} as {lost.key!r}; nothing reads it, and training draws from it",
+            seen=f"the file holds the state of {whose} as {lost.key!r}; nothing reads it, but training draws from it",
             where=lost.where,
-            why="random numbers that were drawn before the stop are drawn once more, and the run becomes another one",
-            remedy=f"put {lost.key!r} back before training goes on",
+            why="random numbers from before the stop are drawn again, and the run becomes a different one",
+            remedy=f"restore {lost.key!r} before training resumes",
         )
     for each in saved_facts.resumptions:
         if each.in_epoch and not each.skipped:
             yield Finding(
                 check="data-position-lost-on-resume",
                 severity="info",
-                seen=f"{each.counter!r} is {each.loaded}, which is {each.in_epoch} updates into a pass; it begins anew",
+                seen=f"{each.counter!r} is {each.loaded}, {each.in_epoch} updates into a pass; the pass starts over",
                 where=each.where,
                 why="samples of the unfinished pass are seen twice, and others not at all",
-                remedy="pass over the batches that are done, or keep the state of the sampler and of the generators",
+                remedy="skip the batches that are done, or save the state of the sampler and of the generators",
             )
             return

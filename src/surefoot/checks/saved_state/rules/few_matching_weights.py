@@ -1,13 +1,13 @@
 """few-matching-weights
 
 ## What it does
-Reports a file of which a model is given less than half, though it holds tensors of the right shapes under other names:
-by `load_state_dict(strict=False)`, with its own weights in place of those that no name matched, or by names that are
-compared by hand.
+Reports a file of which a model loads less than half, although it holds tensors of the right shapes under other names.
+The file is loaded with `load_state_dict(strict=False)`, merged into the model's own weights, or compared name by name
+in hand-written code.
 
 ## Why it hurts
-A prefix (`module.`, `_orig_mod.`, `model.`) makes every name different, and `strict=False` says nothing.
-The run starts from random weights.
+A prefix (`module.`, `_orig_mod.`, `model.`) makes every name different, and `strict=False` reports nothing. The run
+starts from random weights.
 
 ## Buggy
 ```python
@@ -40,6 +40,6 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
                 seen=f"{file.matched:,} of the model's {file.wanted:,} elements matched a file of {file.found:,}"
                 + (f"; it holds {file.detail}" if file.detail else ""),
                 where=file.where or "load_state_dict",
-                why="the rest of the model keeps its random start, and strict=False does not say so",
-                remedy="strip the prefix of the names, and load with strict=True",
+                why="the rest of the model keeps its random start, and strict=False does not report it",
+                remedy="strip the prefix from the names, and load with strict=True",
             )

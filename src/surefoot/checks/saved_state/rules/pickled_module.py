@@ -1,12 +1,12 @@
 """pickled-module
 
 ## What it does
-Mentions a module that is saved or pickled whole, alone or inside of something else, and weights that are saved under
-the names they have inside a wrapper.
+Mentions a module that is saved or pickled whole, alone or inside something else, and weights that are saved under the
+names they have inside a wrapper.
 
 ## Why it hurts
-The file holds a reference to the class and where it was. Moved or renamed code cannot load it, and loading
-it runs what it says. Names that begin with `module.` or `_orig_mod.` fit a model in the same wrapper alone.
+The file refers to the class and its place in your code. Moved or renamed code cannot load it, and loading it runs
+what the file says. Names that begin with `module.` or `_orig_mod.` only fit a model in the same wrapper.
 
 ## Buggy
 ```python
@@ -34,16 +34,16 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
     if whole:
         yield _finding(
             whole[0],
-            seen=f"what was saved is a {whole[0].detail} with the module itself",
-            why="the file loads only where the same code stands in the same place",
+            seen=f"the saved object is a {whole[0].detail} with the module itself",
+            why="the file loads only where the same code is in the same place",
             remedy="save model.state_dict()",
         )
     elif wrapped:
         yield _finding(
             wrapped[0],
-            seen="weights were saved under the names that they have inside a wrapper",
-            why="the file loads only into a model that is wrapped in the same way",
-            remedy="save the state_dict of what is wrapped: ddp.module.state_dict(), compiled._orig_mod.state_dict()",
+            seen="weights were saved under the names they have inside a wrapper",
+            why="the file loads only into a model with the same wrapper",
+            remedy="save the state_dict of the wrapped model: ddp.module.state_dict(), compiled._orig_mod.state_dict()",
         )
 
 

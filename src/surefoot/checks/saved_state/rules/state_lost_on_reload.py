@@ -1,13 +1,14 @@
 """state-lost-on-reload
 
 ## What it does
-Reports tensors of a model that training changes and that its state_dict does not hold; plain numbers, lists and random
-generators that its forwards change and depend on; tables that were drawn at random when it was built; data sets whose
-samples depend on what was read before; and files with all its parameters and none of its buffers.
+Reports state that is lost on reload. It covers tensors of a model that training changes but its state_dict does not
+hold; plain numbers, lists and random generators that its forwards change and depend on; tables that were drawn at
+random when it was built; data sets whose samples depend on what was read before; and files with all parameters but no
+buffers.
 
 ## Why it hurts
-After a restart they are what they were in the beginning: running statistics, counters and averages are
-gone, and the resumed model is another one.
+After a restart they have their initial values again: running statistics, counters and averages are lost, and the
+resumed model is a different one.
 
 ## Buggy
 ```python
@@ -20,8 +21,8 @@ self.register_buffer("running", torch.zeros(width))
 ```
 
 ## What looks like it and is fine
-Caches that are computed anew, tables that never change, counters and records that nothing depends on, a state that
-every pass begins anew, and numbers that the loop sets.
+Caches that are recomputed, tables that never change, counters and records that nothing depends on, a state that every
+pass resets, and numbers that the loop sets.
 """
 
 from collections.abc import Iterator
@@ -39,9 +40,9 @@ def check(model_facts: ModelFacts, sample_facts: SampleFacts, saved_facts: Saved
             yield Finding(
                 check="state-lost-on-reload",
                 severity="warning",
-                seen=f"a file holds all parameters, and no buffers, though training changed them: {file.detail}",
+                seen=f"a file holds all parameters but no buffers, although training changed them: {file.detail}",
                 where=file.where or "torch.save",
-                why="a resumed run begins with their initial values",
+                why="a resumed run starts with their initial values",
                 remedy="save model.state_dict(), which holds both",
             )
             return
@@ -61,27 +62,27 @@ def check(model_facts: ModelFacts, sample_facts: SampleFacts, saved_facts: Saved
                 severity="warning",
                 seen=f"{counted(len(lost), what)} {how}, in no state_dict: {', '.join(lost[:3])}",
                 where=lost[0],
-                why="a resumed run begins with other values",
-                remedy="register them as persistent buffers; for what is no tensor, define get_extra_state and "
+                why="a resumed run starts with other values",
+                remedy="register them as persistent buffers; for anything but tensors, define get_extra_state and "
                 "set_extra_state",
             )
 
 
 def _in_data(sample_facts: SampleFacts, saved_facts: SavedStateFacts) -> Iterator[Finding]:
-    """A data set that reading changes in place is another bug, which has a check of its own."""
+    """Reading that changes a data set in place is another bug with a check of its own."""
     unstable, read = saved_facts.unstable_samples
     if unstable and not any(samples.changed_by_reading for samples in sample_facts.samples):
         yield Finding(
             check="state-lost-on-reload",
             severity="warning",
-            seen=f"{unstable} of {read} samples changed when they were read again, with the same random numbers",
+            seen=f"{unstable} of {read} samples changed when they were read again with the same random numbers",
             where="the data set",
-            why="a sample depends on what was read before; a resumed run reads from another place, and differs",
+            why="a sample depends on what was read before, so a resumed run gets other samples",
             remedy="keep no counter and no generator in the data set: draw from the global generators in __getitem__, "
             "which are seeded for every sample",
         )
 
 
 def _needed(layout: Layout, idle: set[tuple[str, str]]) -> tuple[str, ...]:
-    """The tensors that were lost, but for those that no output depends on."""
+    """The lost tensors, except those that no output depends on."""
     return tuple(name for name in layout.lost_state if (layout.model, name) not in idle)

@@ -1,8 +1,8 @@
 """unrestored-optimizer
 
 ## What it does
-Reports a loaded checkpoint whose optimizer state is not put back, or not all of it, before training goes on; and one
-that holds none, where training that had one goes on from it.
+Reports a loaded checkpoint whose optimizer state is not restored, or not all of it, before training resumes. Also
+reports a checkpoint without such a state, if training that had one resumes from it.
 
 ## Why it hurts
 The moments start from zero, so the first updates are as large as those of a fresh run.
@@ -20,7 +20,7 @@ optimizer.load_state_dict(state["optimizer"])
 ```
 
 ## What looks like it and is fine
-A file of weights from which other training begins: with other data, or another optimizer.
+A file of weights that starts other training: with other data, or another optimizer.
 """
 
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
 
 _SEEN = {
-    "unrestored-optimizer": "a loaded file holds the state of an optimizer, and no optimizer was given it",
-    "forgotten-moments": "training went on from the weights of a file, with an optimizer that has no moments any more",
+    "unrestored-optimizer": "a loaded file holds the state of an optimizer, but no optimizer loaded it",
+    "forgotten-moments": "training resumed from the weights of a file with an optimizer that lost its moments",
 }
 
 
@@ -40,8 +40,8 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
         yield Finding(
             check="unrestored-optimizer",
             severity="warning",
-            seen="an optimizer was given a state without moments" if left[0].detail else _SEEN[left[0].kind],
+            seen="an optimizer loaded a state without moments" if left[0].detail else _SEEN[left[0].kind],
             where=left[0].where or "torch.load",
             why="moments start from zero, so the first updates are as large as those of a fresh run",
-            remedy="save optimizer.state_dict(), too, and load it before training goes on",
+            remedy="also save optimizer.state_dict(), and load it before training resumes",
         )

@@ -1,10 +1,10 @@
 """unrestored-scheduler
 
 ## What it does
-Reports a resumed run whose learning rate is not the one of the checkpoint, or whose schedule begins anew.
+Reports a resumed run whose learning rate differs from that of the checkpoint, or whose schedule starts over.
 
 ## Why it hurts
-A scheduler built after the optimizer was restored starts its curve anew: the rate jumps back to the
+A scheduler that is built after the optimizer was restored starts its curve over: the rate jumps back to the
 beginning, warm-up and all.
 
 ## Buggy
@@ -21,7 +21,7 @@ scheduler.load_state_dict(state["scheduler"])
 ```
 
 ## What looks like it and is fine
-A schedule that is restarted with new weights only; an optimizer that is put back to where it was, as after a search
+A schedule that is restarted with new weights only; an optimizer that is reset to an earlier state, as after a search
 for a rate, or to the best so far.
 """
 
@@ -39,6 +39,6 @@ def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:
             severity="warning",
             seen=f"the scheduler was not restored: {left[0].detail}",
             where=left[0].where or "torch.load",
-            why="the schedule starts anew, so the learning rate jumps",
+            why="the schedule starts over, so the learning rate jumps",
             remedy="save scheduler.state_dict() and load it after the optimizer",
         )

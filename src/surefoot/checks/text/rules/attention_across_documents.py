@@ -1,11 +1,11 @@
 """attention-across-documents
 
 ## What it does
-Reports packed documents that see each other although positions start again at each, or they are numbered.
+Reports packed documents that see each other although positions restart at each, or the documents are numbered.
 
 ## Why it hurts
-Positions say that a new document begins, and attention still looks into the one before: the model is
-trained on a mixture that it never meets again.
+Positions say that a new document begins, but attention still reads the one before. The model is trained on a mixture
+that it never meets again.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ model(tokens, position_ids=restarting, attention_mask=block_diagonal)
 ```
 
 ## What looks like it and is fine
-Packing without isolation, with positions that run on.
+Packing without document masks, with positions that run on.
 """
 
 from collections.abc import Iterator
@@ -33,8 +33,9 @@ def check(model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="attention-across-documents",
                 severity="warning",
-                seen=f"logits of a document change by {probe.documents:.2g} standard deviations with the one before it",
+                seen=f"logits of a document change by {probe.documents:.2g} standard deviations when the one before "
+                "changes",
                 where=probe.model,
-                why="positions start again, and attention does not",
+                why="positions restart, but attention still reads the document before",
                 remedy="mask attention by document, or use a variable-length kernel with cu_seqlens",
             )

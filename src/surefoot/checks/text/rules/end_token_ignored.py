@@ -1,12 +1,12 @@
 """end-token-ignored
 
 ## What it does
-Reports an end token that inputs hold and that no valid target ever is. It is known by the model's config, or by
-being the padding too: batches are padded to their longest text, and even that is followed by one more.
+Reports an end token that is in the inputs but never a valid target. The end token is known from the model's config.
+It is also known if it doubles as the padding: batches are padded to their longest text, and even that one is followed
+by one more.
 
 ## Why it hurts
-Where the padding token is the end token, ignoring padding ignores the end too. The model never learns to
-stop.
+If the padding token is the end token, ignoring padding also ignores the end. The model never learns to stop.
 
 ## Buggy
 ```python
@@ -34,8 +34,8 @@ def check(text_facts: TextFacts) -> Iterator[Finding]:
             yield Finding(
                 check="end-token-ignored",
                 severity="warning",
-                seen=f"the end token {sequence.ends_ignored} stands in the inputs and among no valid target",
+                seen=f"the end token {sequence.ends_ignored} is in the inputs but never a valid target",
                 where=sequence.where or "the recipe's loss",
                 why="the model never learns to stop",
-                remedy="ignore targets by the attention mask, and not by the value of the padding token",
+                remedy="ignore targets by the attention mask, not by the value of the padding token",
             )

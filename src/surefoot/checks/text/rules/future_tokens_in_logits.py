@@ -1,8 +1,8 @@
 """future-tokens-in-logits
 
 ## What it does
-Reports a model trained on the next token whose logits change when only later tokens are changed. Of several
-texts that enter a model, it is the one that the targets continue: the decoder's.
+Reports a next-token model whose logits change when only later tokens are changed. If several texts enter a model, it
+looks at the one that the targets continue: the decoder's.
 
 ## Why it hurts
 The answer is in the input. The loss falls far below what is possible, and the model is useless when it has
@@ -20,7 +20,7 @@ scores = scores.masked_fill(torch.tril(ones) == 0, -math.inf)
 ```
 
 ## What looks like it and is fine
-Encoders and masked language models; a prefix that sees all of itself, if it carries no loss.
+Encoders and masked language models; a prefix that sees all of itself but carries no loss.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("attention-across-documents",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
@@ -42,6 +42,6 @@ def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
                 severity="error",
                 seen=f"logits change by {probe.future:.2g} standard deviations when only later tokens are changed",
                 where=probe.model,
-                why="the model can read the token it is to predict",
-                remedy="mask what lies ahead with minus infinity before the softmax: is_causal=True, or tril",
+                why="the model can read the token that it should predict",
+                remedy="mask later tokens with minus infinity before the softmax: is_causal=True, or tril",
             )

@@ -1,11 +1,11 @@
 """interleaved-zero-tokens
 
 ## What it does
-Reports tokens of which only every second, fourth or eighth is not zero.
+Reports tokens of which only every second, fourth or eighth is nonzero.
 
 ## Why it hurts
-A file of 32-bit tokens that is read as 16-bit gives the token and then a zero, over and over; one of 64-bit
-tokens gives three. The model learns to predict zeros, and the loss is a fraction of what it should be.
+A file of 32-bit tokens that is read as 16-bit yields each token followed by a zero; 64-bit tokens yield three zeros.
+The model learns to predict zeros, and the loss is a fraction of what it should be.
 
 ## Buggy
 ```python
@@ -27,7 +27,7 @@ from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("padding-in-loss", "targets-shifted-twice", "targets-equal-inputs")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(sample_facts: SampleFacts) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
             yield Finding(
                 check="interleaved-zero-tokens",
                 severity="error",
-                seen=f"of the tokens {inputs.shape} that enter {inputs.layer}, at most every second is not 0",
+                seen=f"of the tokens {inputs.shape} that enter {inputs.layer}, at most every second is nonzero",
                 where=inputs.layer,
                 why="a file of wide tokens is read as narrow ones: the model learns to predict zeros",
                 remedy="read tokens with the dtype they were written with",

@@ -1,10 +1,10 @@
 """padding-in-attention
 
 ## What it does
-Reports outputs at real positions that change when only padded positions are changed, in models that are given a
-mask or make one, and masks that leave out text in place of padding. Padding is known by the mask, by lengths,
-by the table's `padding_idx`, or by a token that only stands at the ends of rows. Also reports scores that
-such a mask multiplies by zero, or sets to a number near it, before a softmax: a score of zero has its share, too.
+Reports outputs at real positions that change when only padded positions are changed, in models that take or build a
+mask, and masks that hide text instead of padding. Padding is known from the mask, from lengths, from the embedding's
+`padding_idx`, or as a token that only occurs at the ends of rows. Also reports scores that such a mask multiplies by
+zero, or sets to a number near it, before a softmax: a score of zero still gets attention.
 
 ## Why it hurts
 Padding takes part in attention: the mask is inverted, too weak (-1e4 beside large scores) or not passed on.
@@ -21,8 +21,8 @@ attention(x, key_padding_mask=~mask)
 ```
 
 ## What looks like it and is fine
-Recurrent and convolutional layers, which read padding beside text; sums over embeddings of zeros; models without
-any mask; a softmax whose result is multiplied by the mask again.
+Recurrent and convolutional layers, which read padding next to text; sums over embeddings of zeros; models without any
+mask; a softmax whose result is multiplied by the mask again.
 """
 
 from collections.abc import Iterator
@@ -32,27 +32,27 @@ from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("input-ignored",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     for probe in model_facts.probes:
         if probe.padding > LEAKS or probe.hides_text:
-            change = f"outputs at real positions change by {probe.padding:.2g} standard deviations with padded ones"
+            change = f"outputs at real positions change by {probe.padding:.2g} standard deviations with the padding"
             yield Finding(
                 check="padding-in-attention",
                 severity="warning",
-                seen=change if probe.padding > LEAKS else "the mask leaves out text, and not the padding",
+                seen=change if probe.padding > LEAKS else "the mask hides text instead of padding",
                 where=probe.model,
                 why="a sample's output depends on its padding",
-                remedy="pass the mask on, with the polarity that the layer expects, and mask with minus infinity",
+                remedy="pass the mask on with the polarity that the layer expects, and mask with minus infinity",
             )
             return
     for line in text_facts.lenient_masks[:1]:
         yield Finding(
             check="padding-in-attention",
             severity="warning",
-            seen="scores of padding are set to zero or near it before a softmax, and such a score has its share",
+            seen="scores of padding are set to zero or near it before a softmax, so padding still gets attention",
             where=line,
             why="a sample's output depends on how long its padding is",
             remedy="set scores of padding to minus infinity: scores.masked_fill(~mask, float('-inf'))",

@@ -1,11 +1,11 @@
 """padding-in-loss
 
 ## What it does
-Reports targets at padded positions that the loss counts, torch's own or one that is written by hand.
+Reports targets at padded positions that count in the loss, torch's own or a hand-written one.
 
 ## Why it hurts
-The model is trained to predict padding. The loss looks low, for padding is easy, and the gradient of short
-samples is diluted.
+The model is trained to predict padding. Padding is easy, so the loss looks low, and the gradient of short samples is
+diluted.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ loss = F.cross_entropy(logits.flatten(0, 1), padded.flatten(), ignore_index=pad)
 ```
 
 ## What looks like it and is fine
-Padding that is ignored, weighed by zero or masked after the loss; rows that merely end alike.
+Padding that is ignored, weighted by zero or masked after the loss; rows that happen to end alike.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def check(text_facts: TextFacts) -> Iterator[Finding]:
             yield Finding(
                 check="padding-in-loss",
                 severity="error",
-                seen=f"{sequence.padding_counted:,} targets at padded positions count in the loss (padding known by "
+                seen=f"{sequence.padding_counted:,} targets at padded positions count in the loss (padding known from "
                 f"{sequence.padding_seen_by})",
                 where=sequence.where or "the recipe's loss",
                 why="the model is trained to predict padding, and short samples count for less",

@@ -1,7 +1,7 @@
 """targets-equal-inputs
 
 ## What it does
-Reports a causal model that is trained to give the token it has just read.
+Reports a causal model that is trained to output the token it has just read.
 
 ## Why it hurts
 Targets that are not shifted can be copied from the input. The loss falls to zero and the model has learned
@@ -20,8 +20,8 @@ loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 ```
 
 ## What looks like it and is fine
-Autoencoders and masked language models, which see the whole sequence; models that shift inside, and
-those that are to name an action before they are given it: their outputs do not change with the token beside them.
+Autoencoders and masked language models, which see the whole sequence; models that shift inside; models that predict
+an action before they are given it, so their outputs do not depend on the token at the same position.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="targets-equal-inputs",
                 severity="error",
-                seen=f"{sequence.match:.0%} of the targets are the token at the same position, and the model is causal",
+                seen=f"{sequence.match:.0%} of the targets equal the token at their position, and the model is causal",
                 where=sequence.where or "the recipe's loss",
                 why="the answer can be copied from the input: the loss falls and nothing is learned",
                 remedy="shift the targets by one: logits[:, :-1] against tokens[:, 1:]",

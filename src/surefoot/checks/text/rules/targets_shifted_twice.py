@@ -4,8 +4,8 @@
 Reports a token model whose targets lie two or more positions ahead of its inputs, or behind them.
 
 ## Why it hurts
-Where both the data and the model shift, the model learns to predict the token after the next. What it
-generates skips every other word.
+If both the data and the model shift, the model learns to predict the token after the next. Generated text skips every
+other word.
 
 ## Buggy
 ```python
@@ -18,7 +18,7 @@ loss = hf_model(input_ids=tokens, labels=tokens).loss
 ```
 
 ## What looks like it and is fine
-Heads that predict several tokens ahead, beside one that predicts the next; models that read from right to left.
+Heads that predict several tokens ahead, next to one that predicts the next; models that read from right to left.
 """
 
 from collections.abc import Iterator
@@ -37,9 +37,9 @@ def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
             yield Finding(
                 check="targets-shifted-twice",
                 severity="warning",
-                seen=f"{sequence.match:.0%} of the targets are the token {sequence.shift} positions ahead",
+                seen=f"{sequence.match:.0%} of the targets equal the token {sequence.shift} positions ahead",
                 where=sequence.where or "the recipe's loss",
-                why="the model learns to predict another token than the next",
+                why="the model does not learn to predict the next token",
                 remedy="shift once: in the data, or in the model",
             )
             return

@@ -4,8 +4,8 @@
 Reports `torch.backends.cudnn.benchmark` in a run that asks for deterministic algorithms, of torch or of cuDNN.
 
 ## Why it hurts
-cuDNN then tries several kernels and takes the fastest. Which one that is differs from run to run, and so do the
-bits of the results, although each kernel is deterministic.
+cuDNN then tries several kernels and picks the fastest. The choice differs from run to run, and so do the bits of the
+results, although each kernel is deterministic.
 
 ## Buggy
 ```python
@@ -20,7 +20,7 @@ torch.backends.cudnn.benchmark = False
 ```
 
 ## What looks like it and is fine
-Benchmarking where nobody asks for the same bits.
+Benchmarking in runs that need not give the same bits.
 """
 
 from collections.abc import Iterator
@@ -37,5 +37,5 @@ def check(update_facts: UpdateFacts) -> Iterator[Finding]:
             seen="cudnn.benchmark is on in a run that asks for deterministic algorithms",
             where="torch.backends.cudnn",
             why="kernels are chosen by their speed, which differs from run to run",
-            remedy="torch.backends.cudnn.benchmark = False",
+            remedy="set torch.backends.cudnn.benchmark = False",
         )

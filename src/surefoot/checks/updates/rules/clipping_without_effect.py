@@ -1,9 +1,9 @@
 """clipping-without-effect
 
 ## What it does
-Reports gradient clipping that cannot work: after the update, before the last backward, or on parameters that no
-optimizer holds, or into new tensors that nothing uses; and clipping of a small part of what every update uses. Where
-several lines clip, as for several optimizers, each is judged by itself.
+Reports gradient clipping that cannot work: after the update, before the last backward, on parameters that no
+optimizer holds, or into new tensors that nothing uses. Also reports clipping of only a small part of what every
+update uses. If several lines clip, as for several optimizers, each is judged by itself.
 
 ## Why it hurts
 The gradients that an update uses are not limited, although the code says so. The first spike goes through.
@@ -23,7 +23,8 @@ optimizer.step()
 ```
 
 ## What looks like it and is fine
-Clipping with an infinite limit, which measures the norm. Clipping of parts one by one, and of one optimizer of several.
+Clipping with an infinite limit, which measures the norm; clipping of parts one by one, and of one optimizer of
+several.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ from surefoot.checks.facts.updates import Clip, UpdateFacts
 from surefoot.records.finding import Finding
 
 _SMALL = 0.2
-"""Of the elements of an update: a smaller share than this does not limit it."""
+"""Clipping less than this share of an update's elements does not limit it."""
 
 
 def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]:
@@ -43,10 +44,10 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
         yield Finding(
             check="clipping-without-effect",
             severity="error",
-            seen="gradients are limited into new tensors, and nothing ever uses these",
+            seen="gradients are clipped into new tensors that nothing ever uses",
             where=update_facts.unused_limits[0],
             why="the gradients that an update uses are not limited",
-            remedy="limit them in place, p.grad.clamp_(-c, c), or put the result back: p.grad = limited",
+            remedy="clip them in place, p.grad.clamp_(-c, c), or assign the result: p.grad = clipped",
         )
         return
     if share >= _SMALL:
@@ -56,7 +57,7 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
     yield Finding(
         check="clipping-without-effect",
         severity="warning" if share else "error",
-        seen=f"{len(clips)} calls reached {share:.1%} of the elements that an update uses, or less"
+        seen=f"{len(clips)} calls clipped at most {share:.1%} of the elements that an update uses"
         if share
         else _fault(clips),
         where=clips[-1].where,
@@ -66,7 +67,7 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
 
 
 def _of_an_idle_line(clips: list[Clip]) -> list[Clip]:
-    """The calls of a line that only ever clips what was used already or is not there yet, beside lines that work."""
+    """The calls of one line that only clips used or missing gradients, next to lines that work."""
     lines: dict[str, list[Clip]] = {}
     for clip in clips:
         lines.setdefault(clip.where, []).append(clip)
@@ -78,9 +79,9 @@ def _of_an_idle_line(clips: list[Clip]) -> list[Clip]:
 
 
 def _fault(clips: list[Clip]) -> str:
-    """What most calls have in common."""
+    """Names the fault that most calls share."""
     faults = {
-        "on an empty list of parameters, such as a generator read before": lambda clip: not clip.parameters,
+        "on an empty list of parameters, for example a used-up generator": lambda clip: not clip.parameters,
         "on parameters that no optimizer holds": lambda clip: not clip.optimized,
         "on parameters without any gradient": lambda clip: not clip.with_gradient,
         "on gradients that the last update had already used": lambda clip: clip.used_already,

@@ -1,11 +1,11 @@
 """idle-accelerator
 
 ## What it does
-Reports a model that is trained on the CPU of a machine whose accelerator stands idle.
+Reports a model that is trained on the CPU of a machine whose accelerator is idle.
 
 ## Why it hurts
-`module.to(device)` moves a module in place, and `tensor.to(device)` returns another tensor: what is not assigned
-stays where it was. The run is tens of times slower than it could be, and says nothing.
+`module.to(device)` moves a module in place, but `tensor.to(device)` returns a new tensor: if you do not assign it,
+nothing moves. The run is tens of times slower than it could be, and no warning says so.
 
 ## Buggy
 ```python
@@ -34,7 +34,7 @@ def check(update_facts: UpdateFacts) -> Iterator[Finding]:
         yield Finding(
             check="idle-accelerator",
             severity="info",
-            seen=f"every parameter lies on the CPU; {update_facts.idle_accelerator} is there and holds none",
+            seen=f"every parameter is on the CPU; {update_facts.idle_accelerator} is available and holds none",
             where="the model",
             why="the run is many times slower than this machine allows",
             remedy="move the model and its batches to torch.accelerator.current_accelerator()",

@@ -1,8 +1,8 @@
 """missing-update
 
 ## What it does
-Reports a loop that back-propagates again and again into what an optimizer holds, while neither that one nor any other
-makes an update of it.
+Reports a loop that keeps back-propagating into an optimizer's parameters while neither that optimizer nor any other
+updates them.
 
 ## Why it hurts
 Gradients are computed and thrown away; the weights never move.
@@ -23,7 +23,7 @@ for x, y in loader:
 ```
 
 ## What looks like it and is fine
-Weights that are moved by hand; the gradient of an input; a loop without an optimizer; an optimizer that another one
+Weights that are updated by hand; the gradient of an input; a loop without an optimizer; an optimizer that another one
 has replaced.
 """
 
@@ -41,7 +41,7 @@ def check(loop_facts: LoopFacts, rank_facts: RankFacts) -> Iterator[Finding]:
             yield Finding(
                 check="missing-update",
                 severity="error",
-                seen=f"{len(reaching)} backwards reached what {optimizer.kind} holds, and it made no update",
+                seen=f"{len(reaching)} backward calls reached parameters of {optimizer.kind}, but it made no update",
                 where=reaching[-1].where or "the loop",
                 why="gradients are computed and thrown away; the weights never move",
                 remedy="call optimizer.step() after backward",
@@ -50,7 +50,7 @@ def check(loop_facts: LoopFacts, rank_facts: RankFacts) -> Iterator[Finding]:
 
 
 def _is_served(loop_facts: LoopFacts, rank_facts: RankFacts, number: int) -> bool:
-    """Do weights move without this optimizer, or may its turn still come, or that of another rank's part of it?"""
+    """Do weights move without this optimizer, or may it, or its part on another rank, still make an update?"""
     if not loop_facts.updates:
         return loop_facts.weights_by_hand
     return loop_facts.optimizers[number].moved or not loop_facts.ended or rank_facts.ranks is not None

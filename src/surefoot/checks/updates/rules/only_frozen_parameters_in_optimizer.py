@@ -1,8 +1,8 @@
 """only-frozen-parameters-in-optimizer
 
 ## What it does
-Reports an optimizer all of whose parameters are frozen, also if only for a good part of a run in which no other one
-makes updates meanwhile.
+Reports an optimizer whose parameters are all frozen, for the whole run or for a good part of it in which no other
+optimizer makes updates.
 
 ## Why it hurts
 Freezing hit the wrong parameters, or came after the optimizer was built. Gradients go elsewhere, and no
@@ -21,7 +21,7 @@ optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
 ```
 
 ## What looks like it and is fine
-An optimizer that holds a whole model of which some is frozen; one of two whose turn has not come.
+An optimizer that holds a whole model of which a part is frozen; one of two whose turn has not come.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("detached-loss", "update-without-gradients", "parameter-outside-optimizer")
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -45,12 +45,12 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
                 seen=f"all {optimizer.parameters} parameters of {optimizer.kind} have requires_grad=False{when}",
                 where=optimizer.kind,
                 why="no update changes anything",
-                remedy="give the optimizer the parameters that are to be trained, and freeze the others",
+                remedy="give the optimizer the parameters that you want to train, and freeze the others",
             )
 
 
 def _idle_updates(loop_facts: LoopFacts, number: int) -> int:
-    """So many updates begin the training of an optimizer, a third of its own or more, with everything frozen."""
+    """How many first updates of an optimizer had everything frozen; 0 if less than a third of its updates."""
     own = [update for update in loop_facts.updates if update.optimizer == number]
     idle = next((place for place, update in enumerate(own) if not update.frozen), len(own))
     if idle < 3 or 3 * idle < len(own):

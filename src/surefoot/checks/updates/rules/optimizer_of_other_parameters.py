@@ -1,11 +1,11 @@
 """optimizer-of-other-parameters
 
 ## What it does
-Reports an optimizer that holds parameters which no model that runs has, and which no loss reaches, or none any more.
+Reports an optimizer whose parameters belong to no model that runs and are reached by no loss, or no longer.
 
 ## Why it hurts
-It was built before a layer was replaced, or from a model that was then copied, wrapped or sharded. It
-updates tensors that nobody uses, while those in use stay as they are.
+It was built before a layer was replaced, or from a model that was then copied, wrapped or sharded. It updates tensors
+that nobody uses, while those in use do not change.
 
 ## Buggy
 ```python
@@ -20,8 +20,7 @@ optimizer = torch.optim.Adam(model.parameters())
 ```
 
 ## What looks like it and is fine
-Experts and branches that did not run: they are part of the model; a second optimizer whose turn has not
-come.
+Experts and branches that did not run, which are part of the model; a second optimizer whose turn has not come.
 """
 
 from collections.abc import Iterator
@@ -38,10 +37,10 @@ EXPLAINS = (
     "missing-update",
     "clipping-without-effect",
 )
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _LOST = 3
-"""So many updates in a row without any gradient, after others that had one."""
+"""At least this many updates in a row without any gradient, after others that had one."""
 
 
 def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
@@ -51,12 +50,12 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         graded = [update.with_gradient > 0 for update in loop_facts.updates if update.optimizer == number]
         lost = graded[::-1].index(True) if any(graded) else 0
         if outside and lost >= _LOST:
-            yield _finding(optimizer, f"the last {lost} updates of {optimizer.kind} had no gradient to use any more")
+            yield _finding(optimizer, f"the last {lost} updates of {optimizer.kind} no longer had a gradient to use")
         elif strangers and optimizer.updates and (outside or strangers == optimizer.parameters - optimizer.frozen):
             yield _finding(
                 optimizer,
                 f"{strangers} of {optimizer.parameters} parameters of {optimizer.kind} belong to no model that "
-                f"ran, such as one of {optimizer.foreign[0]}",
+                f"ran, for example one of {optimizer.foreign[0]}",
             )
 
 
@@ -66,6 +65,6 @@ def _finding(optimizer: Optimizing, seen: str) -> Finding:
         severity="error",
         seen=seen,
         where=optimizer.kind,
-        why="it updates tensors that nobody uses, while those in use stay as they are",
+        why="it updates tensors that nobody uses, while those in use do not change",
         remedy="build the optimizer last: after the model is changed, copied, wrapped or sharded",
     )

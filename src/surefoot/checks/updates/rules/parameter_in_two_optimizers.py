@@ -1,11 +1,11 @@
 """parameter-in-two-optimizers
 
 ## What it does
-Reports parameters that two optimizers update in turns.
+Reports parameters that two optimizers update in turn.
 
 ## Why it hurts
-Each moves what the other has just moved, with statistics that do not know of it. The step is the sum of
-two, and weight decay counts twice.
+Each optimizer moves what the other has just moved, and its statistics do not know about it. The step is the sum of
+both, and weight decay counts twice.
 
 ## Buggy
 ```python
@@ -36,7 +36,7 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="parameter-in-two-optimizers",
             severity="warning",
-            seen=f"{shared[0].kind} and {shared[1].kind} take turns at {len(names)} parameters, such as {names[0]}",
+            seen=f"{shared[0].kind} and {shared[1].kind} both update {len(names)} parameters, for example {names[0]}",
             where=names[0].rpartition(".")[0] or names[0],
             why="each moves what the other has just moved",
             remedy="give every parameter to one optimizer",

@@ -4,7 +4,7 @@
 Reports trainable parameters that receive gradients but are held by no optimizer.
 
 ## Why it hurts
-Their gradients are computed, stored, and never used: that part of the model stays at its random start. It
+Their gradients are computed, stored, and never used: that part of the model keeps its random initial values. It
 happens when a layer is added, replaced or unfrozen after the optimizer was built, or when only
 `model.head.parameters()` was passed on.
 
@@ -21,7 +21,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 ```
 
 ## What looks like it and is fine
-Frozen parameters (`requires_grad=False`); several optimizers that hold the parameters between them; weights that are
+Frozen parameters (`requires_grad=False`); several optimizers that share the parameters among them; weights that are
 copied from those that an optimizer holds in another precision.
 """
 

@@ -45,5 +45,5 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
                     seen=f"{optimizer.kind} has a learning rate of {rate:g} in all {len(updates)} updates",
                     where=updates[0].where,
                     why="it moves every weight by about that much, which is as large as the weights themselves",
-                    remedy="begin with 1e-3 or less; `surefoot check RECIPE --lr-range` finds the largest that works",
+                    remedy="start with 1e-3 or less; `surefoot check RECIPE --lr-range` finds the largest that works",
                 )

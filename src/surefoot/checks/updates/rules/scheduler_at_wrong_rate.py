@@ -1,12 +1,12 @@
 """scheduler-at-wrong-rate
 
 ## What it does
-Reports a scheduler that is stepped more or less often than its horizon was counted in: per batch instead of
-per epoch, per micro-batch, or the other way round; and a rate set by hand whose course shows the same.
+Reports a scheduler whose steps and horizon are counted in different units: stepped per batch instead of per epoch,
+per micro-batch, or the other way round. Also reports a rate set by hand that shows the same course.
 
 ## Why it hurts
-A cosine over 100 epochs that is stepped per batch is at zero within the first epoch and then rises again.
-Training goes on with a learning rate that nobody chose.
+A cosine over 100 epochs that is stepped per batch is at zero within the first epoch and then rises again. Training
+continues with a learning rate that nobody chose.
 
 ## Buggy
 ```python
@@ -25,8 +25,8 @@ for batch in loader:
 ```
 
 ## What looks like it and is fine
-Warm restarts; a cosine that rises and falls with a period of whole passes; a constant tail; a step per micro-batch
-of a schedule that counts micro-batches; a run that is stopped early, unless it has hardly begun.
+Warm restarts; a cosine that rises and falls with a period of whole passes; a constant tail; a step per micro-batch of
+a schedule that counts micro-batches; a run that stops early, unless it has hardly begun.
 """
 
 from collections.abc import Iterator
@@ -38,12 +38,12 @@ from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("scheduler-out-of-order",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _SPENT = 1e-3
-"""Of the highest rate so far: a rate below this share trains nothing."""
+"""A rate below this share of the highest so far trains nothing."""
 _LONG = 1 / 3
-"""Of all updates: so many are no mere tail."""
+"""More than this share of all updates is no mere tail."""
 _FITS = 0.1
 """A horizon that differs from a count by no more than this share is that count."""
 
@@ -60,23 +60,23 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts, rank_facts: RankFact
                 severity="error" if fault else "warning",
                 seen=f"{schedule.kind}: {schedule.calls} steps over {schedule.updates} updates; {seen}",
                 where=schedule.where or schedule.kind,
-                why="the learning rate follows another curve than the one that was meant",
+                why="the learning rate does not follow the intended curve",
                 remedy="count the horizon in the unit that step() is called in: updates or epochs",
             )
 
 
 def _fault(schedule: Schedule) -> str:
-    """What no schedule is meant to do: stepped per update, it ends within a pass, or when it has counted the passes."""
+    """What no schedule should do: stepped per update, it ends within a pass, or after as many steps as passes."""
     calls, epoch, left = schedule.calls, schedule.epoch or 0, schedule.share_after_epoch
     if not _per_update(schedule) or schedule.by_hand:
         return ""
     horizon = schedule.horizon if schedule.horizon is not None and not _warms_up(schedule) else calls + epoch
     if schedule.turns and schedule.ended and horizon == schedule.passes and calls > horizon + 1:
-        return f"it was at its end after {horizon}, the number of passes, and the rate rises again"
+        return f"it ended after {horizon} steps, the number of passes, and the rate rises again"
     goes_on = calls > horizon if schedule.ended else horizon < 0.5 * epoch or calls > horizon
     goes_on &= schedule.kind != "MultiStepLR" or schedule.passes >= 2
     if epoch > 1 and horizon < epoch and goes_on:
-        return f"stepped per update it ends after {horizon}, within the first pass of {epoch} updates"
+        return f"stepped per update, it ends after {horizon}, within the first pass of {epoch} updates"
     if left is not None and left < _SPENT:
         return f"stepped per update, one pass of {epoch} updates leaves {left:.0e} of the rate"
     return ""
@@ -87,37 +87,37 @@ def _warms_up(schedule: Schedule) -> bool:
 
 
 def _doubt(schedule: Schedule, parts: int, ranks: int) -> str:
-    """What is seldom meant."""
+    """What is rarely intended."""
     by_end = "" if schedule.horizon is None else _beside(schedule, schedule.horizon)
     by_course = _at_a_time(schedule, parts) or by_end or _spent(schedule)
     return by_course or _ends_by_parts(schedule, parts) or _of_all_ranks(schedule, ranks) or _hardly_begun(schedule)
 
 
 def _at_a_time(schedule: Schedule, parts: int) -> str:
-    """Several steps between one update and the next, unless the schedule counts micro-batches and has one for each."""
+    """Several steps between two updates, unless the schedule counts micro-batches and steps once for each."""
     times, calls, horizon = schedule.between_updates, schedule.calls, schedule.horizon
     fits = schedule.ended and horizon is not None and abs(horizon - calls) <= _FITS * calls
     if times < 2 or (times == parts and fits):
         return ""
-    return f"{times} steps at a time, between one update and the next"
+    return f"{times} steps came between one update and the next"
 
 
 def _spent(schedule: Schedule) -> str:
-    """More than a third of all updates made with next to nothing of the rate, after the highest."""
+    """More than a third of all updates used almost nothing of the rate, after the highest."""
     rates, most = schedule.rates, max(schedule.rates, default=0.0)
     if not _per_update(schedule) or len(rates) < 8 or not most:
         return ""
     after = rates[rates.index(most) :]
     spent = [rate for rate in after if rate < _SPENT * most]
     if schedule.by_hand and spent and min(spent) and not any(_SPENT * most <= rate < 0.5 * most for rate in after):
-        return ""  # at once, and not to zero: another part of the training
+        return ""  # it dropped at once, and not to zero: another stage of training
     return (
         f"{len(spent)} updates had less than {_SPENT:g} of the highest rate" if len(spent) > _LONG * len(rates) else ""
     )
 
 
 def _ends_by_parts(schedule: Schedule, parts: int) -> str:
-    """A rate that has come down step by step when as many micro-batches were made as the run has updates."""
+    """A rate that came down gradually, over as many micro-batches as the run has updates."""
     rates = schedule.rates
     if parts < 2 or not schedule.ended or len(rates) < 4 * parts or not max(rates):
         return ""
@@ -127,25 +127,25 @@ def _ends_by_parts(schedule: Schedule, parts: int) -> str:
     gradual = len(down) >= 3 and min(down) >= 0 and max(down) < 0.5 * sum(down) and sum(down) > 0.5 * max(rates)
     expected = len(rates) / parts
     if gradual and abs(end - expected) <= 1 + 0.1 * expected:
-        return f"it was at its end after {end} of {len(rates)} updates, which are of {parts} micro-batches each"
+        return f"it ended after {end} of {len(rates)} updates of {parts} micro-batches each"
     return ""
 
 
 def _hardly_begun(schedule: Schedule) -> str:
-    """A run that has ended in the first hundredth of its schedule, or one whose passes are far fewer than its steps."""
+    """A run that ended in the first hundredth of its schedule, or a schedule of updates stepped once per pass."""
     if schedule.horizon is not None and not schedule.ended and _once_per_pass(schedule, schedule.horizon):
         return f"stepped once per pass of {schedule.epoch} updates, it would need {schedule.horizon} passes to end"
     far = schedule.horizon is not None and schedule.calls <= 0.01 * schedule.horizon
     if schedule.ended and far and _per_update(schedule) and schedule.updates >= 8:
-        return f"the run has ended, and the schedule would need {schedule.horizon:,}"
+        return f"the run has ended, but the schedule needs {schedule.horizon:,} steps"
     return ""
 
 
 def _of_all_ranks(schedule: Schedule, ranks: int) -> str:
-    """A run that has ended where its schedule has one part in as many as there are ranks behind it."""
+    """A run that ended after one part of its schedule, which has as many parts as there are ranks."""
     horizon, calls = schedule.horizon or 0, schedule.calls
     if ranks > 1 and schedule.ended and calls >= 8 and abs(horizon - ranks * calls) <= 0.05 * horizon:
-        return f"the run has ended, and its {horizon} steps are those of all {ranks} ranks one after the other"
+        return f"the run has ended, but the schedule's {horizon} steps count those of all {ranks} ranks"
     return ""
 
 
@@ -161,20 +161,20 @@ def _once_per_pass(schedule: Schedule, horizon: int) -> bool:
 
 
 def _beside(schedule: Schedule, horizon: int) -> str:
-    """What is wrong with so many calls beside such a horizon."""
+    """What is wrong with this number of calls for this horizon."""
     calls, updates = schedule.calls, max(schedule.updates, len(schedule.rates))
     if schedule.turns and calls > horizon + 1:
-        return "" if _swings(schedule, horizon) else f"it was at its end after {horizon}, and the rate rises again"
+        return "" if _swings(schedule, horizon) else f"it ended after {horizon} steps, and the rate rises again"
     near = abs(horizon - updates) <= max(calls, _FITS * updates)
     if schedule.ended and calls and updates >= 4 and calls < 0.5 * horizon and near:
         return f"its horizon of {horizon} is the number of updates"
     if schedule.updates >= 4 and calls > 1.5 * horizon and schedule.kind != "MultiStepLR":
-        return f"it was at its end after {horizon}"
+        return f"it ended after {horizon} steps"
     return ""
 
 
 def _swings(schedule: Schedule, horizon: int) -> bool:
-    """Is a cosine to rise and fall: by a period in passes if it is stepped seldom, or in updates of whole passes?"""
+    """Should a cosine rise and fall: with a period in passes if stepped rarely, or in updates of whole passes?"""
     if schedule.calls < 2 * horizon:
         return False
     whole = bool(schedule.epoch) and horizon % (schedule.epoch or 1) == 0 and horizon != schedule.passes

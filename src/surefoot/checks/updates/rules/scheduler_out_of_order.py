@@ -1,12 +1,12 @@
 """scheduler-out-of-order
 
 ## What it does
-Reports a scheduler that is stepped before the first update, drives an optimizer that makes none, or no more
-since another one took its place, or is never stepped.
+Reports a scheduler that is stepped before the first update, is never stepped, or drives an optimizer that makes no
+updates, or none since another one replaced it.
 
 ## Why it hurts
-Stepped too early, the first value of the schedule is skipped. Bound to another optimizer, or never stepped,
-the rate stays where it started, which for a warm-up may be zero.
+If it is stepped too early, the first value of the schedule is skipped. If it is bound to another optimizer or never
+stepped, the rate stays where it started, which for a warm-up may be zero.
 
 ## Buggy
 ```python
@@ -21,9 +21,9 @@ scheduler.step()
 ```
 
 ## What looks like it and is fine
-A scheduler that is restored before a resumed run goes on, or stepped forward to where it was; one that steps at
-the end of an epoch that has not ended; one that is left alone by a loop that sets the rate itself; one that is made
-anew together with its optimizer; one that steps after an update that a gradient scaler has left out.
+A scheduler that is restored before a run resumes, or stepped forward to where it was; one that steps at the end of an
+epoch that has not ended; one that is left alone by a loop that sets the rate itself; one that is rebuilt together
+with its optimizer; one that steps after an update that a gradient scaler skipped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,11 +39,11 @@ def check(update_facts: UpdateFacts, sample_facts: SampleFacts) -> Iterator[Find
         if _made_way(schedule, update_facts.schedules[number + 1 :]):
             continue
         if schedule.calls and not schedule.updates and schedule.others_updated >= 2:
-            seen = f"its optimizer made no update, another one made {schedule.others_updated}"
+            seen = f"its optimizer made no update; another one made {schedule.others_updated}"
         elif not schedule.calls and not schedule.updates and schedule.replaced and schedule.ended:
             seen = f"it was never stepped, nor was its optimizer; another one made {schedule.others_updated} updates"
         elif schedule.replaced and schedule.idle_calls >= 2:
-            seen = f"{schedule.idle_calls} of its steps came while another optimizer updated what its own one holds"
+            seen = f"{schedule.idle_calls} of its steps came while another optimizer updated its optimizer's parameters"
         elif schedule.before_first_update and schedule.updates >= 2 and schedule.calls >= 2:
             seen = "its first step came before the first update"
         elif not schedule.calls and schedule.updates >= 3 and (second_pass or schedule.ended):
@@ -51,7 +51,7 @@ def check(update_facts: UpdateFacts, sample_facts: SampleFacts) -> Iterator[Find
                 continue
             seen = f"it was never stepped in {schedule.updates} updates"
         elif not schedule.calls and not schedule.updates and schedule.others_updated >= 3 and schedule.ended:
-            seen = f"neither it nor its optimizer made a step, another one made {schedule.others_updated}"
+            seen = f"neither it nor its optimizer made a step; another one made {schedule.others_updated}"
         else:
             continue
         yield Finding(
@@ -59,13 +59,13 @@ def check(update_facts: UpdateFacts, sample_facts: SampleFacts) -> Iterator[Find
             severity="warning",
             seen=f"{schedule.kind}: {seen}",
             where=schedule.where or schedule.kind,
-            why="the learning rate is not the one that the schedule says",
-            remedy="build it on the optimizer that is stepped, and call scheduler.step() after optimizer.step()",
+            why="the learning rate does not follow the schedule",
+            remedy="build it on the optimizer that you step, and call scheduler.step() after optimizer.step()",
         )
 
 
 def _made_way(schedule: Schedule, later: Sequence[Schedule]) -> bool:
-    """Was nothing done with it and its optimizer, and were both made anew, as a run does that goes on from a file?"""
+    """Were it and its optimizer never used and then built again, as when a run resumes from a file?"""
     unused = not schedule.calls and not schedule.updates
     return unused and any(each.calls and each.updates and each.optimizer != schedule.optimizer for each in later)
 

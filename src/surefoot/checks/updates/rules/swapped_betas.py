@@ -5,8 +5,8 @@ Reports an optimizer of the Adam family whose first beta is larger than its seco
 
 ## Why it hurts
 The first beta averages gradients, over about 10 updates with 0.9. The second averages their squares, over about 1,000
-with 0.999. Swapped, each update follows gradients that are a thousand updates old, and is scaled by the last ten:
-training is slow and unstable, and raises nothing.
+with 0.999. Swapped, each update follows gradients that are a thousand updates old, scaled by the last ten. Training
+is slow and unstable, and no error is raised.
 
 ## Buggy
 ```python
@@ -38,6 +38,6 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
                 seen=f"{optimizer.kind} has betas {optimizer.betas}: it averages gradients over more updates than "
                 "their squares",
                 where=where or "the optimizer",
-                why="updates follow gradients that are long past, scaled by the size of the last few",
+                why="updates follow very old gradients, scaled by the size of the last few",
                 remedy=f"swap them: betas=({optimizer.betas[1]}, {optimizer.betas[0]})",
             )

@@ -4,8 +4,8 @@
 Reports an optimizer that changes none of its parameters although they have gradients and a learning rate.
 
 ## Why it hurts
-The step is computed and lost: the rate is below the resolution of the weights, a hook undoes it, or a
-kernel writes to a copy.
+The step is computed and lost: the rate is too small for the precision of the weights, a hook undoes it, or a kernel
+writes to a copy.
 
 ## Buggy
 ```python
@@ -36,9 +36,9 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
             yield Finding(
                 check="update-without-effect",
                 severity="error",
-                seen=f"{len(looked)} updates of {optimizer.kind} with a rate of {looked[0].rate:.3g} and gradients "
+                seen=f"{len(looked)} updates of {optimizer.kind} with gradients and a rate of {looked[0].rate:.3g} "
                 "changed no weight",
                 where=looked[0].where or "the recipe's optimizer",
-                why="the step is lost: below the resolution of the weights, undone, or written to a copy",
+                why="the step is lost: too small for the precision of the weights, undone, or written to a copy",
                 remedy="raise the learning rate; look for hooks that write to the weights",
             )

@@ -1,8 +1,8 @@
 """zero-learning-rate
 
 ## What it does
-Reports an optimizer whose learning rate is zero in every update seen, or falls to it at once and stays there, and a
-warm-up that the run never leaves, by a scheduler or by hand.
+Reports an optimizer whose learning rate is zero in every update seen, or drops to zero at once and stays there. Also
+reports a warm-up that the run never leaves, by a scheduler or by hand.
 
 ## Why it hurts
 Nothing moves. It happens when a schedule returns 0, as integer division does (`step // warmup`), or when a
@@ -19,7 +19,7 @@ LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 1000))
 ```
 
 ## What looks like it and is fine
-A warm-up whose first update has a rate of zero; one that goes on while the run does.
+A warm-up whose first update has a rate of zero; one that is still running.
 """
 
 from collections.abc import Iterator
@@ -30,13 +30,13 @@ from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.records.finding import Finding
 
 EXPLAINS = ("update-without-effect",)
-"""Checks whose findings are symptoms of this bug: they are left out where it is found."""
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _RISING, _WARM = 0.3, 0.01
-"""A run that has ended and never reached this share of the rate it was given has only warmed up: a rate that never
-falls, and any."""
+"""A run that ended without reaching this share of its planned rate has only warmed up: if the rate never falls, and
+in any case."""
 _NO_RATE = 0.5
-"""An optimizer is made with this or more where a factor is the whole rate, as that of the first Transformers is."""
+"""With this rate or more, the schedule's factor is the whole rate, as for the first Transformers."""
 
 
 def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]:
@@ -47,10 +47,10 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
             yield _finding(f"the learning rate of {optimizer.kind} is 0 in all {len(updates)} updates", updates)
         elif schedule is not None and updates and _only_warms(schedule, updates[-1].planned_rate):
             highest, planned = max(schedule.rates), updates[-1].planned_rate
-            course = f"rose to {highest:.1e} in {len(schedule.rates)} updates, of {planned:g}"
+            course = f"only rose to {highest:.1e} in {len(schedule.rates)} updates; {planned:g} was planned"
             yield _finding(f"the learning rate of {optimizer.kind} {course}", updates)
         elif schedule is not None and updates and not schedule.others_updated and (off := _switched_off(schedule)):
-            yield _finding(f"the learning rate of {optimizer.kind} falls to 0 at once and stays there: {off}", updates)
+            yield _finding(f"the learning rate of {optimizer.kind} drops to 0 at once and stays there: {off}", updates)
 
 
 def _only_warms(schedule: Schedule, planned: float | None) -> bool:
@@ -60,12 +60,12 @@ def _only_warms(schedule: Schedule, planned: float | None) -> bool:
         return False  # a scheduler that is never stepped, which has a check of its own
     rises = all(a <= b for a, b in pairwise(schedule.rates))
     if schedule.by_hand and not (rises and schedule.rates[-3] < schedule.rates[-1]):
-        return False  # what the optimizer was made with may be a number that stands for nothing
+        return False  # the rate that the optimizer was built with may mean nothing
     return max(schedule.rates) < (_RISING if rises else _WARM) * planned
 
 
 def _switched_off(schedule: Schedule) -> str:
-    """From more than half of its highest to zero, for more than a third of a run that has ended."""
+    """Did the rate drop from over half of its highest to zero, for more than a third of a run that has ended?"""
     rates = [rate for rate in schedule.rates if rate]
     off = len(schedule.rates) - len(rates)
     at_once = bool(rates) and not any(schedule.rates[-off:]) and rates[-1] > 0.5 * max(rates)
@@ -80,5 +80,5 @@ def _finding(seen: str, updates: list[Update]) -> Finding:
         seen=seen,
         where=updates[0].where or "the recipe's optimizer",
         why="no weight moves",
-        remedy="give the optimizer a rate above zero; look at what the schedule returns for the first steps",
+        remedy="give the optimizer a rate above zero; check what the schedule returns for the first steps",
     )
