@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from surefoot.reports.figures import labels_apart, smoothed
+from surefoot.reports.figures import smoothed
+from surefoot.reports.labels import labels_apart
 from surefoot.reports.plan_page import plan_report
 
 

@@ -1,4 +1,4 @@
-"""Parts of several texts: the title line of a recipe, plain tables, a finding."""
+"""Parts of several texts: the title line of a recipe, whether it fits, plain tables, a finding."""
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -6,6 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.records.finding import Finding
+from surefoot.records.plan import Fit
+from surefoot.records.units import bytes_text
 
 _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -18,6 +20,12 @@ def title(name: str, knobs: dict[str, str | int | float | bool | None], about: s
     if about and knobs:
         lines.add_row("", settings)
     return lines
+
+
+def fit_text(fit: Fit) -> str:
+    """Whether a step fits the device, and by how much."""
+    by = bytes_text(abs(fit.memory_bytes - fit.total_bytes))
+    return f"fits {fit.device}, {by} to spare" if fit.fits else f"does not fit {fit.device}, {by} too much"
 
 
 def table_of(*columns: str) -> Table:

@@ -10,7 +10,7 @@ from surefoot.costs.conventions import CONVENTIONS
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.units import bytes_text, count_text, counted, flops_text
 from surefoot.records.usage import Peak, Usage
-from surefoot.reports.parts import table_of, title
+from surefoot.reports.parts import fit_text, table_of, title
 from surefoot.reports.plan_time import step_time_text
 from surefoot.reports.usage import usage_text
 
@@ -45,11 +45,13 @@ def _verdict(plan: Plan) -> list[RenderableType]:
     fit = plan.fit
     if fit is None:
         return []
-    by = bytes_text(abs(fit.memory_bytes - fit.total_bytes))
-    said = f"fits {fit.device}, {by} to spare" if fit.fits else f"does not fit {fit.device}, {by} too much"
     only = " with expandable segments only" if fit.fits and fit.allocator == "expandable" else ""
     needs = f": it takes {bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}"
-    return [Text.assemble((plan.recipe, "bold"), " ", (said + only, "bold green" if fit.fits else "bold red"), needs)]
+    return [
+        Text.assemble(
+            (plan.recipe, "bold"), " ", (fit_text(fit) + only, "bold green" if fit.fits else "bold red"), needs
+        )
+    ]
 
 
 def _headline(name: str, usage: Usage) -> RenderableType:

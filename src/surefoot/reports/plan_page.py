@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from importlib.metadata import version
 from pathlib import Path
 
 from surefoot.costs.advice import advise, largest
+from surefoot.costs.trace_time import OUTSIDE
 from surefoot.records.finding import Finding
 from surefoot.records.plan import Plan
 from surefoot.records.report import ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.reports.gather import cost_facts
+from surefoot.reports.modules import by_module, repeated_as_one
 from surefoot.reports.page import write_page
-
-_ALIKE = re.compile(r"(?<![^.])\d+(?=\.|$)")
-"""The number of a repeated block: all of them are one module on the page."""
+from surefoot.reports.parts import fit_text
 
 
 def write_plan_page(plan: Plan, file: Path) -> None:
@@ -48,8 +47,7 @@ def plan_headline(plan: Plan) -> str:
     """The answer in one sentence: whether it fits, how long the run takes and what it costs."""
     parts = [f"needs {bytes_text(plan.steady.peak.peak_bytes)}"]
     if (fit := plan.fit) is not None:
-        by = bytes_text(abs(fit.memory_bytes - fit.total_bytes))
-        parts = [f"fits {fit.device}, {by} to spare" if fit.fits else f"does not fit {fit.device}, {by} too much"]
+        parts = [fit_text(fit)]
     if plan.cost is not None:
         parts.append(f"{seconds_text(plan.cost.seconds)} on {counted(plan.cost.devices, 'device')}")
         parts += [] if plan.cost.dollars is None else [f"{plan.cost.dollars:,.0f} dollars"]
@@ -89,19 +87,12 @@ def _facts(plan: Plan) -> dict[str, str]:
 
 def _modules(plan: Plan) -> tuple[ModuleShare, ...]:
     """The memory at the peak and the FLOPs of every module, repeated blocks together."""
-    memory, flops = (_by_module(plan, name) for name in ("memory", "flops"))
-    shares = [ModuleShare(name, int(memory.get(name, 0)), flops.get(name, 0.0), 0.0, 0.0) for name in {*memory, *flops}]
+    memory, flops = (by_module(plan.steady.tally, name, repeated_as_one) for name in ("memory", "flops"))
+    shares = [
+        ModuleShare(name or OUTSIDE, int(memory.get(name, 0)), flops.get(name, 0.0), 0.0, 0.0)
+        for name in {*memory, *flops}
+    ]
     return tuple(sorted(shares, key=lambda each: (-each.memory_bytes, -each.flops, each.module)))
-
-
-def _by_module(plan: Plan, name: str) -> dict[str, float]:
-    amounts: dict[str, float] = {}
-    for account in plan.steady.tally.accounts:
-        first, *rest = account.name.split("/", 2)
-        if first == name:
-            module = _ALIKE.sub("*", rest[1]) if len(rest) > 1 and rest[1] else "(outside modules)"
-            amounts[module] = amounts.get(module, 0) + account.amount
-    return amounts
 
 
 def _assumed(plan: Plan) -> tuple[str, ...]:

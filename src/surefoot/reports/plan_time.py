@@ -3,6 +3,7 @@
 from rich.console import RenderableType
 from rich.text import Text
 
+from surefoot.costs.trace_time import OUTSIDE
 from surefoot.records.plan import Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
@@ -42,7 +43,7 @@ def _table(time: StepTime) -> RenderableType:
     for phase, seconds in _by_size(time.phases):
         table.add_row(phase, seconds_text(seconds), f"{seconds / time.seconds:.0%}")
     for module, seconds in list(_by_size(time.modules))[:MODULES_SHOWN]:
-        table.add_row(f"  {module or '(outside modules)'}", seconds_text(seconds), f"{seconds / time.seconds:.0%}")
+        table.add_row(f"  {module or OUTSIDE}", seconds_text(seconds), f"{seconds / time.seconds:.0%}")
     for collective, seconds in _by_size(time.exposed):
         table.add_row(f"  waiting: {collective}", seconds_text(seconds), f"{seconds / time.seconds:.0%}")
     return table

@@ -5,9 +5,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from surefoot.costs.trace_time import OUTSIDE
 from surefoot.records.tally import Tally
 from surefoot.records.units import amount_text, bytes_text, flops_text
 from surefoot.records.usage import Peak, Usage
+from surefoot.reports.modules import by_module, numbered
 from surefoot.reports.parts import table_of
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
@@ -58,7 +60,7 @@ def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
 
 def _modules(tally: Tally) -> RenderableType:
     """The modules that take the most. Siblings with the same amounts share one row."""
-    memory, flops = _by_module(tally, "memory"), _by_module(tally, "flops")
+    memory, flops = by_module(tally, "memory", numbered), by_module(tally, "flops", numbered)
     alike: dict[tuple[str, float, float], list[str]] = {}
     for name in sorted({*memory, *flops}, key=lambda name: (len(name), name)):
         parent = name.rpartition(".")[0] if "." in name else name
@@ -68,26 +70,9 @@ def _modules(tally: Tally) -> RenderableType:
     for (_, each_memory, each_flops), names in rows[:MODULES_SHOWN]:
         shown = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
         times = "" if len(names) == 1 else f"each of {len(names)}"
-        table.add_row(shown or "(outside modules)", bytes_text(each_memory), flops_text(each_flops), times)
+        table.add_row(shown or OUTSIDE, bytes_text(each_memory), flops_text(each_flops), times)
     rest = [name for _, names in rows[MODULES_SHOWN:] for name in names]
     if rest:
         total = (sum(kind.get(name, 0) for name in rest) for kind in (memory, flops))
         table.add_row(f"{len(rest)} more", bytes_text(next(total)), flops_text(next(total)), "together")
     return Padding(table, (1, 0, 0, 0))
-
-
-def _by_module(tally: Tally, name: str) -> dict[str, float]:
-    amounts: dict[str, float] = {}
-    for account in tally.accounts:
-        first, *rest = account.name.split("/", 2)
-        if first == name:
-            module = _shown_module(rest[1]) if len(rest) > 1 else ""
-            amounts[module] = amounts.get(module, 0) + account.amount
-    return amounts
-
-
-def _shown_module(name: str) -> str:
-    """A module's name up to its first number, for example `model.layers.3`; its first two parts if it has none."""
-    parts = name.split(".")
-    numbered = next((index for index, part in enumerate(parts) if part.isdigit()), 1)
-    return ".".join(parts[: numbered + 1])
