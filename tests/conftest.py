@@ -1,5 +1,6 @@
 """Fixtures: small data, small recipes, golden texts."""
 
+import gc
 import os
 import struct
 import zlib
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left.update(sweep[-(-len(sweep) // 4) :])
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
+
+
+def pytest_collection_finish() -> None:
+    """Takes the objects of imported modules, which are most of all, out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import functools
 import gc
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import torch
@@ -234,13 +235,18 @@ def _idle_accelerator(watcher: Watcher) -> str:
 def _find_optimizers(watcher: Watcher) -> None:
     """Finds optimizers that hold parameters of models that ran, even if they never made an update."""
     known = {*watcher.scene.reached, *watcher.scene.names()}
-    for each in gc.get_objects():
-        if (
-            issubclass(type(each), Optimizer)
-            and each not in watcher.scene.optimizers
-            and known.intersection(held(each))
-        ):
+    objects, kinds = gc.get_objects(), frozenset(_kinds(Optimizer))
+    for each in compress(objects, map(kinds.__contains__, map(type, objects))):  # there may be a million objects
+        if each not in watcher.scene.optimizers and known.intersection(held(each)):
             watcher.scene.optimizers.append(each)
+
+
+def _kinds(kind: type) -> Iterator[type]:
+    """A class and all classes derived from it."""
+    yield kind
+    below: list[type] = kind.__subclasses__()
+    for each in below:
+        yield from _kinds(each)
 
 
 def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: bool) -> tuple[ModelFacts, TextFacts]:
