@@ -15,19 +15,27 @@ from surefoot.meters import allocator
 BENCH = Path(__file__).parent.parent / "bench"
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not allocator.available(), reason="the truth is counted by a C++ library")
-def test_planned_memory_is_within_two_hundredths_of_a_percent_of_the_allocator():
+@pytest.mark.parametrize("part", range(4))
+def test_planned_memory_is_within_two_hundredths_of_a_percent_of_the_allocator(part, monkeypatch):
     pytest.importorskip("transformers")
-    done = subprocess.run([sys.executable, "plan_memory.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
+    monkeypatch.syspath_prepend(str(BENCH))
+    from memory_cases import QUICK, model_of
+
+    assert len(QUICK) >= 16
+    words = ["plan_memory.py", "--quick", "--models", ",".join(map(model_of, QUICK[part::4]))]
+    done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     result = done.stdout.splitlines()[-1]
     found = re.fullmatch(r"RESULT cases=(\d+) worst_pct=([\d.]+) median_pct=([\d.]+) crashes=(\d+)", result)
     assert found, result
-    assert int(found[1]) >= 16
+    assert int(found[1]) == len(QUICK[part::4])
     assert float(found[2]) <= 0.02, done.stdout
     assert int(found[4]) == 0, done.stdout
 
 
+@pytest.mark.sweep
 def test_planned_gpu_memory_and_speed_are_near_what_published_runs_took():
     done = subprocess.run([sys.executable, "public_runs.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -42,6 +50,7 @@ def test_planned_gpu_memory_and_speed_are_near_what_published_runs_took():
     assert "refused: 4 GPUs" in done.stdout
 
 
+@pytest.mark.sweep
 def test_a_compiled_step_is_planned_with_about_as_many_kernels_as_inductor_makes():
     done = subprocess.run([sys.executable, "fused_regions.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -52,6 +61,7 @@ def test_a_compiled_step_is_planned_with_about_as_many_kernels_as_inductor_makes
     assert result["bytes_worst_pct"] <= 30, done.stdout
 
 
+@pytest.mark.sweep
 def test_predicted_seconds_are_near_those_of_a_step(tmp_path):
     words = ["plan_time.py", "--cpu", "lstm/fp32", "--out", str(tmp_path / "record.json")]
     done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)

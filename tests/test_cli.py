@@ -85,6 +85,7 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
     assert fit["total_bytes"] > fit["memory_bytes"] == int(14.75 * 2**30)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("words", "message"),
     [

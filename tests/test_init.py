@@ -35,9 +35,10 @@ def refused(*words: str) -> str:
 
 @pytest.mark.parametrize("like", RECIPES)
 def test_a_recipe_passes_every_check_and_learns(like: str, here):
-    assert init("mine", "--like", like).exit_code == 0
-    recipe = surefoot.load_recipe("mine.py", ["max_steps=60"])
-    assert recipe.name == "mine"
+    made = init("newcomer", "--like", like)
+    assert made.exit_code == 0, made.exception
+    recipe = surefoot.load_recipe("newcomer.py", ["max_steps=60"])
+    assert recipe.name == "newcomer"
     assert surefoot.check(recipe).findings == ()
     assert surefoot.plan(recipe).steady.peak.peak_bytes > 0
     losses = [row.loss for row in surefoot.train(recipe, path="run").rows()]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).parent.parent / "bench"
 
 
@@ -32,6 +34,7 @@ def test_a_run_killed_thirty_times_ends_in_the_same_bits():
     assert re.search(r"^workers +killed +[1-9]", said, re.MULTILINE), said
 
 
+@pytest.mark.sweep
 def test_the_bench_notices_workers_that_live_on():
     untied = "import surefoot.data.batches as it; it.tied_to_this_process = lambda: None"
     said = run(f"import sys, kills; sys.argv[1:] = ['--kills', '30']; {untied}; kills.main()")
@@ -41,6 +44,7 @@ def test_the_bench_notices_workers_that_live_on():
     assert int(found[3]) > 0, said
 
 
+@pytest.mark.sweep
 def test_the_bench_notices_what_is_broken():
     parts = [f"if not os.fork():\n    {code}\n    kills.main()\n    os._exit(0)\nos.wait()" for code in BROKEN.values()]
     said = run("\n".join(["import os, sys, kills; sys.argv[1:] = ['--kills', '6']", *parts]))

@@ -67,6 +67,7 @@ def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
     assert tally.total("traffic/reduce-scatter/tp/forward") == (2 * SMALL.layers + 1) * sequence
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("on", "settings"),
     [
@@ -88,6 +89,7 @@ def cut(blocks):
     return {f"blocks.{n}.mlp.{layer}": style for n in range(len(blocks)) for layer, style in styles.items()}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "settings",
     [

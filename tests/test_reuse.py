@@ -83,11 +83,13 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer(optimizer):
     assert blocks_of(recipe(optimizer=OPTIMIZERS[optimizer])) == REUSED
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
 def test_every_precision_with_accumulation_and_clipping(precision):
     assert blocks_of(recipe(precision=precision, global_batch_tokens=24, max_grad_norm=1.0)) == REUSED

@@ -52,6 +52,7 @@ TROUBLES = {
 PLACES = {"before": "", "wrap": "", "loader": "", "each": "pass", "after": ""}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("trouble", [*TROUBLES, ""])
 def test_the_report_names_what_to_change_first(trouble: str, tmp_path):
     script = tmp_path / "train.py"
@@ -66,6 +67,7 @@ def test_the_report_names_what_to_change_first(trouble: str, tmp_path):
     assert sheet.timeline_of == "measured"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("each", ["losses.append(loss.detach())", "losses.append((loss.detach(), inputs))"])
 def test_what_is_kept_without_its_graph_is_no_trouble(each: str, tmp_path):
     script = tmp_path / "train.py"

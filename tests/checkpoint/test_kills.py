@@ -30,6 +30,7 @@ def uninterrupted() -> str:
     return trained("sync", 0)["digest"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_kills_inside_a_save_lose_nothing_and_change_nothing(uninterrupted, how):
     seen = trained(how, 10)

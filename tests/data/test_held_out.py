@@ -66,6 +66,7 @@ def falls(tmp_path, size: int, files: str, *words: str) -> tuple[float, float]:
 SMALL = ("layers=2", "width=64", "heads=2", "context=64", "micro_batch_size=8", "global_batch_tokens=1024", "lr=3e-3")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("packed", ["no", "yes"])
 def test_a_model_learns_from_a_tokenised_corpus(tmp_path, packed):
     before, after = falls(tmp_path, 512, "[a-c]*.py", *SMALL, "max_steps=20", f"packed={packed}")

@@ -35,6 +35,7 @@ def words(corpus: Path, *more: str) -> list[str]:
     return [f"corpus={corpus}", *SMALL, *more]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("packed", ["no", "yes"])
 def test_the_ledger_of_a_run_is_what_its_log_says(tmp_path, packed):
     """Step by step, the log names its samples; their targets, looked up by hand, are the ledger's."""

@@ -128,6 +128,7 @@ class Dropping(GPT):
             block.mlp.append(nn.Dropout(0.2))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", ["full", "selective", "budget=0.4"])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_recomputing_changes_no_bit_of_the_update_with_dropout_on(way, precision):
@@ -148,6 +149,7 @@ def test_compiling_changes_the_update_by_rounding_only(way):
     assert difference(update(recipe, batches), update(dataclasses.replace(recipe, compile=way), batches)) < TOLERANCE
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize(("way", "recompute"), [("blocks", "full"), ("whole", "selective"), ("blocks", "budget=0.5")])
 def test_compiling_and_recomputing_go_together(way, recompute):

@@ -14,6 +14,7 @@ from surefoot.ways.lr_range import lr_range
 from tests.conftest import SMALL
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SMALL)
 def test_the_reference_recipes_have_a_rate_to_suggest(name: str, small_recipe):
     found = lr_range(small_recipe(name))
@@ -96,6 +97,7 @@ def test_the_suggested_rate_trains_better_than_one_beyond_the_edge(small_recipe,
     assert last_loss(found.suggested_lr) < 0.5 < last_loss(10 * found.edge_lr)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
 def test_every_precision_has_a_rate_to_suggest(precision: str, small_recipe):
     found = lr_range(small_recipe("gpt", f"precision={precision}"))

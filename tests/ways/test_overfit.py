@@ -110,6 +110,7 @@ def test_dropout_that_is_only_a_number_is_switched_off_too():
     assert not overfit(network(model=Attends)).wiring.random
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("lr", [1e-5, 1e-4, 1e-3, 1e-1, 1e1, 1e2])
 def test_a_learning_rate_too_small_or_too_large_is_no_wiring_bug(lr: float):
     record = overfit(network(optimizer=lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.9)))

@@ -55,6 +55,7 @@ def start():
         trainer.process.wait()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 def test_a_request_to_stop_is_granted_after_the_step_saved(asked, start, tmp_path):
     trainer = start(tmp_path / "run", "max_steps=100000", "save_every=none").after(5)

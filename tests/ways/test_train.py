@@ -12,6 +12,7 @@ from surefoot.errors import NonFinite, RecipeError, RunError
 from tests.conftest import SMALL
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SMALL)
 def test_the_loss_falls(name: str, small_recipe, tmp_path):
     run = surefoot.train(small_recipe(name, "max_steps=40"), path=str(tmp_path / "run"))
@@ -97,6 +98,7 @@ def test_an_interrupted_run_says_so(small_recipe, tmp_path):
     assert surefoot.read_run(tmp_path / "run").status == "interrupted"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
 def test_every_precision_trains_and_exports(precision: str, small_recipe, tmp_path):
     run = surefoot.train(small_recipe("gpt", "max_steps=10", f"precision={precision}"), path=str(tmp_path / "run"))

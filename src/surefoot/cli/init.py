@@ -47,8 +47,10 @@ def write_template(like: str, name: str | None) -> Path:
     if not file.name:
         raise RecipeError(f"{name!r} names no file")
     file = file if file.suffix == ".py" else file.with_name(f"{file.name}.py")
-    if not file.exists() and file.stem.isidentifier() and find_spec(file.stem) is not None:
-        raise RecipeError(f"{file} would hide the module {file.stem!r} that Python has; choose another name")
+    hidden = find_spec(file.stem) if file.stem.isidentifier() and not file.exists() else None
+    if hidden is not None:
+        place = f" ({hidden.origin})" if hidden.origin else ""
+        raise RecipeError(f"{file} would hide the module {file.stem!r} that Python has{place}; choose another name")
     text = (files("surefoot.cli.templates") / f"{template}.py").read_text(encoding="utf-8")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
