@@ -26,6 +26,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from surefoot.errors import WorldError
 from surefoot.trees import map_tensors, tensors_in
+from surefoot.world.fake_results import FAKES, packed, spread_evenly
 from surefoot.world.kernels import AnyKernels, Kernels, corrected
 
 aten = torch.ops.aten
@@ -55,7 +56,7 @@ class FakeOperators(TorchDispatchMode):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
         try:
-            out = func(*args, **kwargs)
+            out = FAKES.get(func, func)(*args, **kwargs)
         except DataDependentOutputException as error:
             return self._stand_in(func, tensors[0], error)
         except DynamicOutputShapeException as error:
@@ -93,7 +94,13 @@ class FakeOperators(TorchDispatchMode):
         share = 1.0 if self.density is None else self.density
         name = func.overloadpacket.__name__
         if name == "_pack_padded_sequence" and not isinstance(args[1], FakeTensor):
-            return _packed(*args)
+            with unset_fake_temporarily():
+                shape, batch_sizes = packed(*args)
+            return torch.empty(shape, dtype=args[0].dtype), batch_sizes
+        if name == "bincount" and len(args) > 2 and args[2] and args[1] is None:
+            self._note(f"bincount counted {args[0].numel():,} elements evenly in {args[2]} bins")
+            with unset_fake_temporarily():
+                return spread_evenly(args[0].numel(), args[2])
         if name == "nonzero":
             chosen, shape = args[0], (args[0].dim(),)
         elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
@@ -157,14 +164,6 @@ def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor
     done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     done.set_result(tensors)
     return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()  # type: ignore[attr-defined]
-
-
-def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of packing: the rows within their lengths, and the number of sequences at each time step."""
-    with unset_fake_temporarily():
-        _, batch_sizes = aten._pack_padded_sequence(torch.zeros(*padded.shape[:2], 1), lengths, batch_first)
-        rows = int(lengths.sum())
-    return torch.empty((rows, *padded.shape[2:]), dtype=padded.dtype), batch_sizes
 
 
 def is_small(tensor: torch.Tensor) -> bool:

@@ -1,0 +1,115 @@
+"""plan: models whose operators torch cannot fake as they are. The plan equals what meters see around real steps."""
+
+import pytest
+import torch
+from torch import nn
+
+import surefoot
+from surefoot.errors import WorldError
+from surefoot.records.plan import Plan
+
+
+def assert_planned_as_measured(recipe: surefoot.Recipe) -> Plan:
+    """The plan of a recipe, which must equal the usage of real steps."""
+    plan, profile = surefoot.plan(recipe), surefoot.profile(recipe, timed_steps=1)
+    assert plan.first == profile.first
+    assert plan.steady == profile.steady
+    return plan
+
+
+EXPERTS = {
+    "Mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "Qwen3Moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16},
+    "DeepseekV3": {
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 32,
+        "first_k_dense_replace": 1, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 8,
+        "qk_nope_head_dim": 8, "num_key_value_heads": 4,
+    },
+    "GptOss": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16},
+}  # fmt: skip
+
+
+def experts(family: str, precision: str = "32-true") -> surefoot.Recipe:
+    transformers = pytest.importorskip("transformers")
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shape |= {"vocab_size": 128, "num_key_value_heads": 2, "use_cache": False, **EXPERTS[family]}
+    config = getattr(transformers, f"{family}Config")(**shape)
+    return surefoot.recipe_of(
+        lambda: getattr(transformers, f"{family}ForCausalLM")(config),
+        {"input_ids": torch.randint(0, 128, (2, 16)), "labels": torch.randint(0, 128, (2, 16))},
+        loss=lambda model, batch: model(**batch).loss,
+        precision=precision,
+    )
+
+
+@pytest.mark.parametrize("family", EXPERTS)
+def test_mixtures_of_experts_of_transformers(family):
+    assert_planned_as_measured(experts(family))
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
+def test_a_mixture_of_experts_in_every_precision(precision):
+    assert_planned_as_measured(experts("Mixtral", precision))
+
+
+def test_a_mixture_of_experts_on_a_gpu():
+    plan = surefoot.plan(experts("Mixtral"), on="h100-sxm")
+    assert plan.time is not None
+    on_cpu = surefoot.plan(experts("Mixtral"))
+    assert plan.steady.tally.total("flops/forward") == on_cpu.steady.tally.total("flops/forward")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("left", "right"), [((12, 16), (3, 16, 24)), ((3, 8, 16), (16, 24)), ((8, 16), (16, 24)), ((3, 8, 16), (3, 16, 24))]
+)
+def test_grouped_products_have_the_shape_of_real_ones(left, right, dtype):
+    ends = torch.tensor([4, 10, left[-2 if len(right) == 3 else -1]], dtype=torch.int32)
+    offsets = None if len(left) == len(right) == 3 else ends
+
+    def product():
+        return torch._grouped_mm(torch.ones(left, dtype=dtype), torch.ones(right, dtype=dtype), offs=offsets)
+
+    real = product()
+    with surefoot.fake_world():
+        fake = product()
+    assert (fake.shape, fake.stride(), fake.dtype) == (real.shape, real.stride(), real.dtype)
+
+
+def test_a_grouped_product_that_the_real_kernel_refuses_is_refused():
+    def product():
+        return torch._grouped_mm(torch.ones(8, 3), torch.ones(2, 3, 4), offs=torch.tensor([4, 8], dtype=torch.int32))
+
+    with pytest.raises(RuntimeError):
+        product()
+    with surefoot.fake_world(), pytest.raises(RuntimeError):
+        product()
+
+
+class Routed(nn.Module):
+    """Experts that get their rows by counts, as in many mixtures of experts that people write."""
+
+    def __init__(self, fewest: int = 4):
+        super().__init__()
+        self.fewest, self.experts = fewest, nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x):
+        chosen = x[:, 0].long()
+        parts = x[chosen.argsort()].split(torch.bincount(chosen, minlength=self.fewest).tolist())
+        return torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
+
+
+def routed(fewest: int = 4) -> surefoot.Recipe:
+    rows = torch.randn(64, 16)
+    rows[:, 0] = torch.arange(64) % 4
+    return surefoot.recipe_of(lambda: Routed(fewest), (rows,))
+
+
+def test_counts_of_bins_are_assumed_to_be_even():
+    plan = assert_planned_as_measured(routed())
+    assert plan.assumptions == ("bincount counted 64 elements evenly in 4 bins (2 times)",)
+
+
+def test_counts_of_an_unknown_number_of_bins_are_refused():
+    with pytest.raises(WorldError, match="bincount"):
+        surefoot.plan(routed(fewest=0))
