@@ -9,7 +9,7 @@ from torch import nn
 
 import surefoot
 from surefoot.costs.advice import advise
-from surefoot.records.usage import Holding
+from surefoot.records.usage import Holding, Usage
 from surefoot.reports.console import as_text
 from surefoot.reports.plan import plan_text
 
@@ -154,7 +154,8 @@ def test_recomputation_is_seen_in_memory_and_flops():
 
 
 def test_the_peaks_around_the_steps(small_recipe):
-    plan = surefoot.plan(small_recipe("cruncher"))
+    recipe = small_recipe("cruncher")
+    plan = surefoot.plan(dataclasses.replace(recipe, evaluation=recipe.data))
     states = 4 * plan.parameters
     counters = 4 * 2 * 4
     assert states <= plan.init.peak.peak_bytes < 1.5 * states
@@ -163,6 +164,27 @@ def test_the_peaks_around_the_steps(small_recipe):
     assert 3 * states < plan.evaluate.peak.peak_bytes < plan.steady.peak.peak_bytes
     assert "evaluate" in plan.evaluate.phase_peaks
     assert plan.evaluate.tally.total("flops") == plan.steady.tally.total("flops/forward")
+
+
+@pytest.mark.parametrize("layers", [3, 24], ids=["all blocks", "a few blocks"])
+def test_an_evaluation_is_planned_only_if_the_recipe_has_one(layers):
+    def forward_only_in_training(model, batch):
+        if not model.training:
+            raise RuntimeError("an evaluation ran")
+        return recipe.loss(model, batch)
+
+    recipe = surefoot.load_recipe("cruncher", ["width=16", f"layers={layers}", "samples=128"])
+    without = dataclasses.replace(recipe, loss=forward_only_in_training)
+    plan = surefoot.plan(without)
+    assert plan.evaluate == Usage()
+    assert "not planned: the recipe has no evaluation" in as_text(plan_text(plan))
+    assert bool(plan.blocks) == (layers == 24)
+    with pytest.raises(RuntimeError, match="an evaluation ran"):
+        surefoot.plan(dataclasses.replace(without, evaluation=recipe.data))
+    evaluated = surefoot.plan(dataclasses.replace(recipe, evaluation=recipe.data))
+    assert evaluated.evaluate.peak.peak_bytes > 0
+    assert "not planned" not in as_text(plan_text(evaluated))
+    assert evaluated.steady == plan.steady
 
 
 def test_evaluation_inside_changes_nothing(small_recipe):

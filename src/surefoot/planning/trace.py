@@ -121,7 +121,7 @@ class Tracing:
         return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
 
     def run(self, made: Trace) -> None:
-        """Runs two steps, an evaluation and a resume. The first step creates the optimizer's state."""
+        """Runs two steps, an evaluation if the recipe has one, and a resume. The first step creates optimizer state."""
         books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
             step(next(loaded))
@@ -132,9 +132,8 @@ class Tracing:
             made.attention = books.flops.attention
             books.close()  # the gradients of the last step are gone by now
             made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
+            made.evaluate = self.evaluated(step, loaded, books.close)
             made.assumed = dict(self.world.assumptions)
-            step.evaluate(next(loaded))
-            made.evaluate = books.close()
         saved = saved_state(step)
         made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
         made.checkpoint_bytes = whole_bytes(saved)
@@ -142,6 +141,14 @@ class Tracing:
             beside.memory.see(saved)
             made.resume = self.resumed(beside, saved)
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
+
+    def evaluated(self, step: Step, loaded: Iterator[Iterator[Any]], close: Callable[[], Usage]) -> Usage:
+        """The usage of an evaluation of one step's batches. Nothing if the recipe has no evaluation."""
+        evaluates = self.recipe.evaluation is not None
+        if evaluates:
+            step.evaluate(next(loaded))
+        usage = close()
+        return usage if evaluates else Usage()
 
     def _built_on_host(self, step: Step) -> bool:
         """Whether the model is built in host memory: for sharding on GPUs, only the shards go to the device."""
