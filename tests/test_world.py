@@ -147,7 +147,16 @@ def test_the_private_parts_of_torch_that_the_world_needs_are_there():
     import torch.utils._python_dispatch as dispatch
 
     for module, names in (
-        (fake, ["FakeTensorMode", "FakeTensor", "DataDependentOutputException", "unset_fake_temporarily"]),
+        (
+            fake,
+            [
+                "FakeTensorMode",
+                "FakeTensor",
+                "FakeTensorConverter",
+                "DataDependentOutputException",
+                "unset_fake_temporarily",
+            ],
+        ),
         (dispatch, ["TorchDispatchMode", "_disable_current_modes"]),
     ):
         for name in names:

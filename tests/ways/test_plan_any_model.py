@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import surefoot
 from surefoot.errors import WorldError
 from surefoot.records.plan import Plan
+from surefoot.ways.export import export_weights
 
 
 def assert_planned_as_measured(recipe: surefoot.Recipe) -> Plan:
@@ -113,3 +115,25 @@ def test_counts_of_bins_are_assumed_to_be_even():
 def test_counts_of_an_unknown_number_of_bins_are_refused():
     with pytest.raises(WorldError, match="bincount"):
         surefoot.plan(routed(fewest=0))
+
+
+class Adapted(nn.Module):
+    """A frozen layer with trained matrices beside it, cast after it was built, as adapters of peft are."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(43, 47).requires_grad_(False)
+        self.down, self.up = nn.Linear(43, 3, bias=False), nn.Linear(3, 47, bias=False)
+        self.down.to(self.base.weight.dtype)
+        self.to(torch.bfloat16).float()
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def test_adapters_are_planned_and_their_weights_exported(tmp_path):
+    recipe = surefoot.recipe_of(Adapted, (torch.randn(8, 43),), max_steps=1)
+    assert_planned_as_measured(recipe)
+    surefoot.train(recipe, path=str(tmp_path / "run"))
+    written = export_weights(str(tmp_path / "run"), to=str(tmp_path / "weights"))
+    assert set(load_file(written.files[0])) == {"base.weight", "base.bias", "down.weight", "up.weight"}
