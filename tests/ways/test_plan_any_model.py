@@ -1,7 +1,10 @@
 """plan: models whose operators torch cannot fake as they are. The plan equals what meters see around real steps."""
 
+import dataclasses
+
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
 
@@ -137,3 +140,88 @@ def test_adapters_are_planned_and_their_weights_exported(tmp_path):
     surefoot.train(recipe, path=str(tmp_path / "run"))
     written = export_weights(str(tmp_path / "run"), to=str(tmp_path / "weights"))
     assert set(load_file(written.files[0])) == {"base.weight", "base.bias", "down.weight", "up.weight"}
+
+
+# ------------------------------------------------------------------------------------------- values in a step
+
+
+def speech(lengths: torch.Tensor) -> surefoot.Recipe:
+    def loss(model, batch):
+        frames, targets, ends = batch
+        scores = model(frames).log_softmax(-1).transpose(0, 1)
+        return F.ctc_loss(scores, targets, torch.full((len(frames),), frames.shape[1]), ends)
+
+    batch = torch.randn(4, 50, 8), torch.randint(1, 6, (4, 20)), lengths
+    return surefoot.recipe_of(lambda: nn.Linear(8, 6), batch, loss=loss)
+
+
+@pytest.mark.parametrize("lengths", [[20, 5, 9, 2], [7, 5, 9, 2]])
+def test_ctc_loss(lengths):
+    plan = assert_planned_as_measured(speech(torch.tensor(lengths)))
+    assert plan.assumptions == ()
+
+
+def test_ctc_loss_with_lengths_that_the_step_computes():
+    recipe = speech(torch.tensor([20.0, 5.0, 9.0, 2.0]))
+
+    def loss(model, batch):
+        return recipe.loss(model, [*batch[:2], batch[2].long()])
+
+    plan = assert_planned_as_measured(dataclasses.replace(recipe, loss=loss))
+    assert plan.assumptions == ("the longest target of ctc_loss has 20 elements (2 times)",)
+
+
+class Denoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mask = nn.Linear(33, 33)
+
+    def forward(self, sound):
+        window = torch.hann_window(64, periodic=False)
+        spectrum = torch.stft(sound, 64, 16, window=window, return_complex=True)
+        spectrum = spectrum * self.mask(spectrum.abs().transpose(1, 2)).sigmoid().transpose(1, 2)
+        return torch.istft(spectrum, 64, 16, window=window, length=sound.shape[-1])
+
+
+def test_a_spectrum_and_back():
+    plan = assert_planned_as_measured(surefoot.recipe_of(Denoiser, (torch.randn(4, 512),)))
+    assert plan.assumptions == ("a number that is compared is 1 (2 times)",)
+
+
+def test_an_optimizer_that_compares_its_norms():
+    optimization = pytest.importorskip("transformers.optimization")
+    recipe = surefoot.recipe_of(
+        lambda: nn.Linear(16, 16),
+        (torch.randn(8, 16),),
+        optimizer=lambda parameters: optimization.Adafactor(parameters, lr=1e-3, relative_step=False),
+    )
+    plan = assert_planned_as_measured(recipe)
+    assert any("a number that is compared is 1" in note for note in plan.assumptions)
+
+
+def test_an_array_of_numpy_in_a_step():
+    def loss(model, batch):
+        out = model(batch[0])
+        weights = torch.from_numpy(abs(out.detach().numpy()) + 1)
+        return (out * weights).square().mean()
+
+    recipe = surefoot.recipe_of(lambda: nn.Linear(16, 16), (torch.randn(8, 16),), loss=loss)
+    plan = assert_planned_as_measured(recipe)
+    assert plan.assumptions == (".numpy() on a float32 tensor answered ones (2 times)",)
+
+
+def test_distributions_that_validate_their_arguments():
+    def loss(model, batch):
+        mean, scale = model(batch[0]).chunk(2, -1)
+        return -torch.distributions.Normal(mean, scale.exp()).log_prob(batch[0]).mean()
+
+    assert_planned_as_measured(surefoot.recipe_of(lambda: nn.Linear(16, 32), (torch.randn(8, 16),), loss=loss))
+
+
+def test_a_layer_with_truncated_normal_weights():
+    def layer():
+        made = nn.Linear(16, 16)
+        nn.init.trunc_normal_(made.weight, std=0.02)
+        return made
+
+    assert_planned_as_measured(surefoot.recipe_of(layer, (torch.randn(8, 16),)))

@@ -1,9 +1,10 @@
 """Fake operators: assumptions for values and shapes that a fake step cannot know.
 
-Values: scalars and small integer tensors stay real; `.item()` on anything else returns 1. Every number is assumed to
-be finite, so `isfinite` is true, `isnan` is false, and `GradScaler` finds no infinity. Other branches on values raise
-an error. Shapes: `nonzero` or a mask selects the share given by the recipe's density, or everything. Sizes: wrong
-results of torch's fake kernels are corrected (`kernels.py`). Every assumption is counted.
+Values: scalars and small integer tensors stay real; `.item()` on anything else returns 1, and `.numpy()` returns ones.
+Branches (`truths.py`): every number is assumed to be finite, so `isfinite` is true, `isnan` is false, and `GradScaler`
+finds no infinity; a single number is compared as 1. Other branches on values raise an error. Shapes: `nonzero` or a
+mask selects the share given by the recipe's density, or everything. Sizes: wrong results of torch's fake kernels are
+corrected (`kernels.py`). Every assumption is counted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from surefoot.errors import WorldError
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.fake_results import FAKES, packed, spread_evenly
 from surefoot.world.kernels import AnyKernels, Kernels, corrected
+from surefoot.world.truths import assumed_of, truth_of
 
 aten = torch.ops.aten
 
@@ -44,6 +46,7 @@ class FakeOperators(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.assumptions, self.kernels, self.density = assumptions, kernels, density
         self._truths = WeakTensorKeyDictionary()
+        """What is assumed of bool tensors with one element."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
@@ -58,36 +61,17 @@ class FakeOperators(TorchDispatchMode):
         try:
             out = FAKES.get(func, func)(*args, **kwargs)
         except DataDependentOutputException as error:
-            return self._stand_in(func, tensors[0], error)
+            return self._stand_in(func, tensors, error)
         except DynamicOutputShapeException as error:
             return self._selection(func, args, error)
         if func is torch.ops.c10d.allreduce_.default:
             return _answered(*out)
         kernel = self.kernels.measured(func, args, kwargs)
         out = out if kernel is None else corrected(out, kernel)
-        truth = self._truth(func, args)
+        truth = truth_of(func, args, out, self._truths, _read)
         if truth is not None:
             self._truths[out] = truth
         return out
-
-    def _truth(self, func: Any, args: Any) -> bool | None:
-        """Whether a result is true if every number is finite. None if that does not determine it."""
-        name = func.overloadpacket.__name__
-        if name in ("isnan", "isinf"):
-            return False
-        if name in ("eq", "ne"):
-            with_itself, with_infinity = args[1] is args[0], isinstance(args[1], float) and math.isinf(args[1])
-            return (name == "eq") == with_itself if with_itself or with_infinity else None
-        if not len(self._truths):
-            return None
-        known = [self._truths.get(arg) for arg in args if isinstance(arg, torch.Tensor)]
-        if not known or None in known:
-            return None
-        rules = {"all": all, "any": any, "mul": all, "logical_and": all, "bitwise_and": all}
-        rules |= {"logical_or": any, "bitwise_or": any}
-        if name in ("logical_not", "bitwise_not"):
-            return not known[0]
-        return rules[name](known) if name in rules else None
 
     def _selection(self, func: Any, args: Any, error: Exception) -> Any:
         """Selects the share of elements given by the recipe's density, or all. The true number is unknown."""
@@ -97,6 +81,8 @@ class FakeOperators(TorchDispatchMode):
             with unset_fake_temporarily():
                 shape, batch_sizes = packed(*args)
             return torch.empty(shape, dtype=args[0].dtype), batch_sizes
+        if name == "_ctc_loss":
+            return self._ctc_loss(*args[:4])
         if name == "bincount" and len(args) > 2 and args[2] and args[1] is None:
             self._note(f"bincount counted {args[0].numel():,} elements evenly in {args[2]} bins")
             with unset_fake_temporarily():
@@ -114,11 +100,24 @@ class FakeOperators(TorchDispatchMode):
             return torch.empty((args[0].dim(), count), dtype=torch.int64).t()
         return torch.empty((count, *shape), dtype=args[0].dtype)
 
-    def _stand_in(self, func: Any, tensor: torch.Tensor, error: Exception) -> float | int:
-        """A value that a fake step cannot know. Numbers are assumed finite; branches on other values raise an error."""
-        if func is aten._local_scalar_dense.default and tensor in self._truths:
-            self._note("all numbers are finite")
-            return self._truths[tensor]
+    def _ctc_loss(self, log_probs: torch.Tensor, targets: torch.Tensor, _: Any, lengths: torch.Tensor) -> Any:
+        """The losses, and the table that backward needs: its width follows from the longest target."""
+        longest = targets.shape[-1]
+        if is_small(lengths):
+            with unset_fake_temporarily():
+                longest = int(lengths.max())
+        else:
+            self._note(f"the longest target of ctc_loss has {longest} elements")
+        times, samples = (log_probs.shape[0], log_probs.shape[1]) if log_probs.dim() == 3 else (len(log_probs), 1)
+        return log_probs.new_empty(samples), log_probs.new_empty(samples, times, 2 * longest + 1)
+
+    def _stand_in(self, func: Any, tensors: list[torch.Tensor], error: Exception) -> float | int:
+        """A value that a fake step cannot know: an assumed truth, or 1. Branches on other values raise an error."""
+        tensor = tensors[0]
+        truths = [truth for each in tensors if (truth := assumed_of(each, self._truths, _read)) is not None]
+        if func in (aten._local_scalar_dense.default, aten.equal.default) and len(truths) == len(tensors):
+            self._note(*(truth.why for truth in truths if truth.why))
+            return truths[0].value if len(truths) == 1 else truths[0].value == truths[1].value
         if func is not aten._local_scalar_dense.default or tensor.dtype is torch.bool:
             raise WorldError(
                 f"the code reads the values of a tensor ({func}), and a plan has no values; "
@@ -127,8 +126,31 @@ class FakeOperators(TorchDispatchMode):
         self._note(f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1")
         return 1.0 if tensor.dtype.is_floating_point else 1
 
-    def _note(self, assumption: str) -> None:
-        self.assumptions[assumption] = self.assumptions.get(assumption, 0) + 1
+    @contextmanager
+    def arrays(self) -> Iterator[None]:
+        """A context in which `.numpy()` of a fake tensor returns an array of ones."""
+
+        def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+            if tensor.numel() > SMALL_ELEMENTS:
+                raise WorldError(
+                    f"the code reads {tensor.numel():,} values with .numpy(), and a plan has no values; "
+                    "move this code out of the step, or plan without it"
+                )
+            self._note(f".numpy() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered ones")
+            with unset_fake_temporarily():
+                ones = torch.ones(tensor.shape, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
+                return ones.numpy(force=force)  # torch refuses what needs a gradient, as ever
+
+        before = FakeTensor.numpy
+        FakeTensor.numpy = numpy  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            FakeTensor.numpy = before  # type: ignore[method-assign]
+
+    def _note(self, *assumptions: str) -> None:
+        for each in dict.fromkeys(assumptions):
+            self.assumptions[each] = self.assumptions.get(each, 0) + 1
 
 
 @contextmanager
@@ -157,6 +179,12 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
 def _device(tensor: torch.Tensor) -> torch.device:
     """The device of a tensor. This is called as often as all operators together."""
     return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+
+
+def _read(tensor: torch.Tensor) -> float:
+    """The only element of a real tensor."""
+    with unset_fake_temporarily():
+        return tensor.item()
 
 
 def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor], Any]:
