@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import surefoot
 from surefoot.errors import WorldError
@@ -225,3 +226,81 @@ def test_a_layer_with_truncated_normal_weights():
         return made
 
     assert_planned_as_measured(surefoot.recipe_of(layer, (torch.randn(8, 16),)))
+
+
+# ------------------------------------------------------------------------------------------- masks and strides
+
+
+class Translator(nn.Module):
+    def __init__(self, mask):
+        super().__init__()
+        self.embed, self.mask = nn.Embedding(20, 16), mask
+        self.body = nn.Transformer(16, 2, 1, 1, 32, batch_first=True)
+
+    def forward(self, source, target):
+        hidden = {"src_key_padding_mask": source == 0, "tgt_key_padding_mask": target == 0}
+        return self.body(self.embed(source), self.embed(target), tgt_mask=self.mask(target.shape[1]), **hidden)
+
+
+def translations() -> tuple[torch.Tensor, torch.Tensor]:
+    source, target = torch.randint(1, 20, (4, 6)), torch.randint(1, 20, (4, 8))
+    source[1:, 5:], target[2:, 6:] = 0, 0
+    return source, target
+
+
+@pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask")
+@pytest.mark.parametrize(
+    "mask",
+    [
+        nn.Transformer.generate_square_subsequent_mask,
+        lambda size: torch.full((size, size), float("-inf")).tril(-1),
+        lambda size: torch.zeros(size, size),
+    ],
+    ids=["causal", "anticausal", "nothing hidden"],
+)
+def test_a_transformer_with_masks(mask):
+    assert_planned_as_measured(surefoot.recipe_of(lambda: Translator(mask), translations()))
+
+
+@pytest.mark.filterwarnings("ignore:Support for mismatched", "ignore:.*nested tensors is in prototype")
+def test_a_transformer_with_padding_is_planned_in_evaluation():
+    recipe = surefoot.recipe_of(lambda: Translator(nn.Transformer.generate_square_subsequent_mask), translations())
+    plan = surefoot.plan(dataclasses.replace(recipe, evaluation=recipe.data))
+    assert plan.evaluate.peak.peak_bytes > 0
+    assert any("nested tensors" in note for note in plan.assumptions)
+
+
+def test_a_mask_that_is_written_with_computed_values_is_no_longer_known():
+    with surefoot.fake_world():
+        mask = torch.full((4, 4), float("-inf"))
+        assert not isinstance(mask, FakeTensor)
+        assert bool((mask == float("-inf")).all())
+        mask[0] = torch.randn(4)
+        assert isinstance(mask + 1, FakeTensor)
+
+
+def test_the_decoder_mask_of_bart():
+    transformers = pytest.importorskip("transformers")
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    widths = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 50}
+    config = transformers.BartConfig(**layers, **widths, max_position_embeddings=32, use_cache=False)
+    tokens = torch.randint(3, 50, (2, 12))
+    recipe = surefoot.recipe_of(
+        lambda: transformers.BartForConditionalGeneration(config),
+        {"input_ids": tokens, "labels": tokens},
+        loss=lambda model, batch: model(**batch).loss,
+    )
+    assert_planned_as_measured(recipe)
+
+
+def test_the_shifted_windows_of_swin():
+    """Its layer norms get gradients with other strides than their input."""
+    transformers = pytest.importorskip("transformers")
+    shape = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 4}
+    config = transformers.SwinConfig(**shape)
+    recipe = surefoot.recipe_of(
+        lambda: transformers.SwinForImageClassification(config),
+        {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 1])},
+        loss=lambda model, batch: model(**batch).loss,
+    )
+    assert_planned_as_measured(recipe)

@@ -36,6 +36,9 @@ aten = torch.ops.aten
 SMALL_ELEMENTS = 2**20
 """Integer tensors of at most this many elements stay real in a fake world."""
 
+MASKED = -1e4
+"""What is filled with less than this is added to scores, to hide them."""
+
 _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -47,17 +50,25 @@ class FakeOperators(TorchDispatchMode):
         self.assumptions, self.kernels, self.density = assumptions, kernels, density
         self._truths = WeakTensorKeyDictionary()
         """What is assumed of bool tensors with one element."""
+        self._masks = WeakTensorKeyDictionary()
+        """Small real tensors of floats that were made of nothing but numbers."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return _device(args[0])
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # like its kernel; torch's fake kernel makes another tensor
+        if func is aten._nested_tensor_from_mask_left_aligned.default:
+            self._note(
+                "nn.TransformerEncoder makes no nested tensors in evaluation; with them its memory is not validated"
+            )
+            return False
         kwargs = kwargs or {}
         tensors = list(tensors_in([args, kwargs]))
-        if all(map(is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
+        if all(map(self._is_known, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
-                return func(*args, **kwargs)
+                return self._known(func, func(*args, **kwargs))
+        self._forget_written(func, args)
         try:
             out = FAKES.get(func, func)(*args, **kwargs)
         except DataDependentOutputException as error:
@@ -72,6 +83,25 @@ class FakeOperators(TorchDispatchMode):
         if truth is not None:
             self._truths[out] = truth
         return out
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        return is_small(tensor) or (len(self._masks) > 0 and tensor in self._masks)
+
+    def _known(self, func: Any, out: Any) -> Any:
+        """A result that was made of known values. If its numbers are a mask, it is remembered and stays real."""
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            for each in tensors_in(out):
+                if each.dtype.is_floating_point and each.dim() and each.numel() <= SMALL_ELEMENTS:
+                    self._masks[each] = True
+        return out
+
+    def _forget_written(self, func: Any, args: Any) -> None:
+        """Forgets masks, and all views of them, to which an operator writes unknown values."""
+        if not len(self._masks) or not func._schema.is_mutable:
+            return
+        written = {_storage(each) for each in tensors_in(args) if each in self._masks}
+        for mask in [each for each in self._masks if _storage(each) in written] if written else ():
+            del self._masks[mask]
 
     def _selection(self, func: Any, args: Any, error: Exception) -> Any:
         """Selects the share of elements given by the recipe's density, or all. The true number is unknown."""
@@ -181,6 +211,10 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
 def _read(tensor: torch.Tensor) -> float:
     """The only element of a real tensor."""
     with unset_fake_temporarily():
@@ -202,7 +236,10 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 
 def _makes_small(func: Any, args: Any, kwargs: Any) -> bool:
-    """Does a factory make a scalar, or a few integers whose values are known?"""
+    """Does a factory make a scalar, a few integers whose values are known, or a mask?
+
+    Code looks into masks: `nn.Transformer` whether one is causal, transformers whether one hides anything.
+    """
     if torch.device(kwargs.get("device") or "cpu").type != "cpu":
         return False
     dtype = kwargs.get("dtype")
@@ -212,4 +249,8 @@ def _makes_small(func: Any, args: Any, kwargs: Any) -> bool:
     if not args or not isinstance(args[0], list | tuple):
         return False
     known = func.overloadpacket in (aten.zeros, aten.ones, aten.full, aten.empty) and dtype in _INTEGERS
+    if func.overloadpacket is aten.full:
+        known |= isinstance(args[1], float) and args[1] < MASKED
+    elif func.overloadpacket is aten.ones:
+        known |= len(args[0]) == 2 and dtype in (None, torch.float32)
     return len(args[0]) == 0 or (known and math.prod(args[0]) <= SMALL_ELEMENTS)
