@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import surefoot
 from surefoot.errors import WorldError
+from surefoot.records.log import read_rows
 from surefoot.records.plan import Plan
 from surefoot.ways.export import export_weights
 
@@ -304,3 +305,67 @@ def test_the_shifted_windows_of_swin():
         loss=lambda model, batch: model(**batch).loss,
     )
     assert_planned_as_measured(recipe)
+
+
+# ------------------------------------------------------------------------------------------- optimizers
+
+
+class Halves(nn.Module):
+    """A model whose body updates itself in backward, as soon as a gradient is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+        self.head = nn.Linear(16, 4)
+        updates = {each: torch.optim.AdamW([each]) for each in self.body.parameters()}
+
+        def update(parameter):
+            updates[parameter].step()
+            updates[parameter].zero_grad()
+
+        for each in updates:
+            each.register_post_accumulate_grad_hook(update)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def test_updates_in_hooks_of_the_backward():
+    def head_only(parameters):
+        return torch.optim.AdamW(list(parameters)[-2:])
+
+    plan = assert_planned_as_measured(surefoot.recipe_of(Halves, (torch.randn(8, 16),), optimizer=head_only))
+    assert plan.steady.tally.total("memory/optimizer/body.0") == 2 * 4 * (16 * 32 + 32) + 8
+    assert plan.steady.tally.total("samples/trained") == 8
+    assert plan.steady.tally.total("flops/backward/body.2") == 2 * 2 * 8 * 16 * 32
+
+
+def sparse(optimizer, bag: bool = False, **settings) -> surefoot.Recipe:
+    kind = nn.EmbeddingBag if bag else nn.Embedding
+    tokens = torch.randint(0, 50, (4, 8))
+    return surefoot.recipe_of(lambda: kind(50, 4, sparse=True), (tokens,), optimizer=optimizer, **settings)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("bag", [False, True], ids=["embedding", "bag"])
+@pytest.mark.parametrize("optimizer", [torch.optim.SparseAdam, torch.optim.Adagrad, torch.optim.SGD])
+def test_sparse_gradients_are_planned_and_said_to_be_not_validated(optimizer, bag):
+    plan = surefoot.plan(sparse(lambda parameters: optimizer(list(parameters), lr=0.1), bag))
+    assert any("memory of sparse gradients is not validated" in note for note in plan.assumptions)
+
+
+def test_the_norm_of_a_sparse_gradient_is_that_of_a_dense_one(tmp_path):
+    """A token that occurs twice has one row."""
+
+    def trained(kind: bool) -> list[float]:
+        recipe = surefoot.recipe_of(
+            lambda: nn.Embedding(50, 4, sparse=kind),
+            (torch.tensor([[1, 1, 2], [3, 1, 2]]),),
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            max_steps=3,
+            max_grad_norm=1e-3,
+        )
+        run = surefoot.train(recipe, path=str(tmp_path / str(kind)))
+        return [row.grad_norm for row in read_rows(run.log)]
+
+    assert trained(True) == pytest.approx(trained(False))

@@ -183,6 +183,7 @@ class Tracing:
 def know(books: Books, step: Step) -> None:
     """Registers a step with the books: its modules, its mesh, and its compiled regions."""
     books.phases.find(step.model)
+    books.ending = step.optimizer
     books.traffic.know(step.mesh)
     if step.recipe.compile != "off":
         books.work.regions = Regions(units(step.model, step.recipe))
