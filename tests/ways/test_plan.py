@@ -245,6 +245,33 @@ def test_a_bare_module_and_a_batch_can_be_planned(form):
     assert plan.steady == profile.steady
 
 
+def test_a_module_and_a_batch_are_planned_without_a_recipe():
+    module, batch = nn.Linear(16, 4), torch.zeros(8, 16)
+    before = module.weight.clone()
+    recipe = surefoot.recipe_of(lambda: nn.Linear(16, 4), batch)
+    plan = surefoot.plan(module, batch)
+    assert surefoot.plan(lambda: nn.Linear(16, 4), batch) == surefoot.plan(recipe)
+    assert plan.steady.tally == surefoot.plan(recipe).steady.tally
+    assert plan.parameters == 68
+    assert surefoot.profile(surefoot.recipe_of(module, batch), timed_steps=1).steady == plan.steady
+    assert torch.equal(module.weight, before)
+    assert module.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((nn.Linear(4, 4),), "a module and a batch"),
+        ((nn.Linear(4, 4), torch.ones(())), r"this one is a tensor of shape \[\]"),
+        ((nn.Linear(4, 4), []), "this one is a list"),
+        ((surefoot.recipe_of(nn.Linear(4, 4), torch.ones(2, 4)), torch.ones(2, 4)), "leave out the batch"),
+    ],
+)
+def test_what_is_no_module_with_a_batch_is_refused(given, said):
+    with pytest.raises(surefoot.SurefootError, match=said):
+        surefoot.plan(*given)
+
+
 def test_a_hugging_face_config_in_a_folder_can_be_planned(tmp_path):
     pytest.importorskip("transformers")
     import json

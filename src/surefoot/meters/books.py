@@ -103,6 +103,11 @@ class Books(Listener):
         book = self.memory.book
         return Usage(tally, book.peak, book.phase_peaks, book.largest, works, book.timeline)
 
+    def finish(self) -> None:
+        """A loop that called a model and made no update, for example inference, counts as one step."""
+        if not self.steps and self.phases.models:
+            self.steps.append(self.close())
+
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         if self._operators.paused or (self.ending is not None and optimizer is not self.ending):
             return

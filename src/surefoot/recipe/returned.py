@@ -55,8 +55,9 @@ def checked_optimizer(made: Any, name: str) -> torch.optim.Optimizer:
         raise _wrong(f"{name}: optimizer(parameters)", made, f"one torch.optim.Optimizer{several}")
     if _wants_closure(made):
         raise RecipeError(
-            f"{name}: {type(made).__name__} computes the loss several times in one update, through a closure; a recipe's "
-            "step computes it once: use another optimizer, or write the loop yourself and run it under `surefoot watch`"
+            f"{name}: {type(made).__name__} computes the loss several times in one update, through a closure; "
+            "a recipe's step computes it once: use another optimizer, or write the loop yourself and run it under "
+            "`surefoot watch`"
         )
     return made
 
