@@ -369,3 +369,64 @@ def test_the_norm_of_a_sparse_gradient_is_that_of_a_dense_one(tmp_path):
         return [row.grad_norm for row in read_rows(run.log)]
 
     assert trained(True) == pytest.approx(trained(False))
+
+
+# ------------------------------------------------------------------------------------------- what stays impossible
+
+
+@torch.library.custom_op("surefoot_tests::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+IMPOSSIBLE = {
+    "a value": (
+        lambda out: out if torch.allclose(out, out + 1) else out * 2,
+        "reads the values of a tensor (aten.allclose.default), and a plan has no values; move this code out of",
+    ),
+    "a shape": (lambda out: out.unique(), "the result of aten._unique2.default"),
+    "bins": (lambda out: out.sum() + out[0].long().bincount().sum(), "set its minlength"),
+    "a large array": (lambda out: out.sum() + out.repeat(1, 9999, 40).detach().numpy().sum(), "values with .numpy()"),
+    "an own operator": (lambda out: halved(out), "torch.library.register_fake('surefoot_tests::halved')"),
+    "nested tensors": (
+        lambda out: torch.nested.nested_tensor([out, out]).to_padded_tensor(0.0),
+        "aten._nested_tensor_from_tensor_list.default",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(("use", "said"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_what_cannot_be_planned_is_named_with_its_line_and_what_to_do(use, said):
+    recipe = surefoot.recipe_of(
+        lambda: nn.Linear(4, 4), torch.randn(3, 4), loss=lambda model, batch: use(model(batch)).mean()
+    )
+    with pytest.raises(WorldError) as caught:
+        surefoot.plan(recipe)
+    assert said in str(caught.value)
+    assert f" at test_plan_any_model.py:{use.__code__.co_firstlineno}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_line_in_an_installed_package_is_named_with_the_line_that_called_it(tmp_path, monkeypatch):
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "some_losses.py").write_text("def distinct(x):\n    return x.unique().mean()\n")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    import some_losses
+
+    def loss(model, batch):
+        return some_losses.distinct(model(batch))
+
+    with pytest.raises(WorldError, match=r"at some_losses.py:2, called at test_plan_any_model.py:\d+ "):
+        surefoot.plan(surefoot.recipe_of(lambda: nn.Linear(4, 4), torch.randn(3, 4), loss=loss))
+
+
+def test_a_masked_selection_is_the_share_that_the_recipe_gives():
+    def loss(model, batch):
+        return model(batch).masked_select(batch > 0).square().mean()
+
+    batch = torch.ones(8, 4)
+    batch[:4] = -1
+    recipe = surefoot.recipe_of(lambda: nn.Linear(4, 4), batch, loss=loss, density=0.5)
+    plan = assert_planned_as_measured(recipe)
+    assert plan.assumptions == ("masked_select chose 50.0% of 32 elements: the recipe's density (2 times)",)

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedOperatorException,
     unset_fake_temporarily,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -30,6 +31,7 @@ from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.fake_results import FAKES, packed, spread_evenly
 from surefoot.world.kernels import AnyKernels, Kernels, corrected
 from surefoot.world.truths import assumed_of, truth_of
+from surefoot.world.user_line import where
 
 aten = torch.ops.aten
 
@@ -75,6 +77,12 @@ class FakeOperators(TorchDispatchMode):
             return self._stand_in(func, tensors, error)
         except DynamicOutputShapeException as error:
             return self._selection(func, args, error)
+        except (UnsupportedOperatorException, NotImplementedError) as error:
+            raise _unsupported(func) from error
+        except RuntimeError as error:
+            if "no fake impl" not in str(error):
+                raise
+            raise _unsupported(func) from error
         if func is torch.ops.c10d.allreduce_.default:
             return _answered(*out)
         if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
@@ -121,10 +129,15 @@ class FakeOperators(TorchDispatchMode):
                 return spread_evenly(args[0].numel(), args[2])
         if name == "nonzero":
             chosen, shape = args[0], (args[0].dim(),)
+        elif name == "masked_select":
+            chosen, shape = torch.broadcast_tensors(*args[:2])[1], ()
         elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
             chosen, shape = args[1][0], tuple(args[0].shape[args[1][0].dim() :])
         else:
-            raise WorldError(f"the shape of {func}'s result depends on values, and a plan has no values") from error
+            fix = "set its minlength" if name == "bincount" else "move it out of the step, or plan without it"
+            raise WorldError(
+                f"the shape of the result of {func}{where()} depends on values, and a plan has no values; {fix}"
+            ) from error
         count = max(1, round(share * chosen.numel()))
         why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
         self._note(f"{name} chose {share:.1%} of {chosen.numel():,} elements: {why}")
@@ -152,7 +165,7 @@ class FakeOperators(TorchDispatchMode):
             return truths[0].value if len(truths) == 1 else truths[0].value == truths[1].value
         if func is not aten._local_scalar_dense.default or tensor.dtype is torch.bool:
             raise WorldError(
-                f"the code reads the values of a tensor ({func}), and a plan has no values; "
+                f"the code{where()} reads the values of a tensor ({func}), and a plan has no values; "
                 "move this code out of the step, or plan without it"
             ) from error
         self._note(f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1")
@@ -165,7 +178,7 @@ class FakeOperators(TorchDispatchMode):
         def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
             if tensor.numel() > SMALL_ELEMENTS:
                 raise WorldError(
-                    f"the code reads {tensor.numel():,} values with .numpy(), and a plan has no values; "
+                    f"the code{where()} reads {tensor.numel():,} values with .numpy(), and a plan has no values; "
                     "move this code out of the step, or plan without it"
                 )
             self._note(f".numpy() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered ones")
@@ -211,6 +224,11 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
 def _device(tensor: torch.Tensor) -> torch.device:
     """The device of a tensor. This is called as often as all operators together."""
     return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+
+
+def _unsupported(func: Any) -> WorldError:
+    own = "" if func.namespace == "aten" else f"register one with torch.library.register_fake({func.name()!r}), or "
+    return WorldError(f"{func}{where()} has no fake kernel, so a plan cannot run it; {own}plan without it")
 
 
 def _storage(tensor: torch.Tensor) -> int:
