@@ -220,7 +220,9 @@ def test_the_conventions_stand_beside_the_count(small_recipe):
     }
     counted = plan.flops_per_token.pop("counted")
     assert plan.flops_per_token == expected
-    assert counted * plan.tokens_per_step == plan.steady.tally.total("flops")
+    tally = plan.steady.tally
+    assert counted * plan.tokens_per_step == tally.total("flops") - tally.total("flops/recompute")
+    assert tally.total("flops/recompute") == 2 * layers * width * context * plan.tokens_per_step  # attention's scores
     assert set(surefoot.plan(small_recipe("cruncher")).flops_per_token) == {"counted", "6N"}
 
 
