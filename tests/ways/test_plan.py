@@ -287,6 +287,31 @@ def test_a_hugging_face_config_in_a_folder_can_be_planned(tmp_path):
     assert plan.steady == profile.steady
 
 
+@pytest.mark.parametrize("named", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize(
+    ("precision", "size", "said"),
+    [
+        ("32-true", 4, "parameters in float32 (precision=32-true), not in the config's bfloat16; precision=bf16-true"),
+        ("bf16-mixed", 4, "parameters in float32 (precision=bf16-mixed), not in the config's bfloat16"),
+        ("bf16-true", 2, ""),
+    ],
+)
+def test_the_precision_of_a_recipe_wins_over_that_of_a_config(tmp_path, named, precision, size, said):
+    pytest.importorskip("transformers")
+    import json
+
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "llama", "vocab_size": 100, "num_key_value_heads": 2, named: "bfloat16", **shape}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = [f"config={tmp_path}", "context=16", *([f"precision={precision}"] if precision != "32-true" else [])]
+    recipe = surefoot.load_recipe("hf", words)
+    plan = surefoot.plan(recipe)
+    assert plan.steady.tally.total("memory/parameters") == size * plan.parameters
+    assert said in plan.about
+    assert bool(said) == ("config's" in plan.about)
+    assert plan.steady == surefoot.profile(recipe, timed_steps=1).steady
+
+
 def test_a_folder_without_a_config_is_said_to_be_one(tmp_path):
     pytest.importorskip("transformers")
     with pytest.raises(surefoot.SurefootError, match=r"no config\.json in"):

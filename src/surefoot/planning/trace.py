@@ -67,8 +67,11 @@ class Tracing:
         ranks: int = 1,
         work: bool = False,
         script: bool = False,
+        largest: tuple[int, int] | None = None,
     ) -> None:
         self.recipe, self.work = recipe, work
+        self.largest = largest
+        """The step and the rank with the largest micro-batch, which a steady step gets. None if all are alike."""
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.layout = layout_of(recipe, ranks=ranks)
         self.kernels = self.world.kernels
@@ -155,10 +158,18 @@ class Tracing:
         return self.world.gpu is not None and step.layout.shards
 
     def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
-        """The micro-batches of each step."""
-        batches = batches_of(self.recipe, rank=self.layout.data_rank, ranks=self.layout.data_ranks)
+        """The micro-batches of each step. The second one has the largest, if they differ."""
+        ranks = self.layout.data_ranks
+        count, batches = (
+            self.recipe.micro_batches(ranks),
+            batches_of(self.recipe, rank=self.layout.data_rank, ranks=ranks),
+        )
+        yield books.seen(self.world.take(batches) for _ in range(count))
+        if self.largest is not None:
+            step, rank = self.largest
+            batches = batches_of(self.recipe, first_step=step, rank=rank, ranks=ranks)
         while True:
-            yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches(self.layout.data_ranks)))
+            yield books.seen(self.world.take(batches) for _ in range(count))
 
     def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
         """The most bytes that the allocators had in use, and the bytes they have reserved. Stops following them."""

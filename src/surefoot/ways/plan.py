@@ -15,6 +15,7 @@ from surefoot.costs.roofline import ceilings_of, step_time
 from surefoot.costs.run_cost import run_cost
 from surefoot.costs.time_on_cluster import time_on
 from surefoot.costs.unroll import Irregular
+from surefoot.data.sizes import sizes_of
 from surefoot.errors import RecipeError, WorldError
 from surefoot.hardware import Cluster, Datasheet, cluster
 from surefoot.hardware.here import HERE, here
@@ -58,7 +59,10 @@ def plan(
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = build_data(recipe)
-    tracing = partial(Tracing, dataclasses.replace(recipe, data=lambda: data), target, ranks=ranks)
+    known = dataclasses.replace(recipe, data=lambda: data)
+    sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
+    largest = sizes.largest if sizes is not None and sizes.differ else None
+    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest)
     traced = _traced(partial(tracing, work=bool(target or sheet), script=measure), reuse=reuse and not measure)
     tokens = recipe.tokens_per_step
     seconds = cost = None
@@ -96,6 +100,7 @@ def plan(
         blocks=traced.blocks,
         assumptions=(
             *(target.policies if target else ()),
+            *([str(sizes)] if largest is not None else []),
             *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
             *_missing(traced),
         ),
