@@ -69,7 +69,7 @@ class FakeOperators(TorchDispatchMode):
         tensors = list(tensors_in([args, kwargs]))
         if all(map(self._is_known, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
-                return self._known(func, func(*args, **kwargs))
+                return self._known(func, tensors, func(*args, **kwargs))
         self._forget_written(func, args)
         try:
             out = FAKES.get(func, func)(*args, **kwargs)
@@ -97,9 +97,10 @@ class FakeOperators(TorchDispatchMode):
     def _is_known(self, tensor: torch.Tensor) -> bool:
         return is_small(tensor) or (len(self._masks) > 0 and tensor in self._masks)
 
-    def _known(self, func: Any, out: Any) -> Any:
-        """A result that was made of known values. If its numbers are a mask, it is remembered and stays real."""
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+    def _known(self, func: Any, tensors: list[torch.Tensor], out: Any) -> Any:
+        """A result that was made of known values. A mask, and what is made of one, is remembered and stays real."""
+        masked = not tensors or (len(self._masks) > 0 and any(each in self._masks for each in tensors))
+        if masked and torch.Tag.nondeterministic_seeded not in func.tags:
             for each in tensors_in(out):
                 if each.dtype.is_floating_point and each.dim() and each.numel() <= SMALL_ELEMENTS:
                     self._masks[each] = True
