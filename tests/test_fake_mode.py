@@ -3,9 +3,11 @@
 import pytest
 import torch
 import torch._subclasses.fake_tensor as fake
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from surefoot.world.fake_mode import FakeMode
+from surefoot.world.world import FakeWorld
 
 aten = torch.ops.aten
 
@@ -121,3 +123,19 @@ def test_it_is_remembered():
 )
 def test_torch_still_has_what_the_fake_mode_reaches_for(owner, name: str):
     assert hasattr(owner, name), f"torch {torch.__version__} has no {owner.__name__}.{name}: see fake_mode.py"
+
+
+@pytest.mark.parametrize("layer", [lambda: nn.Linear(37, 41), lambda: nn.LSTM(7, 11), lambda: nn.BatchNorm2d(13)])
+def test_a_module_on_fakes_can_be_moved_to_another_dtype(layer):
+    """The odd sizes are those of no other test: torch remembers no result that it has seen before."""
+    with FakeWorld():
+        module = layer()
+        weights = list(module.parameters())
+        if isinstance(module, nn.Linear):
+            module(torch.empty(2, 37)).sum().backward()
+        assert module.to(torch.bfloat16) is module
+        assert [id(each) for each in module.parameters()] == [id(each) for each in weights]
+        assert {each.dtype for each in module.parameters()} == {torch.bfloat16}
+        assert {each.grad.dtype for each in module.parameters() if each.grad is not None} <= {torch.bfloat16}
+        module.double().float()
+        assert {each.dtype for each in module.parameters()} == {torch.float32}

@@ -71,6 +71,17 @@ def test_mixed_elementwise_work_makes_a_copy_inside():
     assert kernel.workspace_bytes == allocated_peak(lambda: x + y) - 400_000 > 0
 
 
+def test_a_fake_result_with_other_strides_is_replaced():
+    x = torch.ones(4, 6)
+    kernel = Kernels().measured(aten.mm.default, (x, x.t()), {})
+    right, wrong = torch.empty(4, 4), torch.empty(4, 4).t()
+    assert corrected(right, kernel) is right
+    assert corrected(wrong, kernel).stride() == (4, 1)
+    row = Kernels().measured(aten.mm.default, (x[:1], x.t()), {})
+    any_stride = torch.empty(4).as_strided((1, 4), (7, 1))
+    assert corrected(any_stride, row) is any_stride
+
+
 def test_a_call_is_measured_once_and_leaves_the_generator_alone():
     kernels, x = Kernels(), torch.ones(8, 8)
     before = torch.get_rng_state()

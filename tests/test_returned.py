@@ -39,6 +39,20 @@ class Nothing(IterableDataset):
         return iter(())
 
 
+class Sharpness(torch.optim.SGD):
+    """Like SAM: a step up the slope, the loss again, and a step down."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+
+    def first_step(self): ...
+
+    def second_step(self): ...
+
+    def step(self, closure=None):
+        assert closure is not None, "requires a closure"
+
+
 def frozen() -> nn.Module:
     return nn.Linear(2, 1).requires_grad_(False)
 
@@ -87,6 +101,14 @@ WRONG = {
     ),
     "no optimizer": ({"optimizer": lambda ps: None}, "mine: optimizer(parameters) returned None"),
     "an optimizer's class": ({"optimizer": lambda ps: torch.optim.SGD}, "returned the class SGD; call it"),
+    "a closure": (
+        {"optimizer": lambda ps: torch.optim.LBFGS(list(ps))},
+        "mine: LBFGS computes the loss several times in one update, through a closure",
+    ),
+    "two steps": (
+        {"optimizer": Sharpness},
+        "use another optimizer, or write the loop yourself and run it under `surefoot watch`",
+    ),
     "a word for a rate": (
         {"schedule": lambda step, steps: "half"},
         "schedule(0, ...) returned a str; expected a num",

@@ -197,6 +197,29 @@ def test_a_script_that_trains_nothing_is_said_to(tmp_path: Path):
     assert "no optimizer made an update" in watched.stdout
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("world", [nullcontext, surefoot.fake_world], ids=["real", "fake"])
+def test_a_loop_without_updates_is_one_step(mode, world):
+    with world():
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval()
+        with surefoot.watch(model) as seen, mode():
+            for _ in range(5):
+                model(torch.randn(2, 3, 8))
+    (usage,) = seen.steps
+    assert usage.peak.phase == "evaluate"
+    weights, inputs, hidden = 4 * (9 * 16 + 17 * 4), 4 * 6 * 8, 4 * 6 * 16
+    assert usage.peak.peak_bytes == weights + inputs + 2 * hidden
+    assert seen.tally.total("flops/evaluate") == 5 * 2 * 6 * (8 * 16 + 16 * 4)
+
+
+def test_a_script_without_updates_is_measured_as_a_whole(tmp_path: Path):
+    path = tmp_path / "inference.py"
+    path.write_text("import torch\nmodel = torch.nn.Linear(8, 8)\nwith torch.no_grad():\n    model(torch.ones(2, 8))\n")
+    watched = run("-m", "surefoot", "watch", str(path))
+    assert watched.returncode == 0
+    assert "no optimizer made an update; the whole script: 416 B at the peak" in " ".join(watched.stdout.split())
+
+
 def test_watching_restores_arguments_and_path(script: Path, capsys):
     argv, path = list(sys.argv), list(sys.path)
     watch_script(str(script), ["a"], steps=2)

@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -67,9 +68,63 @@ def test_a_number_that_no_plan_can_know_is_answered_and_noted():
     }
 
 
-def test_a_branch_on_a_value_is_refused_with_a_reason():
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda x: torch.equal(x, x * 2),
+        lambda x: bool((x > 2)[0]),
+        lambda x: torch.allclose(x, x + 1),
+    ],
+)
+def test_a_branch_on_many_values_is_refused_with_a_reason(test):
     with surefoot.fake_world(), pytest.raises(WorldError, match="reads the values of a tensor"):
-        bool(torch.ones(3).sum() > 2)
+        test(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        (lambda x: x.sum() > 2, False),
+        (lambda x: x.sum() > torch.tensor(0.5), True),
+        (lambda x: x.sum() <= x.mean(), True),
+        (lambda x: x[:1] != 1, False),
+        (lambda x: ~(x.sum() < 0) & (x.mean() == 1), True),
+        (lambda x: torch.equal(x.sum() > 2, x.new_zeros((), dtype=torch.bool)), True),
+        (lambda x: isinstance(max(0.5, x.norm()), torch.Tensor), True),
+    ],
+)
+def test_a_single_number_is_compared_as_item_would_answer(test, expected):
+    world = FakeWorld()
+    with world:
+        assert bool(test(torch.ones(8) * 3)) is expected
+    assert world.assumptions == {"a number that is compared is 1": 1}
+
+
+@pytest.mark.parametrize(("name", "expected"), [("all", True), ("any", False)])
+def test_values_are_taken_to_be_valid(name, expected):
+    world = FakeWorld()
+    with world:
+        assert bool(getattr(torch.ones(8) * 3 > 2, name)()) is expected
+        assert bool(getattr(torch.randn(8, 2) > 2, name)(dim=(0, 1))) is expected
+    assert world.assumptions == {f".{name}() of computed values answered {expected}": 2}
+
+
+def test_arrays_of_fake_tensors_are_ones():
+    before = FakeTensor.numpy
+    world = FakeWorld()
+    with world:
+        assert (torch.randn(2, 3).numpy() == np.ones((2, 3), dtype=np.float32)).all()
+        assert np.asarray(torch.zeros(4).half()).dtype == np.float16
+        with pytest.raises(RuntimeError, match="requires grad"):
+            torch.randn(3, requires_grad=True).numpy()
+        assert torch.randn(3, requires_grad=True).numpy(force=True).sum() == 3
+        with pytest.raises(WorldError, match=r"reads 1,100,000 values with \.numpy\(\)"):
+            torch.empty(1_100_000).numpy()
+        with FakeWorld():
+            pass
+        assert torch.empty(2).numpy().sum() == 2
+    assert FakeTensor.numpy is before
+    assert world.assumptions[".numpy() on a float32 tensor answered ones"] == 4
 
 
 @pytest.mark.parametrize(
@@ -147,7 +202,16 @@ def test_the_private_parts_of_torch_that_the_world_needs_are_there():
     import torch.utils._python_dispatch as dispatch
 
     for module, names in (
-        (fake, ["FakeTensorMode", "FakeTensor", "DataDependentOutputException", "unset_fake_temporarily"]),
+        (
+            fake,
+            [
+                "FakeTensorMode",
+                "FakeTensor",
+                "FakeTensorConverter",
+                "DataDependentOutputException",
+                "unset_fake_temporarily",
+            ],
+        ),
         (dispatch, ["TorchDispatchMode", "_disable_current_modes"]),
     ):
         for name in names:

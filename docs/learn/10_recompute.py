@@ -221,6 +221,8 @@ for recompute in ("none", "selective", "budget=0.5", "full"):
     print(f"{recompute:12}{plan.steady.peak.peak_bytes / 2**20:10.0f}{extra:13.1%}")
 
 # %% [markdown]
+# Even with `none` a few FLOPs run twice: fused attention keeps no scores and computes them again in its backward.
+#
 # `budget=0.5` keeps half and picks the blocks that cost the least time. Full recomputing costs less than a third
 # here, because the backward pass stops as soon as it has what it needs: the last product of a block is not run again.
 #

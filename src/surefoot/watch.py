@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def steps(self) -> list[Usage]:
-        """One usage per optimizer update."""
+        """One usage per optimizer update. A loop that ended without an update is one step."""
         return self._books.steps
 
     @property
@@ -76,6 +76,7 @@ def watch(
     watcher.scene.source = getattr(sys.modules["__main__"], "__file__", None) or ""
     with books, watcher:
         yield Seen(books, watcher, allow)
+        books.finish()
     watcher.scene.ended = True
 
 
@@ -173,6 +174,7 @@ class Watching:
 
     def ran_to_its_end(self) -> None:
         """Notes that the training was not cut short: what did not happen will not happen any more."""
+        self._books.finish()
         self._watcher.scene.ended = True
 
     def record(self) -> Watched:

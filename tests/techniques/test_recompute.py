@@ -105,7 +105,8 @@ def test_memory_falls_and_hardware_flops_rise_while_model_flops_stay(small_recip
     again = {way: plan.steady.tally.total("flops/recompute") for way, plan in plans.items()}
     assert activations["full"] < activations["selective"] < activations["none"]
     assert flops["full"] > flops["selective"] > flops["none"]
-    assert {flops[way] - again[way] for way in plans} == {flops["none"]}
+    assert again["none"] > 0  # the scores of attention, in its backward
+    assert {flops[way] - again[way] for way in plans} == {flops["none"] - again["none"]}
     assert len({plan.flops_per_token["counted"] for plan in plans.values()}) == 1
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import surefoot
 from surefoot.costs.advice import advise
-from surefoot.records.usage import Holding
+from surefoot.records.usage import Holding, Usage
 from surefoot.reports.console import as_text
 from surefoot.reports.plan import plan_text
 
@@ -154,7 +154,8 @@ def test_recomputation_is_seen_in_memory_and_flops():
 
 
 def test_the_peaks_around_the_steps(small_recipe):
-    plan = surefoot.plan(small_recipe("cruncher"))
+    recipe = small_recipe("cruncher")
+    plan = surefoot.plan(dataclasses.replace(recipe, evaluation=recipe.data))
     states = 4 * plan.parameters
     counters = 4 * 2 * 4
     assert states <= plan.init.peak.peak_bytes < 1.5 * states
@@ -163,6 +164,27 @@ def test_the_peaks_around_the_steps(small_recipe):
     assert 3 * states < plan.evaluate.peak.peak_bytes < plan.steady.peak.peak_bytes
     assert "evaluate" in plan.evaluate.phase_peaks
     assert plan.evaluate.tally.total("flops") == plan.steady.tally.total("flops/forward")
+
+
+@pytest.mark.parametrize("layers", [3, 24], ids=["all blocks", "a few blocks"])
+def test_an_evaluation_is_planned_only_if_the_recipe_has_one(layers):
+    def forward_only_in_training(model, batch):
+        if not model.training:
+            raise RuntimeError("an evaluation ran")
+        return recipe.loss(model, batch)
+
+    recipe = surefoot.load_recipe("cruncher", ["width=16", f"layers={layers}", "samples=128"])
+    without = dataclasses.replace(recipe, loss=forward_only_in_training)
+    plan = surefoot.plan(without)
+    assert plan.evaluate == Usage()
+    assert "not planned: the recipe has no evaluation" in as_text(plan_text(plan))
+    assert bool(plan.blocks) == (layers == 24)
+    with pytest.raises(RuntimeError, match="an evaluation ran"):
+        surefoot.plan(dataclasses.replace(without, evaluation=recipe.data))
+    evaluated = surefoot.plan(dataclasses.replace(recipe, evaluation=recipe.data))
+    assert evaluated.evaluate.peak.peak_bytes > 0
+    assert "not planned" not in as_text(plan_text(evaluated))
+    assert evaluated.steady == plan.steady
 
 
 def test_evaluation_inside_changes_nothing(small_recipe):
@@ -198,7 +220,9 @@ def test_the_conventions_stand_beside_the_count(small_recipe):
     }
     counted = plan.flops_per_token.pop("counted")
     assert plan.flops_per_token == expected
-    assert counted * plan.tokens_per_step == plan.steady.tally.total("flops")
+    tally = plan.steady.tally
+    assert counted * plan.tokens_per_step == tally.total("flops") - tally.total("flops/recompute")
+    assert tally.total("flops/recompute") == 2 * layers * width * context * plan.tokens_per_step  # attention's scores
     assert set(surefoot.plan(small_recipe("cruncher")).flops_per_token) == {"counted", "6N"}
 
 
@@ -223,6 +247,33 @@ def test_a_bare_module_and_a_batch_can_be_planned(form):
     assert plan.steady == profile.steady
 
 
+def test_a_module_and_a_batch_are_planned_without_a_recipe():
+    module, batch = nn.Linear(16, 4), torch.zeros(8, 16)
+    before = module.weight.clone()
+    recipe = surefoot.recipe_of(lambda: nn.Linear(16, 4), batch)
+    plan = surefoot.plan(module, batch)
+    assert surefoot.plan(lambda: nn.Linear(16, 4), batch) == surefoot.plan(recipe)
+    assert plan.steady.tally == surefoot.plan(recipe).steady.tally
+    assert plan.parameters == 68
+    assert surefoot.profile(surefoot.recipe_of(module, batch), timed_steps=1).steady == plan.steady
+    assert torch.equal(module.weight, before)
+    assert module.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((nn.Linear(4, 4),), "a module and a batch"),
+        ((nn.Linear(4, 4), torch.ones(())), r"this one is a tensor of shape \[\]"),
+        ((nn.Linear(4, 4), []), "this one is a list"),
+        ((surefoot.recipe_of(nn.Linear(4, 4), torch.ones(2, 4)), torch.ones(2, 4)), "leave out the batch"),
+    ],
+)
+def test_what_is_no_module_with_a_batch_is_refused(given, said):
+    with pytest.raises(surefoot.SurefootError, match=said):
+        surefoot.plan(*given)
+
+
 def test_a_hugging_face_config_in_a_folder_can_be_planned(tmp_path):
     pytest.importorskip("transformers")
     import json
@@ -234,6 +285,31 @@ def test_a_hugging_face_config_in_a_folder_can_be_planned(tmp_path):
     plan, profile = surefoot.plan(recipe), surefoot.profile(recipe, timed_steps=1)
     assert plan.tokens_per_step == 32
     assert plan.steady == profile.steady
+
+
+@pytest.mark.parametrize("named", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize(
+    ("precision", "size", "said"),
+    [
+        ("32-true", 4, "parameters in float32 (precision=32-true), not in the config's bfloat16; precision=bf16-true"),
+        ("bf16-mixed", 4, "parameters in float32 (precision=bf16-mixed), not in the config's bfloat16"),
+        ("bf16-true", 2, ""),
+    ],
+)
+def test_the_precision_of_a_recipe_wins_over_that_of_a_config(tmp_path, named, precision, size, said):
+    pytest.importorskip("transformers")
+    import json
+
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "llama", "vocab_size": 100, "num_key_value_heads": 2, named: "bfloat16", **shape}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    words = [f"config={tmp_path}", "context=16", *([f"precision={precision}"] if precision != "32-true" else [])]
+    recipe = surefoot.load_recipe("hf", words)
+    plan = surefoot.plan(recipe)
+    assert plan.steady.tally.total("memory/parameters") == size * plan.parameters
+    assert said in plan.about
+    assert bool(said) == ("config's" in plan.about)
+    assert plan.steady == surefoot.profile(recipe, timed_steps=1).steady
 
 
 def test_a_folder_without_a_config_is_said_to_be_one(tmp_path):

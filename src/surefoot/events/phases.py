@@ -309,6 +309,9 @@ class Phases:
             self.segment.name = "update"
         for listener in self.listeners:
             listener.update_ends(optimizer)
+        if self._backwards:  # a hook in backward updated a parameter as soon as it had its gradient
+            self._enter("backward")
+            return
         self._marks = [(0, "")]
         self._enter("load")
 

@@ -46,6 +46,8 @@ class Books(Listener):
         self.phases = Phases(model)
         self.steps: list[Usage] = []
         self.most_steps = most_steps
+        self.ending: torch.optim.Optimizer | None = None
+        """The optimizer whose update ends a step, if it is known. Others may update single parameters in backward."""
         self.journal = journal
         self.memory = MemoryMeter(self.phases, kernels or Kernels(), journal)
         self.flops = FlopsMeter(self.phases, journal)
@@ -101,8 +103,13 @@ class Books(Listener):
         book = self.memory.book
         return Usage(tally, book.peak, book.phase_peaks, book.largest, works, book.timeline)
 
+    def finish(self) -> None:
+        """A loop that called a model and made no update, for example inference, counts as one step."""
+        if not self.steps and self.phases.models:
+            self.steps.append(self.close())
+
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._operators.paused:
+        if self._operators.paused or (self.ending is not None and optimizer is not self.ending):
             return
         self.steps.append(self.close())
         if self.most_steps is not None and len(self.steps) >= self.most_steps:

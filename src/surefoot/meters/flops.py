@@ -1,8 +1,9 @@
 """FLOPs: those of matrix products, convolutions, attention and recurrent layers, by phase and module.
 
 A multiplication and an addition are two FLOPs. Elementwise work, norms and softmax are not counted. Attention
-counts the full square, even with a causal mask. Recomputation is booked under `flops/recompute`: the total of
-`flops` is what the hardware does; without `recompute` it is what the model needs.
+counts the full square, even with a causal mask. Recomputation is booked under `flops/recompute`, and so are the
+scores that fused attention computes again in its backward: the total of `flops` is what the hardware does; without
+`recompute` it is what the model needs.
 
 The formulas are surefoot's own: torch 2.13's `FlopCounterMode` counts 0 for attention and LSTM on the CPU.
 """
@@ -45,8 +46,12 @@ class FlopsMeter(Meter):
             if formula is _attention and not place[1]:
                 query, key = args[:2]
                 attention = query.shape[-3] * query.shape[-1], key.shape[-2]
-            amount = formula(out, *args, **{name: kwargs[name] for name in kwargs if name != "out"})
+            amount = flops_of(func, args, kwargs, out)
             self.executed += amount
+            if formula is _attention_backward and not place[1]:
+                again = _scores(*args[1:3])
+                self.book.count_flops(place[0], True, place[2], again, ())
+                amount -= again
             self.book.count_flops(*place, amount, attention)
 
     def count_flops(
@@ -66,6 +71,12 @@ class FlopsMeter(Meter):
         self._counted.clear()
         self._attention.clear()
         return booked
+
+
+def flops_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """The FLOPs of one call."""
+    formula = FORMULAS.get(func.overloadpacket)
+    return formula(out, *args, **{name: kwargs[name] for name in kwargs if name != "out"}) if formula else 0
 
 
 def _product(out: torch.Tensor, left: torch.Tensor, *_: Any, **__: Any) -> int:
@@ -102,7 +113,12 @@ def _convolution_backward(
 def _attention(out: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> int:
     """Two products per head: scores (T x S x D) and their weighted values (T x S x V)."""
     heads = math.prod(query.shape[:-2])
-    return 2 * heads * query.shape[-2] * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    return _scores(query, key) + 2 * heads * query.shape[-2] * key.shape[-2] * value.shape[-1]
+
+
+def _scores(query: torch.Tensor, key: torch.Tensor) -> int:
+    """The product of queries and keys. Fused attention keeps no scores, so its backward computes them again."""
+    return 2 * math.prod(query.shape[:-2]) * query.shape[-2] * key.shape[-2] * query.shape[-1]
 
 
 def _attention_backward(

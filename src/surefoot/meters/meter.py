@@ -58,6 +58,11 @@ class Operators(TorchDispatchMode):
             self.shards_seen()
             return NotImplemented  # DTensor and other wrappers: their inner operators are seen later
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():
+            with self:
+                out = func.decompose(*args, **kwargs)  # autograd would have done it: linear arrives as one operator
+            if out is not NotImplemented:
+                return out
         out = _add_in_place(*args) if self.in_linear and _adds_bias(func, args) else func(*args, **kwargs)
         if not self.paused:
             self._show(func, args, kwargs, out)

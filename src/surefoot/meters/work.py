@@ -16,7 +16,7 @@ import torch
 from surefoot.events.listener import Segment
 from surefoot.events.phases import Phases
 from surefoot.meters.bytes_moved import moved_bytes, moves_nothing, written_by
-from surefoot.meters.flops import FORMULAS
+from surefoot.meters.flops import flops_of
 from surefoot.meters.fused import Place, Regions
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
@@ -95,9 +95,8 @@ class WorkMeter(Meter):
 
 def work_of(func: Any, args: Any, kwargs: Any, out: Any) -> Work:
     """The work of one call, without its phase and module."""
-    packet, formula = func.overloadpacket, FORMULAS.get(func.overloadpacket)
+    packet, flops = func.overloadpacket, flops_of(func, args, kwargs, out)
     operands = list(tensors_in([args, kwargs]))
-    flops = formula(out, *args, **kwargs) if formula else 0
     if flops and _is_causal(func, args, kwargs):
         flops //= 2  # fused attention skips what its mask hides
     return Work(

@@ -30,6 +30,7 @@ def step_flops(recipe: Recipe) -> float:
         step = Step(recipe, world)
         books.close()
         books.phases.find(step.model)
+        books.ending = step.optimizer
         step(world.take(batches) for _ in range(recipe.micro_batches()))
     tally = books.steps[0].tally
     return tally.total("flops") - tally.total("flops/recompute")

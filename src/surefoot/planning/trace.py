@@ -67,8 +67,11 @@ class Tracing:
         ranks: int = 1,
         work: bool = False,
         script: bool = False,
+        largest: tuple[int, int] | None = None,
     ) -> None:
         self.recipe, self.work = recipe, work
+        self.largest = largest
+        """The step and the rank with the largest micro-batch, which a steady step gets. None if all are alike."""
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.layout = layout_of(recipe, ranks=ranks)
         self.kernels = self.world.kernels
@@ -121,7 +124,7 @@ class Tracing:
         return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
 
     def run(self, made: Trace) -> None:
-        """Runs two steps, an evaluation and a resume. The first step creates the optimizer's state."""
+        """Runs two steps, an evaluation if the recipe has one, and a resume. The first step creates optimizer state."""
         books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
             step(next(loaded))
@@ -132,9 +135,8 @@ class Tracing:
             made.attention = books.flops.attention
             books.close()  # the gradients of the last step are gone by now
             made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
+            made.evaluate = self.evaluated(step, loaded, books.close)
             made.assumed = dict(self.world.assumptions)
-            step.evaluate(next(loaded))
-            made.evaluate = books.close()
         saved = saved_state(step)
         made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
         made.checkpoint_bytes = whole_bytes(saved)
@@ -143,15 +145,31 @@ class Tracing:
             made.resume = self.resumed(beside, saved)
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
 
+    def evaluated(self, step: Step, loaded: Iterator[Iterator[Any]], close: Callable[[], Usage]) -> Usage:
+        """The usage of an evaluation of one step's batches. Nothing if the recipe has no evaluation."""
+        evaluates = self.recipe.evaluation is not None
+        if evaluates:
+            step.evaluate(next(loaded))
+        usage = close()
+        return usage if evaluates else Usage()
+
     def _built_on_host(self, step: Step) -> bool:
         """Whether the model is built in host memory: for sharding on GPUs, only the shards go to the device."""
         return self.world.gpu is not None and step.layout.shards
 
     def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
-        """The micro-batches of each step."""
-        batches = batches_of(self.recipe, rank=self.layout.data_rank, ranks=self.layout.data_ranks)
+        """The micro-batches of each step. The second one has the largest, if they differ."""
+        ranks = self.layout.data_ranks
+        count, batches = (
+            self.recipe.micro_batches(ranks),
+            batches_of(self.recipe, rank=self.layout.data_rank, ranks=ranks),
+        )
+        yield books.seen(self.world.take(batches) for _ in range(count))
+        if self.largest is not None:
+            step, rank = self.largest
+            batches = batches_of(self.recipe, first_step=step, rank=rank, ranks=ranks)
         while True:
-            yield books.seen(self.world.take(batches) for _ in range(self.recipe.micro_batches(self.layout.data_ranks)))
+            yield books.seen(self.world.take(batches) for _ in range(count))
 
     def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
         """The most bytes that the allocators had in use, and the bytes they have reserved. Stops following them."""
@@ -176,6 +194,7 @@ class Tracing:
 def know(books: Books, step: Step) -> None:
     """Registers a step with the books: its modules, its mesh, and its compiled regions."""
     books.phases.find(step.model)
+    books.ending = step.optimizer
     books.traffic.know(step.mesh)
     if step.recipe.compile != "off":
         books.work.regions = Regions(units(step.model, step.recipe))

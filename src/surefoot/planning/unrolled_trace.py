@@ -87,9 +87,8 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
         step(next(loaded))
         step(next(loaded))
         books.close()
+        tracing.evaluated(step, loaded, books.close)
         assumed = {note: count - before.get(note, 0) for note, count in tracing.world.assumptions.items()}
-        step.evaluate(next(loaded))
-        books.close()
         saved = saved_state(step)
         books.close()
         entries, parts = journal.finished(), [*planned, *part_entries(copies, step)]
@@ -129,7 +128,8 @@ def _posted(tracing: Tracing, copies: Copies, step: Step, entries: Sequence[unro
     made.attention = books.flops.attention
     close()
     made.allocated_bytes, made.reserved_bytes = tracing.allocated_and_reserved_bytes()
-    made.evaluate = close()
+    evaluated = close()
+    made.evaluate = evaluated if tracing.recipe.evaluation is not None else Usage()
     there = set(books.memory.book.live())
     close()
     saved = [booking for booking in books.memory.book.live() if booking not in there]

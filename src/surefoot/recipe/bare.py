@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
+from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
 from surefoot.trees import map_tensors, tensors_in
 
@@ -26,28 +28,37 @@ class Rows(Dataset[Any]):
 
 
 def recipe_of(
-    model: Callable[[], torch.nn.Module],
+    model: torch.nn.Module | Callable[[], torch.nn.Module],
     batch: Any,
     *,
     loss: Callable[[torch.nn.Module, Any], Any] | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
     **settings: Any,
 ) -> Recipe:
-    """`surefoot.plan(recipe_of(lambda: MyModel(), batch))`. Samples lie along the first dimension of every tensor.
+    """`recipe_of(lambda: MyModel(), batch)`. Samples lie along the first dimension of every tensor.
+
+    A module that you have already built is copied, and stays as it is. A function that builds one can be planned
+    without its memory.
 
     Without a loss, the model is called with the batch as its arguments (a dict by name), and the loss is the mean of
     all outputs. That is right for shapes, memory and FLOPs, not for learning. `settings` are fields of `Recipe`.
     """
+    first = next(tensors_in(batch), None)
+    if first is None or not first.dim():
+        raise RecipeError(f"a batch needs tensors whose first dimension counts samples; this one is {_kind(batch)}")
     rows = Rows(batch)
-    first = next(tensors_in(batch))
     tokens = first[0].numel() if not first.dtype.is_floating_point else 1
     return Recipe(
-        model=model,
+        model=(lambda: copy.deepcopy(model)) if isinstance(model, torch.nn.Module) else model,
         data=lambda: rows,
         loss=loss or _mean_of_outputs,
         optimizer=optimizer,
         **{"micro_batch_size": len(rows), "tokens_per_sample": tokens, **settings},
     )
+
+
+def _kind(batch: Any) -> str:
+    return f"a tensor of shape {list(batch.shape)}" if isinstance(batch, torch.Tensor) else f"a {type(batch).__name__}"
 
 
 def _mean_of_outputs(model: torch.nn.Module, batch: Any) -> torch.Tensor:

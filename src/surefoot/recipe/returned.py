@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Iterator, Mapping
@@ -52,7 +53,20 @@ def checked_optimizer(made: Any, name: str) -> torch.optim.Optimizer:
     if not isinstance(made, torch.optim.Optimizer):
         several = "; for several settings, give one optimizer several groups" if isinstance(made, list | tuple) else ""
         raise _wrong(f"{name}: optimizer(parameters)", made, f"one torch.optim.Optimizer{several}")
+    if _wants_closure(made):
+        raise RecipeError(
+            f"{name}: {type(made).__name__} computes the loss several times in one update, through a closure; "
+            "a recipe's step computes it once: use another optimizer, or write the loop yourself and run it under "
+            "`surefoot watch`"
+        )
     return made
+
+
+def _wants_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an update computes the loss again: `step` requires a closure, or there are two steps, as SAM has."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    required = closure is not None and closure.default is inspect.Parameter.empty
+    return required or (hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"))
 
 
 def checked_loss(made: Any, name: str) -> Any:

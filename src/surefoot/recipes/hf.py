@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 from surefoot import Recipe
 from surefoot.errors import RecipeError
 from surefoot.recipe.ranges import Count, Rate
+from surefoot.recipe.recipe import Precision
 from surefoot.records.codec import parse, read_plain_file
 
 
@@ -52,6 +53,7 @@ def build(config: Any) -> nn.Module:
 
 
 def _built(kind: Any, config: Any) -> nn.Module:
+    config.torch_dtype = torch.get_default_dtype()  # that of the recipe's precision; the config may name another
     try:
         return kind.from_config(config, trust_remote_code=False)
     except Exception as error:
@@ -59,8 +61,23 @@ def _built(kind: Any, config: Any) -> nn.Module:
         raise RecipeError(f"{said}: {type(error).__name__}: {error}") from error
 
 
+def overruled(config: Any, precision: Precision) -> str:
+    """Says so if the config names another format of its parameters than the precision. `precision` decides."""
+    named = str(getattr(config, "torch_dtype", None) or "").removeprefix("torch.")
+    stored = "bfloat16" if precision == "bf16-true" else "float32"
+    if named in ("", stored):
+        return ""
+    other = "; precision=bf16-true takes bfloat16" if named == "bfloat16" else ""
+    return f"; parameters in {stored} (precision={precision}), not in the config's {named}{other}"
+
+
 def hf(
-    config: str, context: Count = 512, micro_batch_size: Count = 1, lr: Rate = 1e-4, max_steps: Count = 10
+    config: str,
+    context: Count = 512,
+    micro_batch_size: Count = 1,
+    lr: Rate = 1e-4,
+    max_steps: Count = 10,
+    precision: Precision = "32-true",
 ) -> Recipe:
     read = read_config(config)
     read.use_cache = False
@@ -75,5 +92,7 @@ def hf(
         micro_batch_size=micro_batch_size,
         tokens_per_sample=context,
         max_steps=max_steps,
-        about=f"nothing: {read.model_type} from {config} on random tokens, for planning and profiling",
+        precision=precision,
+        about=f"nothing: {read.model_type} from {config} on random tokens, for planning and profiling"
+        + overruled(read, precision),
     )

@@ -42,9 +42,10 @@ class Fit:
 class Plan:
     """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
 
-    Around them: building the model and optimizer (`init`), an evaluation of one step's batches, and building both
-    again with a saved state in memory (`resume`). `checkpoint_bytes` is the size of a checkpoint: parameters, buffers
-    and optimizer state. `state_bytes` is this rank's part of it, which staging copies into host memory.
+    Around them: building the model and optimizer (`init`), an evaluation of one step's batches (empty if the recipe
+    has no `evaluation`), and building both again with a saved state in memory (`resume`). `checkpoint_bytes` is the
+    size of a checkpoint: parameters, buffers and optimizer state. `state_bytes` is this rank's part of it, which
+    staging copies into host memory.
     `flops_per_token` has this plan's count without recomputation, and the results of other projects' formulas.
 
     `reserved_bytes` is what a model of torch's caching allocator would reserve on a GPU for the same tensors, with

@@ -17,6 +17,7 @@ FILE = "watched.json"
 class Watched:
     """The script's number of updates, the usage of the first and the last metered step, and the findings.
 
+    A script that makes no update, for example inference, has 0 steps; its usage is that of the whole script.
     `counted` has other counts of the last metered step: `syncs`, `backwards`. `clock` is the mean of the other steps,
     by phase.
     """

@@ -28,7 +28,7 @@ def plan_text(plan: Plan) -> RenderableType:
             + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
         *([Text(f"one of {plan.ranks:,} ranks: {plan.layout}")] if plan.layout else []),
-        usage_text(plan.first, plan.steady, around=_around(plan)),
+        usage_text(plan.first, plan.steady, around=_around(plan), absent=_absent(plan)),
         *_traffic(plan),
         *_conventions(plan),
         *_reserved(plan),
@@ -70,6 +70,10 @@ def _around(plan: Plan) -> dict[str, Peak]:
     """The peaks before and after the steps."""
     found = {"init": plan.init, "evaluate": plan.evaluate, "resume": plan.resume}
     return {name: usage.peak for name, usage in found.items() if usage.peak.peak_bytes}
+
+
+def _absent(plan: Plan) -> dict[str, str]:
+    return {} if plan.evaluate.peak.peak_bytes else {"evaluate": "not planned: the recipe has no evaluation"}
 
 
 def _traffic(plan: Plan) -> list[RenderableType]:

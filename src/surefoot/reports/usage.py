@@ -16,15 +16,20 @@ PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "ev
 MODULES_SHOWN = 8
 
 
-def usage_text(first: Usage, steady: Usage, *, around: dict[str, Peak] | None = None) -> RenderableType:
-    """The first and a steady step. `around` holds the peaks of other phases, before and after the steps."""
+def usage_text(
+    first: Usage, steady: Usage, *, around: dict[str, Peak] | None = None, absent: dict[str, str] | None = None
+) -> RenderableType:
+    """The first and a steady step.
+
+    `around` holds the peaks of other phases, before and after the steps. `absent` says why a phase has none.
+    """
     return Group(
         Text(f"\nmemory  {bytes_text(steady.peak.peak_bytes)} at the peak of a steady step", style="bold"),
         Text(f"        {_moment(steady.peak)}"),
         Text(f"        first step: {bytes_text(first.peak.peak_bytes)}, {_moment(first.peak)}", style="dim"),
         _shares(steady.tally, "memory"),
         Text("\npeak by phase", style="bold"),
-        _phase_peaks({**(around or {}), **steady.phase_peaks}),
+        _phase_peaks({**(around or {}), **steady.phase_peaks}, absent or {}),
         Text(f"\ncompute  {flops_text(steady.tally.total('flops'))} per step", style="bold"),
         _shares(steady.tally, "flops"),
         _modules(steady.tally),
@@ -48,13 +53,15 @@ def _shares(tally: Tally, name: str) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _phase_peaks(peaks: dict[str, Peak]) -> RenderableType:
+def _phase_peaks(peaks: dict[str, Peak], absent: dict[str, str]) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(min_width=12)
     table.add_column(justify="right", min_width=12)
     table.add_column()
     for phase in sorted(peaks, key=lambda phase: (*PHASES, phase).index(phase)):
         table.add_row(phase, bytes_text(peaks[phase].peak_bytes), peaks[phase].operator)
+    for phase, why in absent.items():
+        table.add_row(phase, "", why)
     return Padding(table, (0, 0, 0, 2))
 
 

@@ -6,7 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.costs.diagnosis import diagnose, said_once
-from surefoot.records.units import count_text, counted, seconds_text
+from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
+from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
 from surefoot.reports.findings import findings_text
 from surefoot.reports.gather import signs_of_watched
@@ -23,6 +24,8 @@ def watched_text(watched: Watched) -> RenderableType:
         parts.append(Text(told, style="red"))
     elif watched.first is None or watched.steady is None:
         parts.append(Text("no optimizer made an update, so no step was measured", style="yellow"))
+    elif not watched.steps:
+        parts.append(_inference(watched.steady))
     else:
         parts.append(Text(f"{count_text(watched.parameters)} parameters"))
         parts.append(usage_text(watched.first, watched.steady))
@@ -30,6 +33,12 @@ def watched_text(watched: Watched) -> RenderableType:
     diagnosed = diagnose(signs_of_watched(watched))
     beside = replace(watched.findings, findings=said_once(watched.findings.findings, diagnosed))
     return Group(*parts, Text(), findings_text(beside, costs=diagnosed))
+
+
+def _inference(usage: Usage) -> RenderableType:
+    """What a script took that made no update."""
+    peak = f"{bytes_text(usage.peak.peak_bytes)} at the peak, in {usage.peak.module or usage.peak.phase}"
+    return Text(f"no optimizer made an update; the whole script: {peak}; {flops_text(usage.tally.total('flops'))}")
 
 
 def _pace(watched: Watched) -> list[RenderableType]:

@@ -34,7 +34,7 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     torch's own function reduces along each dimension of a mesh, and cannot combine gradients of several meshes.
     """
     if not any(isinstance(each, DTensor) for each in gradients):
-        return torch.nn.utils.get_total_norm(gradients)
+        return torch.nn.utils.get_total_norm([_values(each) for each in gradients])
     held: dict[float, list[torch.Tensor]] = {}
     for each in cast(list[DTensor], gradients):  # all are, or none
         held.setdefault(_share(each), []).append(each.to_local())
@@ -42,6 +42,11 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     square = torch.stack(squares).sum()
     dist.all_reduce(square)
     return square.sqrt().float()
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    """The values of a gradient. The rows of a sparse one are merged first: a row may occur several times."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _share(gradient: DTensor) -> float:

@@ -4,8 +4,9 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
-from torch.nn import Embedding
+from torch.nn import Embedding, Module
 
 from surefoot.build import build_data
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
@@ -14,13 +15,15 @@ from surefoot.costs.roofline import ceilings_of, step_time
 from surefoot.costs.run_cost import run_cost
 from surefoot.costs.time_on_cluster import time_on
 from surefoot.costs.unroll import Irregular
-from surefoot.errors import WorldError
+from surefoot.data.sizes import sizes_of
+from surefoot.errors import RecipeError, WorldError
 from surefoot.hardware import Cluster, Datasheet, cluster
 from surefoot.hardware.here import HERE, here
 from surefoot.planning.mfu import FORMATS
 from surefoot.planning.repeated_blocks import Repeats, find_repeats
 from surefoot.planning.trace import Trace, Tracing
 from surefoot.planning.unrolled_trace import FEWEST, run_few
+from surefoot.recipe.bare import recipe_of
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
@@ -32,7 +35,8 @@ from surefoot.world.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 
 
 def plan(
-    recipe: Recipe,
+    recipe: Recipe | Module | Callable[[], Module],
+    batch: Any = None,
     *,
     on: str | None = None,
     reuse: bool = True,
@@ -41,19 +45,24 @@ def plan(
 ) -> Plan:
     """Runs two symbolic steps: the first creates the optimizer state, the second stands for all others.
 
+    Instead of a recipe you can give a module, or a function that builds one, and a `batch`: see `recipe_of`.
     `on` names the target: `h100-sxm`, or `8xh100-sxm` for one of 8 ranks, or `4xcpu`; the default is this machine's
     CPU. `here` is that CPU with the speeds that `surefoot hardware measure` found.
     With `measure`, surefoot times each distinct operator call on this machine with `clock`, and the plan says how long
     a step takes here.
     Of many repeated blocks it runs only a few, if it can prove that the result is the same; `reuse=False` runs all.
     """
+    recipe = _recipe(recipe, batch)
     ranks, target = targets(on or CPU)
     if measure and on is not None:
         raise WorldError("--measure times this machine and --on plans for another: use only one of them")
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = build_data(recipe)
-    tracing = partial(Tracing, dataclasses.replace(recipe, data=lambda: data), target, ranks=ranks)
+    known = dataclasses.replace(recipe, data=lambda: data)
+    sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
+    largest = sizes.largest if sizes is not None and sizes.differ else None
+    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest)
     traced = _traced(partial(tracing, work=bool(target or sheet), script=measure), reuse=reuse and not measure)
     tokens = recipe.tokens_per_step
     seconds = cost = None
@@ -91,11 +100,22 @@ def plan(
         blocks=traced.blocks,
         assumptions=(
             *(target.policies if target else ()),
+            *([str(sizes)] if largest is not None else []),
             *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
             *_missing(traced),
         ),
         choices=(*traced.choices, *_compiled(recipe)),
     )
+
+
+def _recipe(given: Recipe | Module | Callable[[], Module], batch: Any) -> Recipe:
+    if isinstance(given, Recipe):
+        if batch is not None:
+            raise RecipeError("a recipe brings its own data: leave out the batch")
+        return given
+    if batch is None:
+        raise RecipeError("plan needs a recipe, or a module and a batch: surefoot.plan(module, batch)")
+    return recipe_of(given, batch)
 
 
 def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:

@@ -140,6 +140,7 @@ def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[Step, list[Usage
         step = Step(recipe, world)
         books.close()
         books.phases.find(step.model)
+        books.ending = step.optimizer
         step(books.seen(data.step()))
         for meter in more:
             meter.accounts()

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import (
     _DISPATCH_HANDLE_DIRECTLY,
     _DISPATCH_META_HANDLERS,
     FakeTensor,
+    FakeTensorConverter,
     FakeTensorMode,
     _DispatchCacheKey,
 )
@@ -29,6 +30,7 @@ class FakeMode(FakeTensorMode):
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self.fake_tensor_converter = _Forgetful()
         self._attributes: dict[torch.device, dict[str, Any]] = {}
         """What torch gives every fake tensor of a device."""
 
@@ -118,6 +120,25 @@ class FakeMode(FakeTensorMode):
         torch._C._set_warn_deprecated_on_mutable_data_ptr(fake)
         vars(fake).update(self._attributes[device])
         return fake
+
+
+class _Forgetful(FakeTensorConverter):
+    """Makes the results of operators, and does not remember them.
+
+    torch's own keeps a weak reference to each. `Module.to` swaps the parameters of fake modules, and torch cannot swap
+    a tensor that has one: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/__init__.py (`swap_tensors`).
+    """
+
+    def from_meta_and_device(
+        self,
+        fake_mode: FakeTensorMode,
+        t: torch.Tensor,
+        device: torch.device,
+        pytype: Any = None,
+        dispatch_keys: Any = None,
+    ) -> FakeTensor:
+        known = self._get_memo(t)
+        return FakeTensor(fake_mode, t, device, pytype=pytype, dispatch_keys=dispatch_keys) if known is None else known
 
 
 class _Unusual(Exception):

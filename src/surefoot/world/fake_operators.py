@@ -1,9 +1,10 @@
 """Fake operators: assumptions for values and shapes that a fake step cannot know.
 
-Values: scalars and small integer tensors stay real; `.item()` on anything else returns 1. Every number is assumed to
-be finite, so `isfinite` is true, `isnan` is false, and `GradScaler` finds no infinity. Other branches on values raise
-an error. Shapes: `nonzero` or a mask selects the share given by the recipe's density, or everything. Sizes: wrong
-results of torch's fake kernels are corrected (`kernels.py`). Every assumption is counted.
+Values: scalars and small integer tensors stay real; `.item()` on anything else returns 1, and `.numpy()` returns ones.
+Branches (`truths.py`): every number is assumed to be finite, so `isfinite` is true, `isnan` is false, and `GradScaler`
+finds no infinity; a single number is compared as 1. Other branches on values raise an error. Shapes: `nonzero` or a
+mask selects the share given by the recipe's density, or everything. Sizes: wrong results of torch's fake kernels are
+corrected (`kernels.py`). Every assumption is counted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedOperatorException,
     unset_fake_temporarily,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -26,12 +28,18 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from surefoot.errors import WorldError
 from surefoot.trees import map_tensors, tensors_in
+from surefoot.world.fake_results import FAKES, packed, spread_evenly
 from surefoot.world.kernels import AnyKernels, Kernels, corrected
+from surefoot.world.truths import assumed_of, truth_of
+from surefoot.world.user_line import where
 
 aten = torch.ops.aten
 
 SMALL_ELEMENTS = 2**20
 """Integer tensors of at most this many elements stay real in a fake world."""
+
+MASKED = -1e4
+"""What is filled with less than this is added to scores, to hide them."""
 
 _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -43,63 +51,94 @@ class FakeOperators(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.assumptions, self.kernels, self.density = assumptions, kernels, density
         self._truths = WeakTensorKeyDictionary()
+        """What is assumed of bool tensors with one element."""
+        self._masks = WeakTensorKeyDictionary()
+        """Small real tensors of floats that were made of nothing but numbers."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return _device(args[0])
         if func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]  # like its kernel; torch's fake kernel makes another tensor
+        if func is aten._nested_tensor_from_mask_left_aligned.default:
+            self._note(
+                "nn.TransformerEncoder makes no nested tensors in evaluation; with them its memory is not validated"
+            )
+            return False
         kwargs = kwargs or {}
         tensors = list(tensors_in([args, kwargs]))
-        if all(map(is_small, tensors)) if tensors else _makes_small(func, args, kwargs):
+        if all(map(self._is_known, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
-                return func(*args, **kwargs)
+                return self._known(func, tensors, func(*args, **kwargs))
+        self._forget_written(func, args)
         try:
-            out = func(*args, **kwargs)
+            out = FAKES.get(func, func)(*args, **kwargs)
         except DataDependentOutputException as error:
-            return self._stand_in(func, tensors[0], error)
+            return self._stand_in(func, tensors, error)
         except DynamicOutputShapeException as error:
             return self._selection(func, args, error)
+        except (UnsupportedOperatorException, NotImplementedError) as error:
+            raise _unsupported(func) from error
+        except RuntimeError as error:
+            if "no fake impl" not in str(error):
+                raise
+            raise _unsupported(func) from error
         if func is torch.ops.c10d.allreduce_.default:
             return _answered(*out)
+        if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
+            self._note("memory of sparse gradients is not validated: that inside their kernels is missing")
         kernel = self.kernels.measured(func, args, kwargs)
         out = out if kernel is None else corrected(out, kernel)
-        truth = self._truth(func, args)
+        truth = truth_of(func, args, out, self._truths, _read)
         if truth is not None:
             self._truths[out] = truth
         return out
 
-    def _truth(self, func: Any, args: Any) -> bool | None:
-        """Whether a result is true if every number is finite. None if that does not determine it."""
-        name = func.overloadpacket.__name__
-        if name in ("isnan", "isinf"):
-            return False
-        if name in ("eq", "ne"):
-            with_itself, with_infinity = args[1] is args[0], isinstance(args[1], float) and math.isinf(args[1])
-            return (name == "eq") == with_itself if with_itself or with_infinity else None
-        if not len(self._truths):
-            return None
-        known = [self._truths.get(arg) for arg in args if isinstance(arg, torch.Tensor)]
-        if not known or None in known:
-            return None
-        rules = {"all": all, "any": any, "mul": all, "logical_and": all, "bitwise_and": all}
-        rules |= {"logical_or": any, "bitwise_or": any}
-        if name in ("logical_not", "bitwise_not"):
-            return not known[0]
-        return rules[name](known) if name in rules else None
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        return is_small(tensor) or (len(self._masks) > 0 and tensor in self._masks)
+
+    def _known(self, func: Any, tensors: list[torch.Tensor], out: Any) -> Any:
+        """A result that was made of known values. A mask, and what is made of one, is remembered and stays real."""
+        masked = not tensors or (len(self._masks) > 0 and any(each in self._masks for each in tensors))
+        if masked and torch.Tag.nondeterministic_seeded not in func.tags:
+            for each in tensors_in(out):
+                if each.dtype.is_floating_point and each.dim() and each.numel() <= SMALL_ELEMENTS:
+                    self._masks[each] = True
+        return out
+
+    def _forget_written(self, func: Any, args: Any) -> None:
+        """Forgets masks, and all views of them, to which an operator writes unknown values."""
+        if not len(self._masks) or not func._schema.is_mutable:
+            return
+        written = {_storage(each) for each in tensors_in(args) if each in self._masks}
+        for mask in [each for each in self._masks if _storage(each) in written] if written else ():
+            del self._masks[mask]
 
     def _selection(self, func: Any, args: Any, error: Exception) -> Any:
         """Selects the share of elements given by the recipe's density, or all. The true number is unknown."""
         share = 1.0 if self.density is None else self.density
         name = func.overloadpacket.__name__
         if name == "_pack_padded_sequence" and not isinstance(args[1], FakeTensor):
-            return _packed(*args)
+            with unset_fake_temporarily():
+                shape, batch_sizes = packed(*args)
+            return torch.empty(shape, dtype=args[0].dtype), batch_sizes
+        if name == "_ctc_loss":
+            return self._ctc_loss(*args[:4])
+        if name == "bincount" and len(args) > 2 and args[2] and args[1] is None:
+            self._note(f"bincount counted {args[0].numel():,} elements evenly in {args[2]} bins")
+            with unset_fake_temporarily():
+                return spread_evenly(args[0].numel(), args[2])
         if name == "nonzero":
             chosen, shape = args[0], (args[0].dim(),)
+        elif name == "masked_select":
+            chosen, shape = torch.broadcast_tensors(*args[:2])[1], ()
         elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
             chosen, shape = args[1][0], tuple(args[0].shape[args[1][0].dim() :])
         else:
-            raise WorldError(f"the shape of {func}'s result depends on values, and a plan has no values") from error
+            fix = "set its minlength" if name == "bincount" else "move it out of the step, or plan without it"
+            raise WorldError(
+                f"the shape of the result of {func}{where()} depends on values, and a plan has no values; {fix}"
+            ) from error
         count = max(1, round(share * chosen.numel()))
         why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
         self._note(f"{name} chose {share:.1%} of {chosen.numel():,} elements: {why}")
@@ -107,21 +146,57 @@ class FakeOperators(TorchDispatchMode):
             return torch.empty((args[0].dim(), count), dtype=torch.int64).t()
         return torch.empty((count, *shape), dtype=args[0].dtype)
 
-    def _stand_in(self, func: Any, tensor: torch.Tensor, error: Exception) -> float | int:
-        """A value that a fake step cannot know. Numbers are assumed finite; branches on other values raise an error."""
-        if func is aten._local_scalar_dense.default and tensor in self._truths:
-            self._note("all numbers are finite")
-            return self._truths[tensor]
+    def _ctc_loss(self, log_probs: torch.Tensor, targets: torch.Tensor, _: Any, lengths: torch.Tensor) -> Any:
+        """The losses, and the table that backward needs: its width follows from the longest target."""
+        longest = targets.shape[-1]
+        if is_small(lengths):
+            with unset_fake_temporarily():
+                longest = int(lengths.max())
+        else:
+            self._note(f"the longest target of ctc_loss has {longest} elements")
+        times, samples = (log_probs.shape[0], log_probs.shape[1]) if log_probs.dim() == 3 else (len(log_probs), 1)
+        return log_probs.new_empty(samples), log_probs.new_empty(samples, times, 2 * longest + 1)
+
+    def _stand_in(self, func: Any, tensors: list[torch.Tensor], error: Exception) -> float | int:
+        """A value that a fake step cannot know: an assumed truth, or 1. Branches on other values raise an error."""
+        tensor = tensors[0]
+        truths = [truth for each in tensors if (truth := assumed_of(each, self._truths, _read)) is not None]
+        if func in (aten._local_scalar_dense.default, aten.equal.default) and len(truths) == len(tensors):
+            self._note(*(truth.why for truth in truths if truth.why))
+            return truths[0].value if len(truths) == 1 else truths[0].value == truths[1].value
         if func is not aten._local_scalar_dense.default or tensor.dtype is torch.bool:
             raise WorldError(
-                f"the code reads the values of a tensor ({func}), and a plan has no values; "
+                f"the code{where()} reads the values of a tensor ({func}), and a plan has no values; "
                 "move this code out of the step, or plan without it"
             ) from error
         self._note(f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1")
         return 1.0 if tensor.dtype.is_floating_point else 1
 
-    def _note(self, assumption: str) -> None:
-        self.assumptions[assumption] = self.assumptions.get(assumption, 0) + 1
+    @contextmanager
+    def arrays(self) -> Iterator[None]:
+        """A context in which `.numpy()` of a fake tensor returns an array of ones."""
+
+        def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+            if tensor.numel() > SMALL_ELEMENTS:
+                raise WorldError(
+                    f"the code{where()} reads {tensor.numel():,} values with .numpy(), and a plan has no values; "
+                    "move this code out of the step, or plan without it"
+                )
+            self._note(f".numpy() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered ones")
+            with unset_fake_temporarily():
+                ones = torch.ones(tensor.shape, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
+                return ones.numpy(force=force)  # torch refuses what needs a gradient, as ever
+
+        before = FakeTensor.numpy
+        FakeTensor.numpy = numpy  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            FakeTensor.numpy = before  # type: ignore[method-assign]
+
+    def _note(self, *assumptions: str) -> None:
+        for each in dict.fromkeys(assumptions):
+            self.assumptions[each] = self.assumptions.get(each, 0) + 1
 
 
 @contextmanager
@@ -152,19 +227,26 @@ def _device(tensor: torch.Tensor) -> torch.device:
     return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
+def _unsupported(func: Any) -> WorldError:
+    own = "" if func.namespace == "aten" else f"register one with torch.library.register_fake({func.name()!r}), or "
+    return WorldError(f"{func}{where()} has no fake kernel, so a plan cannot run it; {own}plan without it")
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _read(tensor: torch.Tensor) -> float:
+    """The only element of a real tensor."""
+    with unset_fake_temporarily():
+        return tensor.item()
+
+
 def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor], Any]:
     """An all-reduce of fake ranks, with its tensors as the result. DDP needs one; the fake backend gives none."""
     done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
     done.set_result(tensors)
     return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()  # type: ignore[attr-defined]
-
-
-def _packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of packing: the rows within their lengths, and the number of sequences at each time step."""
-    with unset_fake_temporarily():
-        _, batch_sizes = aten._pack_padded_sequence(torch.zeros(*padded.shape[:2], 1), lengths, batch_first)
-        rows = int(lengths.sum())
-    return torch.empty((rows, *padded.shape[2:]), dtype=padded.dtype), batch_sizes
 
 
 def is_small(tensor: torch.Tensor) -> bool:
@@ -175,7 +257,10 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 
 def _makes_small(func: Any, args: Any, kwargs: Any) -> bool:
-    """Does a factory make a scalar, or a few integers whose values are known?"""
+    """Does a factory make a scalar, a few integers whose values are known, or a mask?
+
+    Code looks into masks: `nn.Transformer` whether one is causal, transformers whether one hides anything.
+    """
     if torch.device(kwargs.get("device") or "cpu").type != "cpu":
         return False
     dtype = kwargs.get("dtype")
@@ -185,4 +270,8 @@ def _makes_small(func: Any, args: Any, kwargs: Any) -> bool:
     if not args or not isinstance(args[0], list | tuple):
         return False
     known = func.overloadpacket in (aten.zeros, aten.ones, aten.full, aten.empty) and dtype in _INTEGERS
+    if func.overloadpacket is aten.full:
+        known |= isinstance(args[1], float) and args[1] < MASKED
+    elif func.overloadpacket is aten.ones:
+        known |= len(args[0]) == 2 and dtype in (None, torch.float32)
     return len(args[0]) == 0 or (known and math.prod(args[0]) <= SMALL_ELEMENTS)

@@ -198,14 +198,25 @@ def reach(tensor: torch.Tensor) -> int:
 
 
 def corrected(out: Any, kernel: Kernel) -> Any:
-    """The results of a fake operator. Those with a wrong dtype or storage size are replaced."""
+    """The results of a fake operator. Those with a wrong dtype, storage size or stride are replaced."""
     results = iter(kernel.results)
 
     def right(tensor: torch.Tensor) -> torch.Tensor:
         result = next(results, None)
-        if result is None or (tensor.dtype, tensor.untyped_storage().nbytes()) == (result.dtype, result.storage_bytes):
+        if result is None or _is_right(tensor, result):
             return tensor
         elements = math.ceil(result.storage_bytes / result.dtype.itemsize)
         return torch.empty(elements, dtype=result.dtype).as_strided(result.shape, result.stride)
 
     return map_tensors(right, out)
+
+
+def _is_right(tensor: torch.Tensor, result: Result) -> bool:
+    """Whether a fake result is laid out like the real one. Strides of dimensions with one element mean nothing.
+
+    The made-up values of a call may lead to another shape; then only the size can be compared.
+    """
+    if (tensor.dtype, tensor.untyped_storage().nbytes()) != (result.dtype, result.storage_bytes):
+        return False
+    layout = zip(tensor.shape, tensor.stride(), result.stride, strict=False)
+    return tensor.shape != result.shape or all(size < 2 or one == other for size, one, other in layout)

@@ -209,6 +209,7 @@ class FakeWorld(World):
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")  # torch's own code does it
         self._entered.enter_context(self._fake)
         self._entered.enter_context(self._operators)
+        self._entered.enter_context(self._operators.arrays())
         return self
 
     def most(self, numbers: Sequence[int]) -> list[int]:

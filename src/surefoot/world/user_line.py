@@ -1,0 +1,30 @@
+"""The line of user code that is running, for messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools")
+
+
+def where() -> str:
+    """` at model.py:12`, the nearest line that is not torch's or surefoot's. Empty if there is none, as in backward.
+
+    If that line is in an installed package, the nearest line outside is named too.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    found: list[str] = []
+    while frame is not None:
+        module, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        if module.startswith("surefoot.ways"):
+            break
+        if module.split(".")[0] not in _NOT_THE_USER and not file.startswith("<"):
+            is_installed = "site-packages" in file
+            if not found or not is_installed:
+                found.append(f"{os.path.basename(file)}:{frame.f_lineno}")
+            if not is_installed:
+                break
+        frame = frame.f_back
+    return f" at {', called at '.join(found)}" if found else ""
