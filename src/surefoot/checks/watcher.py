@@ -20,9 +20,11 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts import Facts
 from surefoot.checks.gather import gathered
-from surefoot.checks.registry import allowed_checks, run_checks
+from surefoot.checks.loop.driver import Driver
+from surefoot.checks.losses.loss_calls import Losses
+from surefoot.checks.registry import allowed_checks, run_checks, subject_of
 from surefoot.events.phases import Phases
-from surefoot.records.finding import Findings
+from surefoot.records.finding import Finding, Findings
 
 Kind = TypeVar("Kind", bound=Observer)
 _observers = cache(observers_in)
@@ -91,7 +93,12 @@ class Watcher:
             try:
                 with noting_attempts() as skipped:
                     found = run_checks(self.facts(probes=probes), recipe=recipe, allow=allowed)
-                return replace(found, skipped=tuple(skipped))
+                return replace(found, findings=tuple(map(self._placed, found.findings)), skipped=tuple(skipped))
             except Exception as error:
                 failsafe.fail(error)
         return Findings(recipe, (), allowed=allowed, failure=failsafe.failure)
+
+    def _placed(self, finding: Finding) -> Finding:
+        """The finding at a line that the user can change."""
+        of_loss = subject_of(finding.check) == "losses"
+        return self[Driver].place(finding, {each.where for each in self[Losses].losses} if of_loss else set())

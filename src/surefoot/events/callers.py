@@ -66,6 +66,20 @@ def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
     return tuple(islice(lines, most))
 
 
+def library_call() -> tuple[tuple[str, int], str]:
+    """The running line of user code, and the function of an installed package that it calls: `lightning Trainer.fit`.
+
+    The function is empty if user code runs without a package in between.
+    """
+    called = ""
+    for frame in frames():
+        if is_user(frame):
+            return (frame.f_code.co_filename, frame.f_lineno), called
+        if "site-packages" in frame.f_code.co_filename and not _is_known(frame):
+            called = f"{_module(frame).split('.')[0]} {frame.f_code.co_qualname}"
+    return ("", 0), ""
+
+
 def user_files() -> set[str]:
     """The files of running and of imported user code."""
     running = {frame.f_code.co_filename for frame in frames() if is_user(frame)}

@@ -243,7 +243,7 @@ class Loaders(Observer):
                 role=seen.role,
                 passes=seen.passes,
                 batches=_length(seen.loader),
-                drops_last=bool(seen.loader.drop_last) or bool(getattr(batching, "drop_last", False)),
+                drops_last=_drops(seen.loader) or _drops(batching),
                 workers=seen.loader.num_workers,
                 keeps_workers=bool(seen.loader.persistent_workers),
                 same_epoch=by_epoch and len(seen.epochs) >= 2 and len(set(seen.epochs)) == 1,
@@ -299,6 +299,16 @@ def _is_out_of_order(sampler: Any) -> bool:
         return False
     places = torch.as_tensor(sampler)
     return places.dim() == 1 and bool((places.diff() < 0).any())
+
+
+def _drops(batching: Any) -> bool:
+    """Does a loader or batch sampler leave out samples that do not fill a batch, and are there any?"""
+    if not getattr(batching, "drop_last", False):
+        return False
+    try:
+        return bool(len(batching.sampler) % batching.batch_size)
+    except (AttributeError, TypeError):
+        return False  # how many samples there are is not known
 
 
 def _length(loader: AnyLoader) -> int | None:
