@@ -18,7 +18,8 @@ def findings_text(findings: Findings, *, costs: Sequence[Finding] = (), infos: I
     """Every finding with its remedy, errors first, then what costs time or memory; at the end their number."""
     shown = findings_list(findings, costs=costs, infos=infos)
     number = findings_number(findings, costs=costs, infos=infos)
-    return Group(*shown, *([Text(number, style="" if shown else "green")] if number else []))
+    style = "" if shown or findings.unknown_losses else "green"
+    return Group(*shown, *([Text(number, style=style)] if number else []), *coverage_text(findings))
 
 
 def findings_list(findings: Findings, *, costs: Sequence[Finding], infos: Infos) -> list[RenderableType]:
@@ -43,12 +44,20 @@ def findings_number(findings: Findings, *, costs: Sequence[Finding], infos: Info
     apart = [each for each in (*findings.findings, *costs) if each.severity == "info" and infos != "whole"]
     found, beside = (len([each for each in some if each not in apart]) for some in (findings.findings, costs))
     looked = [name for name in findings.checks if name not in findings.allowed]
+    unknown = f", but {findings.unknown_losses[0]} was not understood" if findings.unknown_losses and not found else ""
     said = counted(found, "finding") if found else "nothing found"
     said = f"{findings.recipe}: {said} by {counted(len(looked), 'check')}"
-    said += f"; {counted(beside, 'cost')}." if beside else "."
+    said += unknown + (f"; {counted(beside, 'cost')}." if beside else ".")
     if apart and infos == "number":
         said += f" {counted(len(apart), 'info')} not shown{option and f': see {option}'}."
     said += f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
     return said + (
         f" {counted(len(findings.skipped), 'probe')} could not run; --json says why." * bool(findings.skipped)
     )
+
+
+def coverage_text(findings: Findings) -> list[RenderableType]:
+    """One line: the parts that were examined, and those that were not; none if that is not known."""
+    seen, unseen = ", ".join(findings.examined), "; ".join(findings.not_examined)
+    said = [f"examined: {seen}."] * bool(seen) + [f"not examined: {unseen}."] * bool(unseen)
+    return [Text(" ".join(said), style="dim")] if said else []

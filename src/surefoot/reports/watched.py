@@ -8,7 +8,7 @@ from rich.text import Text
 from surefoot.costs.diagnosis import diagnose, said_once
 from surefoot.records.units import count_text, counted, seconds_text
 from surefoot.records.watched import Watched
-from surefoot.reports.findings import Infos, findings_list, findings_number
+from surefoot.reports.findings import Infos, coverage_text, findings_list, findings_number
 from surefoot.reports.gather import signs_of_watched
 from surefoot.reports.profile import by_amount
 from surefoot.reports.usage import usage_text
@@ -30,7 +30,8 @@ def watched_text(watched: Watched, *, tables: bool = False, infos: bool = False)
         *measured,
         *shares,
         *([Text()] if measured else []),
-        *([Text(number, style="" if listed else "green")] if number else []),
+        *([Text(number, style="" if listed or found.unknown_losses else "green")] if number else []),
+        *coverage_text(found),
     )
 
 

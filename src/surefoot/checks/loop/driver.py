@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import nn
 from torch.optim import Optimizer
 
@@ -11,7 +9,6 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Args
 from surefoot.events.callers import library_call, user_lines
-from surefoot.records.finding import Finding
 
 _DEEP = 50
 
@@ -37,16 +34,3 @@ class Driver(Observer):
         place, called = library_call()
         if called and place in self._forward:
             self.line, self.library = f"{place[0]}:{place[1]}", called
-
-    def place(self, finding: Finding, losses: set[str]) -> Finding:
-        """The finding as it is; if it names the line that starts the library, then what a user can change.
-
-        `losses` are the lines that compute the losses, if the finding is about them.
-        """
-        if not self.line or finding.where != self.line:
-            return finding
-        own = losses - {self.line}
-        if len(own) == 1:
-            return replace(finding, where=own.pop())
-        remedy = f"{finding.remedy}; {self.library} does this: use its settings, or override its method"
-        return replace(finding, where=f"{finding.where} ({self.library})", remedy=remedy)
