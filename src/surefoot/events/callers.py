@@ -115,6 +115,17 @@ def reading_function() -> str:
     return next((frame.f_code.co_name for frame in frames() if is_user(frame)), "")
 
 
+def library_functions() -> str:
+    """The names of the functions of installed packages that run inside the nearest line of user code."""
+    names = []
+    for frame in frames():
+        if is_user(frame):
+            break
+        if "site-packages" in frame.f_code.co_filename and not _is_known(frame):
+            names.append(frame.f_code.co_qualname)
+    return " ".join(names)
+
+
 def in_scheduler() -> bool:
     """Is a learning rate scheduler stepping itself: its first step, or a step inside a chain of schedulers?"""
     for frame in islice(frames(), 12):

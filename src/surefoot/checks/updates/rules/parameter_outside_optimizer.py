@@ -47,6 +47,8 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         for leaf in model_facts.leaves
         if leaf.registered and leaf.fixed and len(loop_facts.updates) >= 2
     ]
+    if any(module.reached for module in model_facts.hidden_modules):
+        beside = []  # `layers-in-plain-list` reports them
     lost = [*outside, *beside]
     if lost and loop_facts.optimizers:
         every = len(model_facts.parameters) + len(beside)
