@@ -4,7 +4,10 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
+import surefoot
+from surefoot.checks.loop.compiled_code import SAID
 from surefoot.watch import CHECKED_STEPS, watch_script
 
 SCRIPT = """
@@ -41,7 +44,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("steps", [5, CHECKED_STEPS + 3])
-def test_compiled_code_runs_as_written_while_it_is_looked_at(form: str, steps: int, tmp_path):
+def test_compiled_code_runs_as_written_while_it_is_looked_at(form: str, steps: int, tmp_path, capsys):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(compiled=FORMS[form], steps=steps, again=steps > CHECKED_STEPS))
     torch.compiler.reset()
@@ -52,3 +55,22 @@ def test_compiled_code_runs_as_written_while_it_is_looked_at(form: str, steps: i
     assert not seen.findings.findings
     assert not [each for each in told if "hooks" in str(each.message)]
     assert torch._dynamo.eval_frame._stance.stance == "default"
+    assert capsys.readouterr().err.count(SAID) == 1
+    assert [each for each in seen.findings.not_examined if "torch.compile" in each]
+
+
+def test_nothing_is_said_where_nothing_is_compiled(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(compiled="called = model", steps=3, again=False))
+    seen = watch_script(str(script))
+    assert SAID not in capsys.readouterr().err
+    assert not [each for each in seen.findings.not_examined if "torch.compile" in each]
+
+
+def test_a_model_that_was_compiled_before_is_noticed(capsys):
+    model = nn.Linear(4, 2)
+    called = torch.compile(model, backend="eager")
+    with surefoot.watch() as seen:
+        called(torch.ones(2, 4)).sum().backward()
+    assert SAID in capsys.readouterr().err
+    assert [each for each in seen.findings.not_examined if "torch.compile" in each]

@@ -75,3 +75,29 @@ def test_what_is_kept_without_its_graph_is_no_trouble(each: str, tmp_path):
     watch_script(str(script), keep=tmp_path / "seen")
     named = {finding.check for finding in report_of(tmp_path / "seen").sheets[0].findings.findings}
     assert named <= {"waiting-for-data"}
+
+
+def test_a_value_that_is_read_now_and_then_is_no_trouble(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(**{**PLACES, "each": "if step % 10 == 2: losses.append(loss.item())"}))
+    seen = watch_script(str(script))
+    assert [each for each in seen.counted.accounts if each.name.startswith("syncs/")] == []
+
+
+LOOSE = """
+import torch
+from torch import nn
+
+model, gain = nn.Linear(4, 2), nn.Parameter(torch.ones(()))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    optimizer.zero_grad()
+    (gain * model(torch.randn(8, 4))).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_script_leaves_behind_is_looked_at(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(LOOSE)
+    assert [each.check for each in watch_script(str(script)).findings.findings] == ["unregistered-parameter"]

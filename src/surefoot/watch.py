@@ -9,6 +9,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -110,8 +111,9 @@ def watch_call(
 ) -> Watched:
     """Calls a function that trains, and watches it as `watch_script` watches a script."""
     watching = Watching(name, steps=steps, check_all=check_all, allow=allow, keep=keep)
+    alive: object = None  # the variables of a script: `record` looks at what they still hold
     with watching, suppress(_EnoughSteps):
-        run()
+        alive = run()  # noqa: F841
         watching.ran_to_its_end()
     return watching.record()
 
@@ -214,26 +216,38 @@ def _ends(phases: Phases, pace: Pace, steps: int | None) -> Any:
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
             if pace.updates <= BOOKED_STEPS:
-                self.counted = Tally.of(account for meter in self.meters for account in meter.accounts())
+                booked = Tally.of(account for meter in self.meters for account in meter.accounts())
+                self.counted = _in_each(self.counted, booked) if pace.updates > 1 else booked
             if steps is not None and pace.updates >= steps:
                 raise _EnoughSteps
 
     return Ends()
 
 
+def _in_each(before: Tally, now: Tally) -> Tally:
+    """The counts of a step; of each line that reads values, no more than in the steps before it."""
+    read = {account.name: account.amount for account in before.accounts}
+    least = (
+        replace(each, amount=min(each.amount, read.get(each.name, 0))) if each.name.startswith("syncs/") else each
+        for each in now.accounts
+    )
+    return Tally.of(each for each in least if each.amount)
+
+
 class _EnoughSteps(BaseException):
     """Stops a script from inside its optimizer. No `except Exception` of the script catches it."""
 
 
-def _run(script: str, args: Sequence[str]) -> None:
-    """Runs a script to its end, as `python script` would."""
+def _run(script: str, args: Sequence[str]) -> dict[str, Any]:
+    """Runs a script to its end, as `python script` would. Returns its variables; none if it left by `sys.exit`."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *args]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
-        runpy.run_path(script, run_name="__main__")
+        return runpy.run_path(script, run_name="__main__")
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
             raise
+        return {}
     finally:
         sys.argv, sys.path[:] = argv, path

@@ -151,7 +151,25 @@ def test_watched(golden):
     found = Findings("train.py", ("a", "b"), (FINDING,))
     seen = Watched("train.py", 3, ("GPT",), 3_281_408, FIRST, STEADY, found)
     nothing = Watched("hello.py", 0, (), 0, None, None, Findings("hello.py", ("a", "b")))
-    golden("watched.txt", as_text(watched_text(seen)) + as_text(watched_text(nothing)))
+    told = (watched_text(seen), watched_text(seen, tables=True), watched_text(nothing))
+    golden("watched.txt", "".join(map(as_text, told)))
+
+
+def test_a_watched_script_shows_findings_first_and_infos_only_if_asked():
+    info = replace(SLOW, check="asked-info", seen="much " * 50)
+    found = Findings("train.py", ("a", "b"), (info, FINDING, replace(info, check="other-info")))
+    seen = Watched("train.py", 3, ("GPT",), 3_281_408, FIRST, STEADY, found)
+    told = as_text(watched_text(seen))
+    assert told.startswith(f"error {FINDING.check}")
+    assert "asked-info" not in told
+    assert "memory" not in told
+    assert told.endswith("1 finding by 2 checks. 2 infos not shown: see --infos.\n")
+    asked = as_text(watched_text(seen, infos=True)).splitlines()
+    (line,) = (number for number, each in enumerate(asked) if each.startswith("info asked-info"))
+    assert asked[line + 1].startswith("info other-info")  # one line each, however long
+    assert asked[-1] == "train.py: 1 finding by 2 checks."
+    with_callback = as_text(findings_text(found, infos="number"))
+    assert with_callback.endswith("2 infos not shown.\n")
 
 
 def log_row(step: int, *, loss: float, seconds: float = 0.9, evaluation_loss: float | None = None) -> LogRow:

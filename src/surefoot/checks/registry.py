@@ -1,9 +1,11 @@
 """Every rule by the name that silences it, and what the rules say of the facts."""
 
 import importlib
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +35,11 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
 """One cause, one finding: if a check reports something, the checks that it explains are skipped as symptoms."""
 
 
+def subject_of(check: str) -> str:
+    """The folder of a check: `losses`, `samples` and so on."""
+    return CHECKS[check].__module__.split(".")[-3]
+
+
 def allowed_checks(names: Iterable[str]) -> tuple[str, ...]:
     """The given names of checks. Raises if one is unknown."""
     allowed = tuple(names)
@@ -60,5 +67,11 @@ def run_checks(facts: Facts, *, recipe: str, allow: Iterable[str] = ()) -> Findi
     explained = {name for each in found for name in EXPLAINS.get(each.check, ())}
     found = [each for each in found if each.check not in explained and each.check not in allowed]
     order = ("error", "warning", "info")
+    found = [replace(each, where=_place(each.where)) for each in found]
     found.sort(key=lambda finding: order.index(finding.severity))
     return Findings(recipe, tuple(CHECKS), tuple(found), allowed)
+
+
+def _place(where: str) -> str:
+    """A place as a reader understands it: `1` alone, the name of a layer of an `nn.Sequential`, reads like a count."""
+    return f"module {where}" if re.fullmatch(r"\d+(\.\w+)*", where) else where

@@ -1,4 +1,4 @@
-"""Decides when a script is watched: in its first updates, and in its first evaluation if that is later."""
+"""Decides when a script is watched: in its first updates and evaluation, and where it begins another model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ _LONGEST = 256
 """The most forwards of an evaluation that are watched."""
 
 
+_LONELY, _AGAIN = 4, 8
+"""After this many updates in a row without a forward of any known model, this many are watched."""
+_MOST_WAKES = 2
+
+
 class ScriptThrottle(Observer):
-    """Rests the watcher after `checked` updates. Wakes it for an evaluation if it has seen none."""
+    """Rests the watcher after `checked` updates. Wakes it for an evaluation if it has seen none, and for updates that
+    no longer belong to a model that ran: then the script trains another model.
+    """
 
     def __init__(self, watcher: Watcher, checked: int) -> None:
         super().__init__(watcher.scene)
         self._watcher, self._checked = watcher, checked
         self._updates = self._forwards = 0
         self._resting = self._awake_again = self._evaluated = False
+        self._lonely = self._wakes = self._until = 0
 
     def __enter__(self) -> ScriptThrottle:
         self.follow(nn.Module, "eval", before=self._evaluates)
@@ -30,10 +38,17 @@ class ScriptThrottle(Observer):
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._updates += 1
-        if self._updates == self._checked:
+        self._lonely += 1
+        if self._updates in (self._checked, self._until):
             self._rest()
+        elif self._resting and not self._awake_again and self._lonely > _LONELY and self._wakes < _MOST_WAKES:
+            self._wakes += 1
+            self._until, self._resting = self._updates + _AGAIN, False
+            self._watcher.look_again()
+            self.scene.look_again()  # what it sees belongs to another training
 
     def model_called(self, model: nn.Module, args: Args) -> None:
+        self._lonely = 0
         training = torch.is_grad_enabled() and model.training
         if self._awake_again:
             self._forwards += 1

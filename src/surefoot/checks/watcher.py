@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from typing import Self, TypeVar
 
-import torch
 from torch.optim import Optimizer
 
+from surefoot.checks.coverage import covered
 from surefoot.checks.engine.assembly import made, observers_in
 from surefoot.checks.engine.attempts import noting_attempts
 from surefoot.checks.engine.bus import Bus
@@ -20,6 +19,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.facts import Facts
 from surefoot.checks.gather import gathered
+from surefoot.checks.places import placed
 from surefoot.checks.registry import allowed_checks, run_checks
 from surefoot.events.phases import Phases
 from surefoot.records.finding import Findings
@@ -40,6 +40,8 @@ class Watcher:
         self._observers = made(_observers(__package__), self.scene)
         self.bus = Bus(self.scene, self._observers.values())
         self._entered, self._looking = ExitStack(), ExitStack()
+        self.rested_after: int | None = None
+        """The number of updates that were watched closely, if later ones were not."""
         phases.listeners.append(self.scene.failsafe.listener(self.bus))
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
@@ -56,9 +58,6 @@ class Watcher:
         return self
 
     def _look(self) -> None:
-        # Run compiled code eagerly: nothing inside compiled code can be observed, and hooks would break a full graph.
-        self._looking.enter_context(torch.compiler.set_stance("force_eager"))
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         for each in self._observers.values():
             if not each.stays:
                 self._looking.enter_context(each)
@@ -70,6 +69,7 @@ class Watcher:
     def rest(self) -> None:
         """Stops watching. From now on it only counts updates and scheduler calls, and reads files."""
         self._looking.close()
+        self.rested_after = self.rested_after or self.scene.updates
         self.scene.phases.only_models()
         self.bus.resting = True
 
@@ -90,8 +90,9 @@ class Watcher:
         if not failsafe.failure:
             try:
                 with noting_attempts() as skipped:
-                    found = run_checks(self.facts(probes=probes), recipe=recipe, allow=allowed)
-                return replace(found, skipped=tuple(skipped))
+                    facts = self.facts(probes=probes)
+                    found = run_checks(facts, recipe=recipe, allow=allowed)
+                return covered(self, facts, placed(self, replace(found, skipped=tuple(skipped))))
             except Exception as error:
                 failsafe.fail(error)
         return Findings(recipe, (), allowed=allowed, failure=failsafe.failure)

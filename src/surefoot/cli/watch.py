@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -27,14 +28,20 @@ def watch(
             "--run", "--dir", metavar="DIR", help="write a run directory for a report; under torchrun use --dir"
         ),
     ] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="also print memory by account and module, FLOPs, and seconds by phase")
+    ] = False,
+    infos: Annotated[
+        bool, typer.Option("--infos", help="also print infos, one line each; otherwise only how many there are")
+    ] = False,
     allow: AllowOption = None,
     sarif: SarifOption = None,
     json: JsonOption = False,
 ) -> None:
     """Runs your own script, unchanged, and measures and checks its training loop.
 
-    It measures the first three updates operator by operator, and only times the rest. Exits with 1 if any finding is an
-    error.
+    Prints what it found. It measures the first three updates operator by operator, and only times the rest: --tables
+    prints the measurements, --json and --run keep them. Exits with 1 if any finding is an error.
 
     Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
     """
@@ -44,7 +51,7 @@ def watch(
     with redirect_stdout(sys.stderr if json else sys.stdout):
         record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or (), keep=run)
     keep_sarif(record.findings, sarif, of=str(script))
-    show(record, watched_text, json=json)
+    show(record, partial(watched_text, tables=tables, infos=infos), json=json)
     if run is not None and not json and rank() == 0:
         PlainConsole().print(f"run: {run}; see `surefoot report {run}`", style="dim", highlight=False)
     raise typer.Exit(1 if record.findings.errors else 0)

@@ -66,6 +66,20 @@ def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
     return tuple(islice(lines, most))
 
 
+def library_call() -> tuple[tuple[str, int], str]:
+    """The running line of user code, and the function of an installed package that it calls: `lightning Trainer.fit`.
+
+    The function is empty if user code runs without a package in between.
+    """
+    called = ""
+    for frame in frames():
+        if is_user(frame):
+            return (frame.f_code.co_filename, frame.f_lineno), called
+        if "site-packages" in frame.f_code.co_filename and not _is_known(frame):
+            called = f"{_module(frame).split('.')[0]} {frame.f_code.co_qualname}"
+    return ("", 0), ""
+
+
 def user_files() -> set[str]:
     """The files of running and of imported user code."""
     running = {frame.f_code.co_filename for frame in frames() if is_user(frame)}
@@ -99,6 +113,17 @@ def site() -> int:
 def reading_function() -> str:
     """The name of the running user function."""
     return next((frame.f_code.co_name for frame in frames() if is_user(frame)), "")
+
+
+def library_functions() -> str:
+    """The names of the functions of installed packages that run inside the nearest line of user code."""
+    names = []
+    for frame in frames():
+        if is_user(frame):
+            break
+        if "site-packages" in frame.f_code.co_filename and not _is_known(frame):
+            names.append(frame.f_code.co_qualname)
+    return " ".join(names)
 
 
 def in_scheduler() -> bool:

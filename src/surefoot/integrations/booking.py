@@ -114,5 +114,5 @@ def _plain(value: Any) -> str | int | float | bool | None:
 
 def _print(watched: Watched, folder: Path) -> None:
     console = PlainConsole()
-    console.print(findings_text(watched.findings))
+    console.print(findings_text(watched.findings, infos="number"))
     console.print(f"all of it: surefoot report {folder}", style="dim", highlight=False)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "info"]
+UNKNOWN_LOSS = "the meaning of the loss"
+"""How a part that was not examined begins, if no loss function was recognised in a loss."""
 _RANK = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -29,6 +31,10 @@ class Findings:
     allowed: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     """Probes on copies of models and data sets that could not run, and why. Not findings, but less was checked."""
+    examined: tuple[str, ...] = ()
+    """The parts of a watched loop that the checks looked at."""
+    not_examined: tuple[str, ...] = ()
+    """The parts that they did not look at, or did not understand."""
     failure: str = ""
     """The error inside surefoot that stopped the checks, if there was one."""
 
@@ -36,6 +42,11 @@ class Findings:
     def by_severity(self) -> tuple[Finding, ...]:
         """Errors first, then warnings, then the rest."""
         return tuple(sorted(self.findings, key=lambda finding: _RANK.get(finding.severity, len(_RANK))))
+
+    @property
+    def unknown_losses(self) -> tuple[str, ...]:
+        """Losses in which nothing was recognised: finding nothing in them says little."""
+        return tuple(part for part in self.not_examined if part.startswith(UNKNOWN_LOSS))
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ def count_text(amount: float) -> str:
 
 def counted(amount: int, word: str) -> str:
     """`1 step`, `2 steps`."""
-    plural = "es" if word.endswith("ch") else "s"
+    plural = "es" if word.endswith(("ch", "s")) else "s"
     return f"{amount:,} {word if amount == 1 else word + plural}"
 
 

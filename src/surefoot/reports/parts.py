@@ -36,12 +36,22 @@ def table_of(*columns: str) -> Table:
     return made
 
 
+def finding_line(finding: Finding) -> Text:
+    """A finding in one line, cut where the terminal ends."""
+    line = Text.assemble(_head(finding), f"  {finding.where}: {finding.seen}")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _head(finding: Finding) -> Text:
+    return Text.assemble((finding.severity, f"bold {_COLOUR[finding.severity]}"), " ", (finding.check, "bold"))
+
+
 def finding_text(finding: Finding) -> RenderableType:
     """What surefoot saw, where, why it hurts, the remedy."""
-    head = Text.assemble((finding.severity, f"bold {_COLOUR[finding.severity]}"), " ", (finding.check, "bold"))
     body = Table.grid(padding=(0, 2))
     body.add_column(style="dim")
     body.add_column()
     for label in ("seen", "where", "why", "remedy"):
         body.add_row(label, getattr(finding, label))
-    return Group(head, Padding(body, (0, 0, 1, 2)))
+    return Group(_head(finding), Padding(body, (0, 0, 1, 2)))

@@ -49,7 +49,7 @@ def _result(finding: Finding, checks: tuple[str, ...], file: str) -> dict[str, A
 
 def _location(where: str, file: str) -> dict[str, Any]:
     """A line of a file; or the module or part that the finding names, at the top of the file that was checked."""
-    line = re.fullmatch(r"(.+\.py):(\d+)", where)
+    line = re.fullmatch(r"(.+\.py):(\d+)(?: \(.+\))?", where)
     if line is not None:
         return {"physicalLocation": _place(line[1], int(line[2]))}
     named: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": where}]}

@@ -1,4 +1,4 @@
-"""A watched script as text: the memory, FLOPs and time of its steps, its costs and its findings."""
+"""A watched script as text: its findings and costs, then how many steps it made; on request, memory, FLOPs and time."""
 
 from dataclasses import replace
 
@@ -9,30 +9,51 @@ from surefoot.costs.diagnosis import diagnose, said_once
 from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
-from surefoot.reports.findings import findings_text
+from surefoot.reports.findings import Infos, coverage_text, findings_list, findings_number
 from surefoot.reports.gather import signs_of_watched
 from surefoot.reports.profile import by_amount
 from surefoot.reports.usage import usage_text
 
 
-def watched_text(watched: Watched) -> RenderableType:
-    """The cost of an unchanged script, what to change first, and the findings."""
-    seen = f"{watched.script}: {counted(watched.steps, 'step')} of {', '.join(watched.models) or 'no model'}"
-    parts: list[RenderableType] = [Text(seen, style="bold")]
+def watched_text(watched: Watched, *, tables: bool = False, infos: bool = False) -> RenderableType:
+    """The findings of an unchanged script, then its steps. Memory, FLOPs and seconds by phase with `tables`."""
+    costs = diagnose(signs_of_watched(watched))
+    found = replace(watched.findings, findings=said_once(watched.findings.findings, costs))
+    shown: Infos = "lines" if infos else "number"
+    listed = findings_list(found, costs=costs, infos=shown)
+    number = findings_number(found, costs=costs, infos=shown, option="--infos")
+    measured = _usage(watched) if tables else []
+    shares = _shares(watched) if tables else []
+    return Group(
+        *listed,
+        Text(_steps(watched), style="bold"),
+        *_unmeasured(watched),
+        *measured,
+        *shares,
+        *([Text()] if measured else []),
+        *([Text(number, style="" if listed or found.unknown_losses else "green")] if number else []),
+        *coverage_text(found),
+    )
+
+
+def _usage(watched: Watched) -> list[RenderableType]:
+    """Memory and FLOPs of the steps, if there were any."""
+    first, steady = watched.first, watched.steady
+    return [usage_text(first, steady)] if watched.steps and first is not None and steady is not None else []
+
+
+def _steps(watched: Watched) -> str:
+    said = f"{watched.script}: {counted(watched.steps, 'step')} of {', '.join(watched.models) or 'no model'}"
+    return said + (f", {count_text(watched.parameters)} parameters" if watched.parameters else "")
+
+
+def _unmeasured(watched: Watched) -> list[RenderableType]:
     if watched.failure:
         told = f"nothing was measured to the end, because surefoot failed: {watched.failure}. Please report it."
-        parts.append(Text(told, style="red"))
-    elif watched.first is None or watched.steady is None:
-        parts.append(Text("no optimizer made an update, so no step was measured", style="yellow"))
-    elif not watched.steps:
-        parts.append(_inference(watched.steady))
-    else:
-        parts.append(Text(f"{count_text(watched.parameters)} parameters"))
-        parts.append(usage_text(watched.first, watched.steady))
-        parts += _pace(watched)
-    diagnosed = diagnose(signs_of_watched(watched))
-    beside = replace(watched.findings, findings=said_once(watched.findings.findings, diagnosed))
-    return Group(*parts, Text(), findings_text(beside, costs=diagnosed))
+        return [Text(told, style="red")]
+    if watched.first is None or watched.steady is None:
+        return [Text("no optimizer made an update, so no step was measured", style="yellow")]
+    return [] if watched.steps else [_inference(watched.steady)]
 
 
 def _inference(usage: Usage) -> RenderableType:
@@ -41,7 +62,7 @@ def _inference(usage: Usage) -> RenderableType:
     return Text(f"no optimizer made an update; the whole script: {peak}; {flops_text(usage.tally.total('flops'))}")
 
 
-def _pace(watched: Watched) -> list[RenderableType]:
+def _shares(watched: Watched) -> list[RenderableType]:
     """The seconds by phase of the steps that only the clock measured."""
     if not watched.step_seconds:
         return []

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import surefoot
 from tests.checks.evaluation.programs import body, trained_with_pauses
 from tests.checks.programs import X, Y, mlp, on_batches, plain, twin
 
@@ -75,3 +76,21 @@ def test_gradients_that_are_only_measured_train_nothing(measure):
         model.train()
 
     assert trained_with_pauses(model, between=between) == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_remedy_switches_the_dropout_of_a_teacher_on(alone):
+    teacher, student = (nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 2)) for _ in range(2))
+    teacher.eval()
+    optimizer = torch.optim.SGD([*teacher.parameters(), *student.parameters()], lr=0.1)
+    with surefoot.watch() as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            out = teacher(X) if alone else student(X)
+            loss = F.cross_entropy(out, Y)
+            if not alone:
+                loss = loss + F.kl_div(out.log_softmax(1), teacher(X).softmax(1), reduction="batchmean")
+            loss.backward()
+            optimizer.step()
+    (finding,) = [each for each in seen.findings.findings if each.check == "eval-mode-in-training"]
+    assert finding.remedy.startswith("call model.train() before training" if alone else "if Sequential 2 is a teacher")

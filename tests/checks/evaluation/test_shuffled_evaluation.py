@@ -58,6 +58,9 @@ def test_evaluations_by_hand_read_all_samples_and_always_the_same(batches, found
         ({"batch_size": 16, "sampler": torch.utils.data.SubsetRandomSampler(range(64))}, True),
         ({"batch_sampler": BatchSampler(SequentialSampler(range(64)), 16, drop_last=False)}, False),
         ({"batch_sampler": BatchSampler(SequentialSampler(range(64)), 24, drop_last=True)}, True),
+        ({"batch_size": 24, "drop_last": True}, True),
+        ({"batch_size": 16, "drop_last": True}, False),  # nothing is left to drop
+        ({"batch_sampler": BatchSampler(SequentialSampler(range(64)), 16, drop_last=True)}, False),
     ],
 )
 def test_evaluation_loaders_of_all_kinds_read_in_order(options, found):

@@ -150,3 +150,19 @@ def test_a_last_look_at_the_same_batch_makes_an_evaluation_no_measurement_of_noi
             evaluate()
         evaluate()
     assert found_by(seen) == expected
+
+
+@pytest.mark.parametrize("of_copy", [True, False])
+def test_the_remedy_for_a_copy_leaves_it_in_evaluation_mode(of_copy):
+    model = mlp(nn.Dropout(0.5))
+    measured = copy.deepcopy(model).requires_grad_(False) if of_copy else model
+
+    def evaluate(step):
+        with torch.no_grad():
+            for number in range(1 + (step == 6)) if step == 6 else ():
+                measured(X + number).argmax(1)
+
+    (finding,) = plain(model, steps=8, after=evaluate).findings
+    assert finding.check == "training-mode-in-evaluation"
+    assert ("train()" in finding.remedy) is not of_copy
+    assert "2 forward calls" in finding.seen

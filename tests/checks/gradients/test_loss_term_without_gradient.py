@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import surefoot
 from tests.checks.losses.programs import TEACHER, of_classes
 from tests.checks.programs import Module, X, Y, mlp, named, on_steps, plain, sgd, twin
 
@@ -98,3 +99,14 @@ def test_a_term_of_the_loss_that_has_no_gradient_is_found_in_any_form(form):
     term, lost = TERMS[form]
     found = named(plain(mlp(), steps=6, loss=lambda logits, y: F.cross_entropy(logits, y) + term(logits)))
     assert found == (["loss-term-without-gradient"] if lost else [])
+
+
+def test_a_loop_without_backward_has_one_finding_with_the_right_remedy():
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(X), Y)
+            optimizer.step()
+    assert named(seen.findings) == ["update-without-gradients"]

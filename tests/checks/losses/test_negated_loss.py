@@ -357,3 +357,49 @@ def test_a_first_stage_that_climbs_is_seen_before_a_second_that_does_not():
                 (sign * F.cross_entropy(model(X), Y)).backward()
                 optimizer.step()
     assert named(seen.findings) == ["negated-loss"]
+
+
+IMAGES = numbers(8, 1, 6, 6)
+MASKS = (IMAGES > 0).float()
+
+
+def overlap(logits, masks, dims):
+    shares = logits.sigmoid() if masks.shape[1] == 1 else logits.softmax(1)
+    return ((2 * (shares * masks).sum(dims) + 1) / (shares.sum(dims) + masks.sum(dims) + 1)).mean()
+
+
+FORMS = {
+    "alone": lambda out, sign: sign * overlap(out, MASKS, (1, 2, 3)),
+    "over the batch": lambda out, sign: sign * overlap(out, MASKS, (0, 1, 2, 3)),
+    "next to another": lambda out, sign: (
+        F.binary_cross_entropy_with_logits(out, MASKS) + sign * overlap(out, MASKS, (1, 2, 3))
+    ),
+    "of classes": lambda out, sign: sign * overlap(torch.cat([out, -out], 1), torch.cat([MASKS, 1 - MASKS], 1), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("negated", [True, False])
+def test_an_overlap_that_is_lowered(form, negated):
+    torch.manual_seed(0)
+    model = nn.Conv2d(1, 1, 3, padding=1)
+    found = plain(model, x=IMAGES, y=MASKS, loss=lambda out, _: FORMS[form](out, 1 if negated else -1))
+    assert named(found) == (["negated-loss"] if negated else [])
+
+
+def test_shares_inside_a_mask_of_what_is_forbidden_may_be_lowered():
+    forbidden = (numbers(8, 5, seed=3) > 0).float()
+
+    def loss(out, y):
+        return F.cross_entropy(out, y) + (out.softmax(1) * forbidden).sum(1).mean()
+
+    model = mlp(classes=5)
+    assert named(plain(model, loss=loss, y=torch.arange(8) % 5)) == []
+
+
+def test_confidence_may_be_lowered():
+    def loss(out, y):
+        shares = out.softmax(1)
+        return F.cross_entropy(out, y) + 0.1 * (shares * shares.log()).sum(1).mean()
+
+    assert named(plain(mlp(), loss=loss, steps=6)) == []

@@ -230,3 +230,33 @@ def test_lengths_tell_which_dimension_holds_the_samples(first):
             F.cross_entropy(scores.flatten(0, 1), tags.flatten()).backward()
             optimizer.step()
     assert named(seen.findings) == ([] if first else ["samples-mixed-in-batch"])
+
+
+class Adapted(nn.Module):
+    """A layer with a low-rank adapter, which may centre its numbers over the batch."""
+
+    def __init__(self, *, mixed):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.base, self.end = nn.Embedding(20, 16), nn.Linear(16, 16), nn.Linear(16, 20)
+        self.requires_grad_(False)
+        self.down, self.up, self.mixed = nn.Parameter(numbers(4, 16)), nn.Parameter(torch.zeros(16, 4)), mixed
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        low = x @ self.down.T
+        low = low - low.mean(0, keepdim=True) if self.mixed else low
+        return self.end(torch.tanh(self.base(x) + low @ self.up.T))
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_an_adapter_that_mixes_texts_of_which_the_source_is_not_known(mixed):
+    model, texts = Adapted(mixed=mixed), whole(20, 64, 9)
+    optimizer = torch.optim.Adam([model.down, model.up], lr=1e-3)
+    with surefoot.watch(model, optimizer) as seen:
+        for step in range(6):
+            batch = texts[torch.randperm(64, generator=torch.Generator().manual_seed(step))[:16]]
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+            optimizer.step()
+    assert named(seen.findings) == (MIXED if mixed else [])

@@ -22,7 +22,7 @@ UPDATES = 5
 SUMS = {
     "sums divided again", "sums divided by micro-batches", "sums multiplied and divided", "sums of all ranks divided",
 }  # fmt: skip
-ACCUMULATING = {"synced every time", "synced too early", *SUMS}
+ACCUMULATING = {"synced every time", "synced too early", "synced never", *SUMS}
 
 
 class Points(Dataset):
@@ -70,7 +70,9 @@ def loader_of(form: str):
 
 def context(form: str, model: nn.Module, number: int):
     """Which micro-batches of two exchange gradients."""
-    alone = form in ("clipped alone", "exchanged by hand") or (form == "synced too early" and number % 2)
+    alone = form in ("clipped alone", "exchanged by hand", "exchanged in one piece", "synced never") or (
+        form == "synced too early" and number % 2
+    )
     alone |= form in SUMS and number % 2 == 0
     return model.no_sync() if alone else contextlib.nullcontext()
 
@@ -93,6 +95,12 @@ def sum_over_ranks(_, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
 def exchange(form: str, model: nn.Module) -> None:
     if form in ("clipped alone", "averaged now and then"):
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    if form == "exchanged in one piece":
+        flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        dist.all_reduce(flat)
+        parts = (flat / dist.get_world_size()).split([parameter.numel() for parameter in model.parameters()])
+        for parameter, part in zip(model.parameters(), parts, strict=True):
+            parameter.grad.copy_(part.view_as(parameter))
     for parameter in model.parameters():
         if form in ("clipped alone", "exchanged by hand", "reduced again"):
             dist.all_reduce(parameter.grad)

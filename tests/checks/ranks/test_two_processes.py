@@ -15,7 +15,8 @@ BUGS = {
     "same randomness": "same-randomness-on-all-ranks",
     "clipped alone": "clipping-by-local-norm",
     "synced every time": "sync-in-every-micro-batch",
-    "synced too early": "sync-in-every-micro-batch",
+    "synced too early": "diverging-replicas",
+    "synced never": "diverging-replicas",
     "reduced again": "gradients-reduced-twice",
     "divided again": "gradients-reduced-twice",
     "loss divided": "gradients-reduced-twice",
@@ -31,10 +32,17 @@ def test_a_bug_between_ranks_is_named_on_both_and_only_that(form: str, found):
     assert [[each[0] for each in rank[form]] for rank in found] == [[BUGS[form]], [BUGS[form]]]
 
 
+def test_the_remedy_for_diverging_replicas_names_the_cause(found):
+    seen = {form: found[0][form][0][2] for form in ("synced too early", "synced never", "called past the wrapper")}
+    assert "not in the last micro-batch" in seen["synced too early"]
+    assert "no gradient was exchanged in any update" in seen["synced never"]
+    assert "not the wrapper" in seen["called past the wrapper"]
+
+
 FINE = (
-    "wrapped", "exchanged by hand", "shares by hand", "halves of a model", "averaged now and then",
-    "shards in files of their own", "stopped together", "sums divided by micro-batches", "sums multiplied and divided",
-    "sums of all ranks divided",
+    "wrapped", "exchanged in one piece", "exchanged by hand", "shares by hand", "halves of a model",
+    "averaged now and then", "shards in files of their own", "stopped together", "sums divided by micro-batches",
+    "sums multiplied and divided", "sums of all ranks divided",
 )  # fmt: skip
 
 

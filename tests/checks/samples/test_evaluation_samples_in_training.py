@@ -1,6 +1,7 @@
 """evaluation-samples-in-training: the buggy and the fixed program, variants, and what looks like it and is fine."""
 
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import surefoot
+from surefoot.watch import watch_script
 from tests.checks.loaders import COUNT, INPUTS, KINDS, LABELS, TOLD, by_permutation, stepped, trained
 from tests.checks.programs import mlp, named, numbers, sgd, twin, whole
 from tests.checks.samples.programs import classified, told
@@ -329,3 +331,108 @@ def test_a_second_loader_of_all_training_samples_is_no_evaluation():
     assert evaluated_on(again, data=data) == ["evaluation-samples-in-training"]
     assert evaluated_on(data, data=data) == ["evaluation-samples-in-training"]
     assert evaluated_on(again, unseen, data=data) == []
+
+
+class Crops(Dataset):
+    """Pairs of an image and its map: cut at random in training, in the middle in evaluation."""
+
+    def __init__(self, pairs, *, training):
+        self.pairs, self.training = pairs, training
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, place):
+        image, mask = self.pairs[place]
+        top, left = torch.randint(0, 5, (2,)).tolist() if self.training else (2, 2)
+        return image[:, top : top + 8, left : left + 8], mask[:, top : top + 8, left : left + 8]
+
+
+IMAGES = numbers(64, 1, 12, 12)
+PAIRS = list(zip(IMAGES, (IMAGES > 0).float(), strict=True))
+
+
+def segmented(train, held):
+    model = nn.Conv2d(1, 1, 3, padding=1)
+
+    def step(model, batch):
+        return F.binary_cross_entropy_with_logits(model(batch[0]), batch[1])
+
+    def evaluate(model):
+        for image, _ in DataLoader(held, 8):
+            model(image)
+
+    return "evaluation-samples-in-training" in told(
+        DataLoader(train, 8, shuffle=True), step, model=model, evaluate=evaluate
+    )
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize("leaks", [True, False])
+def test_pairs_that_are_cut_at_random_are_known_by_what_is_stored(wrapped, leaks):
+    places = range(48), range(44 if leaks else 48, 64)
+    base = TensorDataset(*(torch.stack(each) for each in zip(*PAIRS, strict=True)))
+    stored = [Subset(base, each) if wrapped else PAIRS[each.start : each.stop] for each in places]
+    train, held = (Crops(each, training=n == 0) for n, each in enumerate(stored))
+    assert segmented(train, held) is leaks
+
+
+@pytest.mark.parametrize("before_the_split", [True, False])
+def test_copies_that_were_flipped_before_the_split_are_the_same_samples(before_the_split):
+    def flipped(pairs):
+        return [each for a, b in pairs for each in ((a, b), (a.flip(-1), b.flip(-1)))]
+
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).tolist()
+    if before_the_split:
+        pairs = flipped(PAIRS)
+        mixed = torch.randperm(128, generator=torch.Generator().manual_seed(0)).tolist()
+        train, held = Subset(pairs, mixed[:96]), Subset(pairs, mixed[96:])
+    else:
+        train, held = (flipped([PAIRS[place] for place in some]) for some in (order[:48], order[48:]))
+    assert segmented(train, held) is before_the_split
+
+
+LIBRARY = """
+import torch
+
+class Trainer:
+    def __init__(self, model, train_data, {name}):
+        self.model, self.train_data, self.second = model, train_data, {name}
+
+    def train(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        for _ in range(3):
+            for x, y in torch.utils.data.DataLoader(self.train_data, 8, shuffle=True):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(self.model(x), y).backward()
+                optimizer.step()
+            self.{function}()
+
+    def {function}(self):
+        with torch.no_grad():
+            for x, y in torch.utils.data.DataLoader(self.second, 8):
+                self.model(x)
+"""
+SCRIPT = """
+import torch
+from torch.utils.data import TensorDataset
+import somebodys
+
+torch.manual_seed(0)
+x = torch.randn(64, 6)
+data = TensorDataset(x, (x[:, 0] > 0).long())
+somebodys.Trainer(torch.nn.Linear(6, 2), data, data).train()
+"""
+
+
+@pytest.mark.parametrize(("function", "name", "found"), [("evaluation_loop", "eval_data", True), ("embed", "d", False)])
+def test_a_library_that_evaluates_the_training_set(function, name, found, tmp_path, monkeypatch):
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "somebodys.py").write_text(LIBRARY.format(function=function, name=name))
+    monkeypatch.syspath_prepend(str(library))
+    monkeypatch.delitem(sys.modules, "somebodys", raising=False)
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    named = [each.check for each in watch_script(str(script)).findings.findings]
+    assert ("evaluation-samples-in-training" in named) is found

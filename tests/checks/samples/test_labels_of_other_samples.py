@@ -416,3 +416,21 @@ def test_a_map_that_a_flip_leaves_as_it_is_need_not_be_flipped():
     model = nn.Conv2d(1, 1, 3, padding=1)
     loader = DataLoader(Shaded(32, "pictures"), 8, shuffle=True)
     assert named(trained(loader, model=model, loss=F.binary_cross_entropy_with_logits)) == []
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_pairs_that_are_compared_both_ways_in_one_line(shifted):
+    torch.manual_seed(0)
+    pictures, texts = numbers(64, 6), numbers(64, 5, seed=1)
+    one, two = nn.Linear(6, 8), nn.Linear(5, 8)
+    optimizer = torch.optim.SGD([*one.parameters(), *two.parameters()], lr=0.01)
+    places = torch.arange(16)
+    with surefoot.watch() as seen:
+        for step in range(9):
+            rows = torch.randperm(64, generator=torch.Generator().manual_seed(step))[:16]
+            beside = texts[rows].roll(1, 0) if shifted else texts[rows]
+            scores = F.normalize(one(pictures[rows]), dim=1) @ F.normalize(two(beside), dim=1).T
+            optimizer.zero_grad()
+            (F.cross_entropy(5 * scores, places) + F.cross_entropy(5 * scores.T, places)).backward()
+            optimizer.step()
+    assert ("labels-of-other-samples" in named(seen.findings)) is shifted

@@ -72,3 +72,63 @@ def test_rows_of_an_array_that_are_shuffled_once_for_all_passes(rows, anew, expe
 
     table = inputs, kinds  # in sight of the loop
     assert ("same-order-every-epoch" in stepped(Rows(batch, table))) is expected
+
+
+DATA = TensorDataset(numbers(48, 4), torch.arange(48) % 2)
+
+
+def seeded(seed):
+    return DataLoader(DATA, 8, shuffle=True, generator=torch.Generator().manual_seed(seed))
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(("by_epoch", "expected"), [(False, ["same-order-every-epoch"]), (True, [])])
+def test_a_loader_that_is_made_anew_for_every_pass(by_epoch, expected):
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch() as seen:
+        for epoch in range(3):
+            for x, y in seeded(5 + epoch * by_epoch):
+                step(model, optimizer, x, y)
+    assert named(seen.findings) == expected
+
+
+def test_two_loaders_side_by_side_may_have_one_order():
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch() as seen:
+        for (x, y), (again, _) in zip(seeded(5), seeded(5), strict=True):
+            step(model, optimizer, x + 0.1 * again, y)
+    assert named(seen.findings) == []
+
+
+@pytest.mark.parametrize("form", ["lost", "restored", "another training", "within the first pass"])
+def test_the_order_after_a_resume(form, tmp_path):
+    file = tmp_path / "state.pt"
+
+    def run(passes, *, resumes):
+        model, order = mlp(), torch.Generator().manual_seed(5)
+        optimizer = sgd(model, momentum=0.9)
+        if resumes and form != "another training":
+            state = torch.load(file)
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            if form == "restored":
+                order.set_state(state["order"])
+        for _ in range(passes):
+            for number, batch in enumerate(DataLoader(DATA, 8, shuffle=True, generator=order)):
+                step(model, optimizer, *batch)
+                if form == "within the first pass" and number == 2 and not resumes:
+                    break
+        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(states | ({"order": order.get_state()} if form == "restored" else {}), file)
+
+    with surefoot.watch() as seen:
+        run(1 if form == "within the first pass" else 2, resumes=False)
+        run(2, resumes=True)
+    assert ("same-order-every-epoch" in named(seen.findings)) is (form == "lost")

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import surefoot
 from tests.checks.loaders import INPUTS
-from tests.checks.programs import mlp, named, plain, sgd, twin, whole
+from tests.checks.programs import mlp, named, numbers, plain, sgd, twin, whole
 
 pytestmark = pytest.mark.sweep
 
@@ -143,3 +144,31 @@ def test_features_in_thousands_are_unscaled_unless_the_model_normalises_them():
     assert named(plain(plainly, x=raw, optimizer=sgd(plainly, lr=1e-6))) == ["unscaled-inputs"]
     model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     assert named(plain(model, x=raw)) == []
+
+
+class Tabular(nn.Module):
+    """Columns of numbers beside an embedding of categories."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.end = nn.Embedding(5, 4), nn.Linear(8, 2)
+
+    def forward(self, age, columns, kinds):
+        return self.end(torch.cat([columns, age[:, None], self.embed(kinds)], 1))
+
+
+@pytest.mark.parametrize(("column", "age", "found"), [(400, 1, True), (1, 40, True), (1, 1, False)])
+def test_columns_beside_an_embedding(column, age, found):
+    model = Tabular()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    with surefoot.watch(model, optimizer) as seen:
+        for step in range(4):
+            columns = numbers(16, 3, seed=step)
+            columns[:, 1] *= column
+            kinds = torch.arange(16) % 5
+            out = model(age * numbers(16, seed=9 + step).abs(), columns, kinds)
+            optimizer.zero_grad()
+            F.cross_entropy(out, torch.arange(16) % 2).backward()
+            optimizer.step()
+    assert ("unscaled-inputs" in named(seen.findings)) is found

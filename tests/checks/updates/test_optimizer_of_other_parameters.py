@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import surefoot
+from surefoot.watch import watch_script
 from tests.checks.programs import X, Y, looped, mlp, named, sgd, twin
 
 pytestmark = pytest.mark.sweep
@@ -72,3 +73,41 @@ def test_an_optimizer_goes_with_a_model_that_is_replaced(rebuilt):
             F.cross_entropy(model(X), Y).backward()
             optimizer.step()
     assert named(seen.findings) == ([] if rebuilt else ["optimizer-of-other-parameters"])
+
+
+FOLDS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+y = (x[:, 0] > 0).long()
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def new():
+    model = network()
+    return model, torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+model, optimizer = new()
+for fold in range(3):
+    if fold:
+        {made}
+    for _ in range(110):
+        rows = torch.randint(0, 64, (8,))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("made", "found"), [("model = network()", True), ("model, optimizer = new()", False)])
+def test_a_model_that_is_made_anew_long_after_the_checks_stopped_looking(made, found, tmp_path):
+    script = tmp_path / "folds.py"
+    script.write_text(FOLDS.format(made=made))
+    seen = watch_script(str(script)).findings
+    assert [each.check for each in seen.findings] == (["optimizer-of-other-parameters"] if found else [])

@@ -57,6 +57,8 @@ class Leaf:
     """The attribute of a model that holds it; empty if there is none, or if it is an input of a model."""
     fixed: bool = False
     """Its values have not changed since its first backward, and it is not an input of a model."""
+    registered: str = ""
+    """Its name as a parameter of a module that was never called as a model or as part of one."""
 
 
 @dataclass(slots=True)

@@ -34,6 +34,8 @@ class Ranks:
     syncs_per_update: float = 0.0
     micro_batches: float = 0.0
     never_synced: bool = False
+    compared: bool = False
+    """The notes of other ranks were read."""
     target_counts: tuple[int, ...] = ()
     batch_counts: tuple[int, ...] = ()
     reduced_again: str = ""

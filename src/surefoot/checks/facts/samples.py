@@ -21,6 +21,8 @@ class Loader:
     """Its sampler shuffles by epoch, but `set_epoch` never got a new epoch."""
     same_first_batch: bool = False
     """Every pass began with the same samples, although it shuffles."""
+    order_again: str = ""
+    """How its order repeats that of an earlier loader over the same samples; empty if it does not."""
     told_twice: bool = False
     """Two workers returned the same samples of a stream."""
     leftover: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterable, Iterator
 
@@ -45,12 +46,14 @@ class LooseLeaves(Observer):
 
     def leaves(self) -> Iterator[Leaf]:
         """Tensors outside all models and optimizers that accumulate gradients repeatedly."""
-        for leaf in self.loose():
+        loose = list(self.loose())
+        owned = _registered(loose)
+        for leaf in loose:
             count = self._leaves[id(leaf)][1]
             fixed = count >= 3 and self._prints.get(id(leaf)) == fingerprint(leaf, _PRINTED)
             is_input = id(leaf) in self._inputs  # for example the points at which derivatives are taken
             path = "" if is_input else self._path(leaf)
-            yield Leaf(tuple(leaf.shape), count, path, fixed and not is_input)
+            yield Leaf(tuple(leaf.shape), count, path, fixed and not is_input, owned.get(leaf, ""))
 
     def loose(self) -> Iterator[torch.Tensor]:
         """The tensors themselves."""
@@ -73,3 +76,11 @@ class LooseLeaves(Observer):
                     if any(each is leaf for each in inside):
                         return f"{prefix}{owner}.{name}".lstrip(".")
         return ""
+
+
+def _registered(leaves: list[torch.Tensor]) -> dict[torch.Tensor, str]:
+    """The names of those leaves that are registered parameters of some module."""
+    wanted = {each for each in leaves if isinstance(each, nn.Parameter)}
+    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)] if wanted else []
+    own = ((each, name, p) for each in modules for name, p in each.__dict__.get("_parameters", {}).items())
+    return {p: f"{type(module).__name__}.{name}" for module, name, p in own if p in wanted}

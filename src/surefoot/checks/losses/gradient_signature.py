@@ -25,7 +25,7 @@ class Signature:
     `weighed`, each class by its share of the target; `averaged`, the gradient of an expected probability; `binary`,
     the gradient of binary cross-entropy on logits; `distance`, along the difference from the target; `sided`, all
     numbers move towards their targets or all away, by varying amounts; `towards`, the gradient correlates with the
-    target.
+    target; `overlap`, the gradient of Dice, Jaccard and their like on shares.
     """
 
     kind: str
@@ -56,6 +56,24 @@ def signature_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tens
     if given.dim() == 2 and given.shape[1] == 2 and target.is_floating_point() and target.numel() == len(given):
         return _of_mean(given[:, 0], gradient[:, 0], target.flatten().float())
     return None
+
+
+def overlap_of(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:
+    """Recognises an overlap of shares with a mask: within a sample, the gradient has one value inside the mask and one
+    of the other sign outside. A penalty on a mask leaves the outside alone, and an entropy varies with the share.
+    """
+    if given.shape != target.shape or given.dim() < 2 or not bool(((target == 0) | (target == 1)).all()):
+        return None
+    groups = [each.flatten(0, 1).flatten(1) if each.dim() > 2 else each for each in (gradient, target.float())]
+    signs = set()
+    for slopes, mask in zip(*groups, strict=True):
+        inside, outside = slopes[mask == 1], slopes[mask == 0]
+        if len(inside) and len(outside):
+            size = float(slopes.abs().max())
+            if max(float(inside.max() - inside.min()), float(outside.max() - outside.min())) > 1e-3 * size:
+                return None
+            signs.add(0 if float(inside[0]) * float(outside[0]) >= 0 else 1 if float(inside[0]) < 0 else -1)
+    return Signature("overlap", signs.pop(), "shares", len(given), None) if signs in ({1}, {-1}) else None
 
 
 def _of_mean(given: torch.Tensor, gradient: torch.Tensor, target: torch.Tensor) -> Signature | None:

@@ -16,7 +16,7 @@ from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Aim
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.checks.losses.gradient_signature import Signature, is_cut, signature_of
+from surefoot.checks.losses.gradient_signature import Signature, is_cut, overlap_of, signature_of
 from surefoot.events.autograd import aside, number
 
 _UPDATES = 8
@@ -25,6 +25,7 @@ _MOST = 12
 """The most tensors of one step, and the most targets, that are watched."""
 _NORMALIZERS = {"softmax", "log_softmax", "logsumexp", "sigmoid", "logsigmoid", "softplus"}
 """Their inputs outside a model are logits, whether or not a model returned them."""
+_SHARES = {"sigmoid", "softmax"}
 _KEEPS_VALUES = {
     "float", "double", "long", "int", "to", "type", "half", "bfloat16", "__getitem__", "index_select", "gather", "take",
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", "expand_as", "view_as", "contiguous", "clone",
@@ -77,6 +78,21 @@ class PushDirections(Observer):
         if name in _NORMALIZERS and self._looks():
             for each in tensors(args):
                 self._hook(each, self.scene.phases.module() or "the loss")
+            if name in _SHARES and isinstance(out, torch.Tensor) and out.requires_grad and readable(out):
+                self._hook_shares(out)
+
+    def _hook_shares(self, shares: torch.Tensor) -> None:
+        """Shares that the loss computes itself belong to one of its terms, whatever the others are."""
+        step, given, seen = self._step, own(shares), self.scene.failsafe.callback(self._overlaps)
+        shares.register_hook(lambda gradient: seen(step, given, gradient))
+
+    def _overlaps(self, step: _Step, given: torch.Tensor, gradient: torch.Tensor) -> None:
+        with aside(), torch.no_grad():
+            for target in step.targets.notes():
+                seen = overlap_of(given.float(), gradient.float(), target) if readable(target) else None
+                if seen is not None:
+                    self.aims.append(self._aim(seen, "the loss", "", given))
+                    return
 
     def backward_ends(self) -> None:
         self._step = _Step()

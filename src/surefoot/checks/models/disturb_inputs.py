@@ -103,7 +103,9 @@ def _disturb(
                 return  # the second dimension holds the samples
     taught = any(_is_taught(each, again.call.backward, len(inputs)) for each in losses.losses)
     taught |= found.model in batches.aimed
-    found.drawn = batches.drawn(len(inputs))
+    texts = sequence is not None and sequence.shift is not None  # each row is a text with targets of its own
+    taught |= texts
+    found.drawn = batches.drawn(len(inputs)) or texts
     shares = [module for module, (_, shape) in losses.softmax_over.items() if shape[0] == inputs.shape[0]]
     known = found.drawn or (bool(shares) and taught)
     if mixed > LEAKS and may_be_meant(again, place, base, mixed, drawn=known, taught=taught):

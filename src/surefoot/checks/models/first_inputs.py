@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.samples import Inputs
 from surefoot.checks.loop.forwards import Forwards
@@ -37,6 +37,11 @@ class FirstInputs(Observer):
         self._trained: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """First layers that got numbers with gradients on."""
         self._evaluations = 0
+        self._given: list[torch.Tensor] = []
+        """The columns of numbers that the running model was given."""
+
+    def model_called(self, model: nn.Module, args: Args) -> None:
+        self._given = [each for each in tensors(args) if _are_columns(each)] if self.scene.close else []
 
     def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         of_tokens = isinstance(module, nn.Embedding)
@@ -53,6 +58,16 @@ class FirstInputs(Observer):
             self._evaluations += evaluated
             if torch.is_grad_enabled() and not of_tokens:
                 self._trained.add(module)
+        elif given and isinstance(module, nn.Linear) and args[0].dim() == 2:
+            self._look_beside(module, args[0], evaluated=evaluated)
+
+    def _look_beside(self, layer: nn.Module, entered: torch.Tensor, *, evaluated: bool) -> None:
+        """Notes the model's own columns where they enter a layer beside what other layers made, as embeddings."""
+        with aside():
+            inside = [each for each in self._given if _is_among(each, entered)]
+        if inside:
+            self._seen.add(False)
+            self._note(layer, torch.cat([each.view(len(each), -1) for each in inside], 1), evaluated=evaluated)
 
     def model_returned(self, model: nn.Module, args: object, kwargs: Kwargs, output: object) -> None:
         self._seen.clear()
@@ -78,6 +93,25 @@ class FirstInputs(Observer):
                 seen.evaluated = evaluated
                 seen.deviation = _largest_size(values - values.mean(_others(values, dim), keepdim=True), dim)
                 self.inputs.append(seen)
+
+
+def _are_columns(each: torch.Tensor) -> bool:
+    return (
+        readable(each)
+        and each.is_floating_point()
+        and each.dim() in (1, 2)
+        and len(each) > 1
+        and not each.requires_grad
+    )
+
+
+def _is_among(columns: torch.Tensor, entered: torch.Tensor) -> bool:
+    """Are these columns next to each other among the columns that entered a layer?"""
+    wanted = columns.view(len(columns), -1)
+    if len(wanted) != len(entered) or wanted.shape[1] > entered.shape[1] or wanted.dtype != entered.dtype:
+        return False
+    starts = (entered[0] == wanted[0, 0]).nonzero().flatten().tolist()
+    return any(torch.equal(entered[:, start : start + wanted.shape[1]], wanted) for start in starts[:_ROWS])
 
 
 def _largest_size(values: torch.Tensor, dim: int) -> float:

@@ -18,6 +18,7 @@ _UNEVEN = 1.04
 def compare(found: Ranks, mine: dict[str, Any], others: list[dict[str, Any]]) -> None:
     """Writes into `found` what the notes of this rank and of the others show together."""
     everybody = [mine, *others]
+    found.compared = True
     if not any(each["parted"] for each in everybody):
         found.same_samples = max(_overlap(set(mine["samples"]), each["samples"]) for each in others)
         found.same_answers = _informative(mine) and all(each["answers"] == mine["answers"] for each in others)

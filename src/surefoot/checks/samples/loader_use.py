@@ -11,6 +11,8 @@ from surefoot.checks.engine.types import AnyLoader
 _TRAINS = re.compile("train|fit|memory|bank|feature|embed|cluster")
 _EVALUATES = re.compile("val|test|eval|dev|hold|held|acc|score|metric|measure|check|report")
 """Names of training and evaluation loaders in loops."""
+_MEASURES = re.compile("eval|valid")
+"""Names of functions of libraries that measure a model."""
 
 
 @dataclass
@@ -22,6 +24,9 @@ class Seen:
     batches: int = 0
     updates: int = 0
     evaluations: int = 0
+    from_update: int = 0
+    """The updates before its first pass, and `until_update` those before its last batch."""
+    until_update: int = 0
     epochs: list[int] = field(default_factory=list)
     trainings: set[int] = field(default_factory=set)
     """The trainings that used it for updates or evaluations: a fold, or one of several settings that are tried."""
@@ -48,6 +53,8 @@ class Seen:
     """The names that the loop has for it, or for its data set."""
     reader: str = ""
     """The function that first reads it."""
+    library: str = ""
+    """The functions of a library that first read it, as `EvaluationLoop.run`."""
     worked_on: int = 0
     """How many batches were followed by an update, of `until` batches up to the last update."""
     until: int = 0
@@ -86,8 +93,12 @@ class Seen:
 
     @property
     def evaluates_by_name(self) -> bool:
-        """Does its name say that it evaluates, or has it no name?"""
-        return not self.names or any(map(_EVALUATES.search, map(str.lower, (*self.names, self.reader))))
+        """Does its name, or the library that reads it, say that it evaluates, or has it no name?"""
+        return (
+            not self.names
+            or _MEASURES.search(self.library.lower()) is not None
+            or any(map(_EVALUATES.search, map(str.lower, (*self.names, self.reader))))
+        )
 
     @property
     def role(self) -> str:

@@ -31,10 +31,11 @@ from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import names_in_sight, row_prints
 from surefoot.checks.samples.loader_use import Seen
+from surefoot.checks.samples.orders_again import OrdersAgain
 from surefoot.checks.samples.same_data import are_same
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 from surefoot.events.autograd import aside
-from surefoot.events.callers import reading_function
+from surefoot.events.callers import library_functions, reading_function
 
 _FIRSTS = 3
 """How many passes have their first batch read, whenever they come."""
@@ -52,8 +53,9 @@ class Loaders(Observer):
 
     after = (Gradients,)
 
-    def __init__(self, scene: Scene, gradients: Gradients) -> None:
+    def __init__(self, scene: Scene, gradients: Gradients, orders: OrdersAgain) -> None:
         super().__init__(scene)
+        self._orders = orders
         self.seen: dict[int, Seen] = {}
         self.latest: Seen | None = None
         self._gradients = gradients
@@ -90,10 +92,10 @@ class Loaders(Observer):
 
     def _begins(self, loader: AnyLoader) -> Seen:
         self.settle()
-        seen = self.seen.setdefault(id(loader), Seen(loader))
+        seen = self.seen.setdefault(id(loader), Seen(loader, from_update=self.scene.updates))
         if not seen.passes:
             seen.names = names_in_sight(loader) or names_in_sight(loader.dataset)
-            seen.reader = reading_function()
+            seen.reader, seen.library = reading_function(), library_functions()
         seen.passes += 1
         seen.only_evaluates = False
         sampler = getattr(loader, "sampler", None)
@@ -105,6 +107,7 @@ class Loaders(Observer):
     def yielded(self, seen: Seen, batch: Any, *, first: bool) -> None:
         """Hears that a loader has yielded a batch."""
         seen.batches += 1
+        seen.until_update = self.scene.updates
         self.handed_out += 1
         self.lengths = {len(each) for each in tensors(batch) if each.dim()}
         seen.fresh = True
@@ -135,6 +138,7 @@ class Loaders(Observer):
     def ended(self, seen: Seen) -> None:
         """Hears that a pass is over. A loader that reads ahead says so before its last batch is used."""
         self._closing = seen
+        self._orders.pass_ended(seen)
         seen.only_evaluates = seen.evaluations > 0 and not seen.updates
 
     def clearing(self) -> None:
@@ -231,7 +235,8 @@ class Loaders(Observer):
         return next((each for each in lengths if each), None)
 
     def loaders(self) -> Iterator[Loader]:
-        for seen in self.seen.values():
+        every = list(self.seen.values())
+        for place, seen in enumerate(every):
             sampler = getattr(seen.loader, "sampler", None)
             by_epoch = isinstance(sampler, DistributedSampler) and sampler.shuffle
             shuffled = isinstance(sampler, RandomSampler) or by_epoch or _is_to_shuffle(seen.loader)
@@ -243,10 +248,11 @@ class Loaders(Observer):
                 role=seen.role,
                 passes=seen.passes,
                 batches=_length(seen.loader),
-                drops_last=bool(seen.loader.drop_last) or bool(getattr(batching, "drop_last", False)),
+                drops_last=_drops(seen.loader) or _drops(batching),
                 workers=seen.loader.num_workers,
                 keeps_workers=bool(seen.loader.persistent_workers),
                 same_epoch=by_epoch and len(seen.epochs) >= 2 and len(set(seen.epochs)) == 1,
+                order_again=self._orders.again(seen, every[:place]) if shuffled and seen.updates else "",
                 same_first_batch=shuffled and not by_epoch and len(passes) >= 2 and bool(set.intersection(*passes)),
                 leftover=seen.leftover,
                 window=seen.window,
@@ -299,6 +305,16 @@ def _is_out_of_order(sampler: Any) -> bool:
         return False
     places = torch.as_tensor(sampler)
     return places.dim() == 1 and bool((places.diff() < 0).any())
+
+
+def _drops(batching: Any) -> bool:
+    """Does a loader or batch sampler leave out samples that do not fill a batch, and are there any?"""
+    if not getattr(batching, "drop_last", False):
+        return False
+    try:
+        return bool(len(batching.sampler) % batching.batch_size)
+    except (AttributeError, TypeError):
+        return False  # how many samples there are is not known
 
 
 def _length(loader: AnyLoader) -> int | None:

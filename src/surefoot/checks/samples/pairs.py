@@ -112,7 +112,7 @@ class Pairs(Observer):
     def backward_begins(self, losses: object) -> None:
         entered, self._inputs = self._inputs, []
         ways, self._ways = frozenset(self._ways), set()
-        targets, self._targets = self._targets, []
+        targets, self._targets = _both_ways_once(self._targets), []
         lines = Counter((where, len(target)) for where, target in targets)
         with aside():
             for where, target in targets:
@@ -207,6 +207,17 @@ class Pairs(Observer):
             if each.is_apart():
                 seen = f"{each.differ} of {each.again} samples that came again had another sample's target"
                 yield Parted(each.where, seen)
+
+
+def _both_ways_once(targets: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """The targets, without those that count places again in the same line: pairs are often compared both ways."""
+    kept: list[tuple[str, torch.Tensor]] = []
+    with aside():
+        for where, target in targets:
+            known = [other for line, other in kept if line == where and other.shape == target.shape]
+            if not any(torch.equal(target, other) and counts_places(target) for other in known):
+                kept.append((where, target))
+    return kept
 
 
 def other_by_chance(values: list[Any]) -> float:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import xxhash
 from torch.utils.data import IterableDataset, Subset
 
 from surefoot.checks.engine.attempts import attempt
@@ -30,6 +31,9 @@ _FEW_VALUES = 16
 _MOST_STREAMED = 16 * MOST_SAMPLES
 _FEWEST_WORDS, _MOST_HIDDEN = 8, 0.5
 """If more than this share of the words is random, it belongs to the task."""
+_MOST_TURNED = 2 * MOST_SAMPLES
+"""Images are turned and compared if there are at most this many."""
+_SMALLEST_IMAGE = 6
 _READ_AGAIN = 8
 """How many samples are read three times each, to see whether they are random."""
 
@@ -47,8 +51,11 @@ def beside(found: Samples, training: AnyLoader, evaluation: AnyLoader) -> tuple[
         found.unlike_evaluation = ours is not theirs and independent_beside(copied(ours), reader)
         if isinstance(ours, Subset) and isinstance(theirs, Subset) and ours.dataset is theirs.dataset:
             shared = len(set(ours.indices) & set(theirs.indices)) / max(1, len(theirs.indices))
+            if not shared and len(ours) <= _MOST_TURNED:
+                shared = _shared_turned(_all(copied(ours), _MOST_TURNED), _spread(reader))
         else:
-            shared = _shared(_all(copied(ours), 16 * MOST_SAMPLES), _spread(reader)) or shared_rows(ours, theirs)
+            held, read = _all(copied(ours), 16 * MOST_SAMPLES), _spread(reader)
+            shared = _shared(held, read) or shared_rows(ours, theirs) or _shared_turned(held, read)
         return shared, shared == 1.0 and len(ours) <= len(theirs)  # type: ignore[arg-type]
     return 0.0, False
 
@@ -136,3 +143,27 @@ def _shared(ours: list[Any], theirs: list[Any]) -> float:
     again = sum(count for count in held.values() if count > 1) / max(1, held.total())
     whole = all(each.dtype.kind in "iub" for each in parts(theirs[0]))
     return 0.0 if whole and shared <= 2 * again < 1 else shared  # so do texts of a few words
+
+
+def _shared_turned(ours: list[Any], theirs: list[Any]) -> float:
+    """The share of evaluation images that training holds flipped or turned: copies made before the split."""
+    if not 0 < len(ours) <= _MOST_TURNED or not _is_image(theirs[0]) or not _is_image(ours[0]):
+        return 0.0
+    held, read = {_print_of_image(sample) for sample in ours}, [_print_of_image(sample) for sample in theirs]
+    if len({print_of(sample) for sample in theirs}) < 0.9 * len(theirs):
+        return 0.0
+    return sum(each in held for each in read) / len(read)
+
+
+def _is_image(sample: Any) -> bool:
+    first = next(iter(parts(sample)), None)
+    if first is None or first.ndim not in (2, 3) or min(first.shape[-2:]) < _SMALLEST_IMAGE:
+        return False
+    return len(np.unique(first)) > _FEW_VALUES
+
+
+def _print_of_image(sample: Any) -> int:
+    """A hash of an image that is the same for all its flips and quarter turns."""
+    image = next(iter(parts(sample)))
+    turned = (np.rot90(each, times, (-2, -1)) for each in (image, np.flip(image, -1)) for times in range(4))
+    return min(xxhash.xxh3_64_intdigest(np.ascontiguousarray(each).tobytes()) for each in turned)

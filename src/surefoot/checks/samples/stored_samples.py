@@ -16,6 +16,7 @@ _MOST = 16384
 _FEWEST = 16
 _FEWEST_VALUES = 4
 """Samples with fewer values repeat by chance."""
+_STORES = (torch.Tensor, np.ndarray, list, tuple, Subset)
 _LONG = 40
 """Texts with fewer letters also repeat by chance, unless they are file names."""
 
@@ -44,13 +45,17 @@ def _kept(dataset: Any) -> Iterator[tuple[str, list[int]]]:
     whole = _whole(dataset)
     places = range(len(whole)) if whole is dataset else dataset.indices
     for name, value in getattr(whole, "__dict__", {}).items():
-        fits = isinstance(value, torch.Tensor | np.ndarray | list | tuple) and len(value) == len(whole) <= _MOST
-        if fits and all(_tells(value[place]) for place in places):
+        fits = isinstance(value, _STORES) and len(value) == len(whole) <= _MOST
+        if isinstance(value, Subset) and fits:  # behind a wrapper that transforms samples
+            yield name, [hash((id(value.dataset), int(value.indices[place]))) for place in places]
+        elif fits and all(_tells(value[place]) for place in places):
             yield name, [print_of(value[place]) for place in places]
 
 
 def _tells(value: object) -> bool:
-    """Does this identify a sample: enough numbers, or a long text or file name?"""
+    """Does this identify a sample: enough numbers, or a long text or file name, alone or as part of a pair?"""
+    if isinstance(value, tuple | list):
+        return any(map(_tells, value))
     if isinstance(value, str | Path):
         return len(str(value)) >= _LONG or bool(Path(value).suffix)
     if isinstance(value, torch.Tensor | np.ndarray):

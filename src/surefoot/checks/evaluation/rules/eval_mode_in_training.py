@@ -57,8 +57,19 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
                 ),
                 where=model,
                 why="Dropout is off and BatchNorm uses frozen statistics while the weights are being trained",
-                remedy="call model.train() after every evaluation, before training resumes",
+                remedy=_remedy(model, len(wrong) == len(forwards), loop_facts),
             )
+
+
+def _remedy(model: str, always: bool, loop_facts: LoopFacts) -> str:
+    """A model that always runs in evaluation mode beside one that learns in training mode may be a teacher."""
+    beside = any(each.model != model and each.trained and each.training for each in loop_facts.forwards)
+    if always and beside:
+        return (
+            f"if {model} is a teacher or target, keep it so, but out of the optimizer and under torch.no_grad(); "
+            "if it should learn, call its train() before training"
+        )
+    return "call model.train() " + ("before training" if always else "after every evaluation, before training resumes")
 
 
 def _keeps_statistics(wrong: list[Forward], loop_facts: LoopFacts) -> bool:

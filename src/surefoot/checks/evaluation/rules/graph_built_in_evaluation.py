@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.loop import Forward, LoopFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _MANY = 4
 """At least this many forwards between two updates are an evaluation."""
@@ -46,7 +47,7 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="graph-built-in-evaluation",
             severity="warning" if kept >= 2 else "info",
-            seen=f"{len(unused)} forward calls in evaluation built a graph that no backward used"
+            seen=f"{counted(len(unused), 'forward call')} in evaluation built a graph that no backward used"
             + (f"; {kept} of these graphs still existed two batches or two updates later" if kept else ""),
             where=unused[0].model,
             why="activations are stored for a backward that never comes",

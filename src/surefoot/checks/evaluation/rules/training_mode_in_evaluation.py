@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.evaluation import Evaluation, EvaluationFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _FEWEST = 8
 """A forward of at least this many samples is an evaluation; fewer may be a policy that acts."""
@@ -61,10 +62,12 @@ def check(loop_facts: LoopFacts, evaluation_facts: EvaluationFacts) -> Iterator[
             yield Finding(
                 check="training-mode-in-evaluation",
                 severity="warning",
-                seen=f"after update {update}, {len(run)} forward calls without gradients ran in training mode: "
-                f"{', '.join(run[0].active[:3])}",
+                seen=f"after update {update}, {counted(len(run), 'forward call')} without gradients ran in training "
+                f"mode: {', '.join(run[0].active[:3])}",
                 where=model,
                 why="Dropout makes the numbers worse, and BatchNorm learns from evaluation data",
-                remedy="call model.eval() before evaluation and model.train() after it",
+                remedy="call model.eval() before evaluation and model.train() after it"
+                if run[0].trained
+                else f"call eval() on {model} once, after it is made: no optimizer trains it",
             )
             return

@@ -24,7 +24,8 @@ loss = F.mse_loss(online(state), wanted)
 ## What looks like it and is fine
 A frozen network that the gradient passes through on its way to a trained one, as in a perceptual loss; copies that
 are trained by hand for one update, as in meta-learning; networks with optimizers of their own, of which the worst
-continues from the weights of the best.
+continues from the weights of the best. A model of which some parameters are frozen is no target: the others are
+reported by `parameter-outside-optimizer`.
 """
 
 from collections.abc import Iterator
@@ -42,7 +43,9 @@ def fixed_networks(loop_facts: LoopFacts, model_facts: ModelFacts) -> set[str]:
     graded = {forward.model for forward in loop_facts.forwards if forward.input_graded}
     if sum(any(held) for held in by_model.values()) == 0:
         return set()
-    return {model for model, held in by_model.items() if not any(held) and model not in graded}
+    chosen = {each.model for each in model_facts.parameters if not each.trainable}
+    """Models with frozen parameters: what is left trainable was meant to be trained."""
+    return {model for model, held in by_model.items() if not any(held) and model not in graded | chosen}
 
 
 def _is_brief(loop_facts: LoopFacts, model: str) -> bool:

@@ -29,6 +29,7 @@ from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(loop_facts: LoopFacts, gradient_facts: GradientFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
@@ -55,7 +56,8 @@ def _by_updates(loop_facts: LoopFacts, gradient_facts: GradientFacts) -> str:
     if usual < 2 or len(sizes) < 8 or sizes.count(usual) + len(larger) < len(sizes) - 1 or 4 * len(larger) > len(sizes):
         return ""
     if larger:
-        return f"{len(larger)} updates used the gradients of {larger[0]} backward calls, nearly all others of {usual}"
+        often = counted(len(larger), "update")
+        return f"{often} used the gradients of {larger[0]} backward calls, nearly all others of {usual}"
     return (
         f"the gradients of {cleared[0].discarded} backward calls were cleared before any update used them"
         if cleared

@@ -20,7 +20,8 @@ loss = F.cross_entropy(logits, y) + 0.1 * F.mse_loss(model.decode(z), x)
 
 ## What looks like it and is fine
 A loss that is only logged, if another loss trains the model's parameters; a constant; a number that depends on no
-parameter, for example the entropy of a teacher; a loss whose value is replaced and whose gradient is kept.
+parameter, for example the entropy of a teacher; a loss whose value is replaced and whose gradient is kept. A loop
+without any `backward()` is reported by `update-without-gradients` alone.
 """
 
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding, Severity
+from surefoot.records.units import counted
 
 EXPLAINS = ("detached-layers",)
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
@@ -38,8 +40,9 @@ _ALIKE = 1e-5
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     lost = [each for each in model_facts.parameters if each.only_in and each.optimized and each.trainable]
-    if lost and len(loop_facts.updates) >= 2:
-        seen = f"a loss is computed from {len(lost)} parameters that no backward reaches, for example {lost[0].name}"
+    if lost and len(loop_facts.updates) >= 2 and loop_facts.backwards:
+        seen = f"a loss is computed from {counted(len(lost), 'parameter')} that no backward reaches, "
+        seen += f"for example {lost[0].name}"
         yield _finding("error", seen, lost[0].only_in)
         return
     for where in loss_facts.flat_lines:

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
@@ -35,8 +36,8 @@ def check(gradient_facts: GradientFacts) -> Iterator[Finding]:
         yield Finding(
             check="recomputation-differs",
             severity="error",
-            seen=f"{len(gradient_facts.recomputations)} modules gave a different result when backward ran them "
-            f"again; {first.module} by {first.difference:.2g} of its size",
+            seen=f"{counted(len(gradient_facts.recomputations), 'module')} gave a different result when run again in "
+            f"backward; {first.module} by {first.difference:.2g} of its size",
             where=first.module,
             why="the gradients belong to a different forward than the loss",
             remedy="draw random numbers from torch's global generator inside recomputed blocks, and keep no counters",

@@ -34,6 +34,7 @@ from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _ALIKE = 1e-4
 """Weights of one loss that differ by no more than this are the same."""
@@ -186,7 +187,8 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, gradient_facts: Gradient
         yield Finding(
             check="summed-micro-batches",
             severity="warning",
-            seen=f"in {len(summed)} updates, {len(summed[0])} micro-batches add their mean losses with weight 1 each",
+            seen=f"in {counted(len(summed), 'update')}, {len(summed[0])} micro-batches add their mean losses with "
+            "weight 1 each",
             where=loop_facts.backwards[summed[0][0].backward].where or "the loop",
             why=f"the gradient is {len(summed[0])} times that of the whole batch",
             remedy="divide each loss by the number of micro-batches, or by the count of all targets",

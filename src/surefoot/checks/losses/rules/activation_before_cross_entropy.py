@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _SQUEEZING = {
     "Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "LeakyRelu": "leaky_relu", "Gelu": "gelu", "Elu": "elu",
@@ -55,7 +56,7 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     if squeezed:
         by = _SQUEEZING.get(squeezed[0].logits_from, "cut at zero")
         seen, where = (
-            f"{len(squeezed)} calls of {squeezed[0].function} received the output of a {by}",
+            f"{counted(len(squeezed), 'call')} of {squeezed[0].function} received the output of a {by}",
             squeezed[0].where,
         )
     elif len(by_hand) >= 3:

@@ -29,6 +29,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import Aim, Loss, LossFacts
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 EXPLAINS = ("input-ignored", "regression-on-class-numbers")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
@@ -56,7 +57,7 @@ def check(
         yield Finding(
             check="constant-targets",
             severity="warning",
-            seen=f"all {sum(counts):,} targets of {len(judged)} losses are {first.constant}",
+            seen=f"all {sum(counts):,} targets of {counted(len(judged), 'loss')} are {first.constant}",
             where=(first.where if isinstance(first, Loss) else first.model) or "the recipe's data",
             why="there is nothing to learn but a constant",
             remedy="check where the labels are read, cast or sliced",

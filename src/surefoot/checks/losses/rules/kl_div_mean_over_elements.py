@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(loss_facts: LossFacts) -> Iterator[Finding]:
@@ -37,7 +38,7 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
         yield Finding(
             check="kl-div-mean-over-elements",
             severity="warning",
-            seen=f"{len(means)} calls of kl_div on {means[0].shape} take the mean over all elements",
+            seen=f"{counted(len(means), 'call')} of kl_div on {means[0].shape} took the mean over all elements",
             where=means[0].where or "the recipe's loss",
             why="the divergence of a sample is a sum over classes; this mean is smaller by their number",
             remedy='pass reduction="batchmean"',

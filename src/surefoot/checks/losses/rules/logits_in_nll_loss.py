@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _NO_LOGARITHMS = {"numbers": "numbers that are not log-probabilities", "plain probabilities": "probabilities"}
 
@@ -40,7 +41,7 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     by_hand = [aim for aim in picked if aim.even and aim.sign > 0]
     if raw:
         kind = "probabilities" if raw[0].probabilities else "numbers that are not log-probabilities"
-        seen, where = f"{len(raw)} calls of nll_loss received {kind}", raw[0].where
+        seen, where = f"{counted(len(raw), 'call')} of nll_loss received {kind}", raw[0].where
     elif len(by_hand) >= 3 and by_hand == picked and not _has_distance(loss_facts):
         kind = _NO_LOGARITHMS[by_hand[0].values]
         seen, where = f"{len(by_hand)} gradients only raise the target's entry of {kind}", by_hand[0].model

@@ -3,7 +3,8 @@
 ## What it does
 Reports a loss that is maximised. Either it enters the back-propagated loss with a negative weight, alone or as one of
 several terms; or the optimizer has `maximize=True`; or every gradient moves predictions away from their targets; or
-every gradient lowers the likelihood of the data, or of samples with a high reward.
+every gradient lowers the likelihood of the data, or of samples with a high reward, or the overlap of predictions with
+their masks.
 
 ## Why it hurts
 Every update makes the model worse. The printed loss may still seem to fall, if the negative is printed.
@@ -21,7 +22,7 @@ F.cross_entropy(model(x), y).backward()
 ## What looks like it and is fine
 Reversed gradients, in a layer or in `.grad`; optimizers that take turns and play against each other; policy
 gradients, also of costs; pairs of which one is pulled and the other pushed; distances that are small where the answer
-is yes; inputs that are changed to mislead a model.
+is yes; inputs that are changed to mislead a model; a penalty on shares inside a mask of what is forbidden.
 """
 
 from collections.abc import Iterator
@@ -67,6 +68,16 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, model_facts: ModelFacts)
                 where=lowered[0].where or "the recipe's loss",
                 why="every update makes the wanted outputs less likely",
                 remedy="back-propagate the negative log-likelihood; if it should fall, allow this check",
+            )
+            return
+        if _shrinks_overlap(loss_facts, numbers, sign):
+            yield Finding(
+                check="negated-loss",
+                severity="warning",
+                seen="one term of the loss lowers the overlap of predictions with their masks, as a negated Dice does",
+                where=backwards[0].where or "the recipe's loss",
+                why="every update makes the model worse at what the term measures",
+                remedy="minimise 1 - overlap",
             )
             return
         others = (loss for loss in loss_facts.losses if loss.backward not in numbers)
@@ -124,6 +135,12 @@ def _pushes_away(loss_facts: LossFacts, numbers: list[int], sign: int) -> bool:
     """
     aims = [aim for aim in loss_facts.aims if aim.backward in numbers and aim.sign and aim.even]
     aims = [aim for aim in aims if not aim.apart or (aim.kind in ("distance", "sided") and aim.class_numbers != 2)]
+    return len({aim.backward for aim in aims}) >= 3 and all(aim.sign * sign < 0 for aim in aims)
+
+
+def _shrinks_overlap(loss_facts: LossFacts, numbers: list[int], sign: int) -> bool:
+    """Do three or more backwards lower an overlap with a mask, and none raise it?"""
+    aims = [aim for aim in loss_facts.aims if aim.kind == "overlap" and aim.backward in numbers]
     return len({aim.backward for aim in aims}) >= 3 and all(aim.sign * sign < 0 for aim in aims)
 
 

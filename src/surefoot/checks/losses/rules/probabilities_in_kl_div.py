@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 EXPLAINS = ("kl-div-mean-over-elements", "nonfinite-gradients")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
@@ -37,9 +38,9 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     soft = [aim for aim in loss_facts.aims if aim.kind in ("weighed", "averaged")]
     by_hand = [aim for aim in soft if aim.sign > 0 and (aim.kind == "averaged" or aim.values != "log-probabilities")]
     if wrong:
-        seen = f"{len(wrong)} calls of kl_div received a first argument that holds no log-probabilities"
+        seen = f"{counted(len(wrong), 'call')} of kl_div received a first argument that holds no log-probabilities"
     elif targets:
-        seen = f"{len(targets)} calls of kl_div: {targets[0].layout_fault}"
+        seen = f"{counted(len(targets), 'call')} of kl_div: {targets[0].layout_fault}"
     elif len(by_hand) >= 3 and by_hand == soft:
         seen = f"{len(by_hand)} gradients come from a divergence that takes no logarithm of the prediction"
     else:

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
@@ -40,7 +41,8 @@ def check(loss_facts: LossFacts) -> Iterator[Finding]:
     yield Finding(
         check="regression-on-class-numbers",
         severity="info",
-        seen=f"the targets of {len(seen)} losses are whole numbers from 0 to {max(seen) - 1}, one for each sample",
+        seen=f"the targets of {counted(len(seen), 'loss')} are whole numbers from 0 to {max(seen) - 1}, "
+        "one for each sample",
         where=(first.where if first is not None else by_hand[0].model) or "the recipe's loss",
         why="if they are class numbers, the distances between them mean nothing",
         remedy="use cross_entropy with one output per class; if they are ratings or counts, allow this check",

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
@@ -38,7 +39,7 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
     squeezed = [aim for aim in binary if aim.values == "shares" and not aim.apart]  # not by chance
     twice = [backward for backward in loop_facts.backwards if backward.double_sigmoid]
     if doubled:
-        seen = f"{len(doubled)} calls received the output of a {doubled[0].above.lower()}"
+        seen = f"{counted(len(doubled), 'call')} received the output of a {doubled[0].above.lower()}"
     elif len(twice) >= 3:
         seen = f"in {len(twice)} backward calls the output of a sigmoid or softmax goes straight into a sigmoid"
     elif len(squeezed) >= 3 and squeezed == binary:

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 EXPLAINS = ("far-off-initial-loss",)
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
@@ -63,7 +64,8 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
         seen = f"{len(by_hand)} gradients come from a cross-entropy that treats probabilities as logits"
     else:
         where = given[0].where or "the recipe's loss"
-        seen = f"cross_entropy received probabilities {len(given)} times: between 0 and 1, with a sum of 1 over classes"
+        seen = f"cross_entropy received probabilities {counted(len(given), 'time')}: "
+        seen += "between 0 and 1, with a sum of 1 over classes"
     yield Finding(
         check="softmax-before-cross-entropy",
         severity="error",

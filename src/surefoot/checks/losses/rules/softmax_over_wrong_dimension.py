@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.checks.facts.models import LEAKS, ModelFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 EXPLAINS = (
     "samples-mixed-in-batch",
@@ -56,7 +57,7 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     sure = not mixing or mixing[0].drawn
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
-        seen = f"{len(wrong)} losses received a softmax that does not sum to 1 over the {classes} classes"
+        seen = f"{counted(len(wrong), 'loss')} received a softmax that does not sum to 1 over the {classes} classes"
         where = wrong[0].where or "the recipe's loss"
     elif mixing:
         seen = (
@@ -65,7 +66,7 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         )
         where = mixing[0].softmax_over_batch
     elif turned:
-        seen = f"the targets of {len(turned)} losses sum to 1 over a dimension that is not the classes"
+        seen = f"the targets of {counted(len(turned), 'loss')} sum to 1 over a dimension that is not the classes"
         where = turned[0].where or "the recipe's loss"
     elif products:
         seen = f"a softmax over {products[0].seen} is followed by a sum over another dimension, or per group"

@@ -20,7 +20,8 @@ self.scale = nn.Parameter(torch.ones(width))
 
 ## What looks like it and is fine
 Inputs that require a gradient, for example the points of an equation; learned tensors that an optimizer holds. A
-tensor that no module has as an attribute is an info, not an error.
+tensor that no module has as an attribute is an info, not an error. Parameters that a module registers and no optimizer
+holds are reported by `parameter-outside-optimizer`.
 """
 
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ from surefoot.records.units import counted
 def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     lost = [leaf for leaf in model_facts.leaves if leaf.backwards >= 2 and len(loop_facts.updates) >= 2]
     hidden = [module for module in model_facts.hidden_modules if module.reached]
-    lost = [leaf for leaf in lost if leaf.path or not hidden]
+    lost = [leaf for leaf in lost if not leaf.registered and (leaf.path or not hidden)]
     if lost:
         first = next((leaf for leaf in lost if leaf.path), next((leaf for leaf in lost if leaf.fixed), lost[0]))
         yield Finding(

@@ -30,6 +30,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts, precision_facts: PrecisionFacts) -> Iterator[Finding]:
@@ -39,7 +40,7 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, precision_facts: Precisi
         yield Finding(
             check="float16-without-scaler",
             severity="error",
-            seen=f"{len(half)} forward calls that led to an update ran in float16, and no loss was scaled",
+            seen=f"{counted(len(half), 'forward call')} that led to an update ran in float16, and no loss was scaled",
             where=half[0].model,
             why="small gradients become zero in float16, first in the layers far from the loss",
             remedy="use torch.amp.GradScaler, or bfloat16",

@@ -1,8 +1,8 @@
 """same-order-every-epoch
 
 ## What it does
-Reports a loader that shuffles but starts every pass in the same order, and a loop that shuffles the rows of its
-arrays once for all passes.
+Reports a loader that shuffles but starts every pass in the same order, also if a new loader is made for every pass or
+after a resume, and a loop that shuffles the rows of its arrays once for all passes.
 
 ## Why it hurts
 `DistributedSampler` shuffles by its epoch, which you have to set; a generator that is reseeded in every epoch repeats
@@ -22,7 +22,8 @@ for epoch in range(epochs):
 ```
 
 ## What looks like it and is fine
-A loader that does not shuffle; one epoch; a part of the rows that was drawn once.
+A loader that does not shuffle; one epoch; a part of the rows that was drawn once; several trainings with one seed; two
+loaders that are read side by side in one order.
 """
 
 from collections.abc import Iterator
@@ -33,11 +34,15 @@ from surefoot.records.finding import Finding
 
 def check(sample_facts: SampleFacts) -> Iterator[Finding]:
     training = [loader for loader in sample_facts.loaders if loader.role == "training"]
-    for loader in training:
-        if (loader.batches or 2) >= 2 and (loader.same_epoch or loader.same_first_batch):
-            how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
-            seen = f"{loader.passes} passes over {loader.kind} had the same order: {how}"
-            yield _finding(seen, f"the loader of {loader.kind}")
+    alike = [each for each in training if (each.batches or 2) >= 2 and (each.same_epoch or each.same_first_batch)]
+    for loader in alike:
+        how = "set_epoch was never called" if loader.same_epoch else "the first batch always held the same samples"
+        seen = f"{loader.passes} passes over {loader.kind} had the same order: {how}"
+        yield _finding(seen, f"the loader of {loader.kind}")
+    again = [loader for loader in training if loader.order_again and not alike]
+    if again:
+        seen = f"passes over {again[0].kind} had the same order: {again[0].order_again}"
+        yield _finding(seen, f"the loader of {again[0].kind}")
     if sample_facts.shuffled_once and not training:
         seen = f"all passes go through {sample_facts.shuffled_once} rows in the same order, which was shuffled once"
         yield _finding(seen, "the training loop")

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.updates import Clip, UpdateFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 _SMALL = 0.2
 """Clipping less than this share of an update's elements does not limit it."""
@@ -57,7 +58,7 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
     yield Finding(
         check="clipping-without-effect",
         severity="warning" if share else "error",
-        seen=f"{len(clips)} calls clipped at most {share:.1%} of the elements that an update uses"
+        seen=f"{counted(len(clips), 'call')} clipped at most {share:.1%} of the elements that an update uses"
         if share
         else _fault(clips),
         where=clips[-1].where,

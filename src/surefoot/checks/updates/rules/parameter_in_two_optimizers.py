@@ -27,6 +27,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -36,7 +37,8 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
         yield Finding(
             check="parameter-in-two-optimizers",
             severity="warning",
-            seen=f"{shared[0].kind} and {shared[1].kind} both update {len(names)} parameters, for example {names[0]}",
+            seen=f"{shared[0].kind} and {shared[1].kind} both update {counted(len(names), 'parameter')}, "
+            f"for example {names[0]}",
             where=names[0].rpartition(".")[0] or names[0],
             why="each moves what the other has just moved",
             remedy="give every parameter to one optimizer",

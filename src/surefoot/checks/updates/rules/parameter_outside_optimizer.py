@@ -20,6 +20,8 @@ model.head = nn.Linear(512, 10)
 optimizer = torch.optim.AdamW(model.parameters())
 ```
 
+Parameters of a module that is not called as a model, for example an adapter in a hook, are a warning.
+
 ## What looks like it and is fine
 Frozen parameters (`requires_grad=False`); several optimizers that share the parameters among them; weights that are
 copied from those that an optimizer holds in another precision.
@@ -40,16 +42,23 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         for each in model_facts.parameters
         if each.trainable and each.reached and not each.optimized and not each.moved and each.model not in fixed
     ]
-    if outside and loop_facts.optimizers:
+    beside = [
+        leaf.registered
+        for leaf in model_facts.leaves
+        if leaf.registered and leaf.fixed and len(loop_facts.updates) >= 2
+    ]
+    if any(module.reached for module in model_facts.hidden_modules):
+        beside = []  # `layers-in-plain-list` reports them
+    lost = [*outside, *beside]
+    if lost and loop_facts.optimizers:
+        every = len(model_facts.parameters) + len(beside)
         yield Finding(
             check="parameter-outside-optimizer",
-            severity="error",
-            seen=(
-                f"{len(outside)} of {len(model_facts.parameters)} parameters receive gradients that no optimizer uses: "
-                + ", ".join(outside[:3])
-                + (", ..." if len(outside) > 3 else "")
-            ),
-            where=outside[0].rpartition(".")[0] or outside[0],
+            severity="error" if outside else "warning",
+            seen=f"{len(lost)} of {every} parameters receive gradients that no optimizer uses: "
+            + ", ".join(lost[:3])
+            + (", ..." if len(lost) > 3 else ""),
+            where=lost[0].rpartition(".")[0] or lost[0],
             why="they keep their initial values; their gradients only cost memory",
             remedy="build the optimizer from all parameters after the model is complete, or freeze these",
         )

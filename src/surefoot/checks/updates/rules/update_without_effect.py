@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
+from surefoot.records.units import counted
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:
@@ -36,8 +37,8 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
             yield Finding(
                 check="update-without-effect",
                 severity="error",
-                seen=f"{len(looked)} updates of {optimizer.kind} with gradients and a rate of {looked[0].rate:.3g} "
-                "changed no weight",
+                seen=f"{counted(len(looked), 'update')} of {optimizer.kind} with gradients and a rate of "
+                f"{looked[0].rate:.3g} changed no weight",
                 where=looked[0].where or "the recipe's optimizer",
                 why="the step is lost: too small for the precision of the weights, undone, or written to a copy",
                 remedy="raise the learning rate; look for hooks that write to the weights",
