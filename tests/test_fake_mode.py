@@ -1,5 +1,7 @@
 """Fake mode: what an operator returns is what torch's own fake mode returns, the first time and every other time."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch._subclasses.fake_tensor as fake
@@ -139,3 +141,13 @@ def test_a_module_on_fakes_can_be_moved_to_another_dtype(layer):
         assert {each.grad.dtype for each in module.parameters() if each.grad is not None} <= {torch.bfloat16}
         module.double().float()
         assert {each.dtype for each in module.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("world", [nullcontext, FakeWorld], ids=["real", "fake"])
+def test_a_tensor_that_an_operator_returned_twice_is_one_tensor(world):
+    """Backward of an LSTM gives both biases the same gradient, so autograd copies it for each."""
+    with world():
+        layer = nn.LSTM(19, 23)
+        layer(torch.empty(5, 3, 19).fill_(0.1))[0].sum().backward()
+        gradients = layer.bias_ih_l0.grad, layer.bias_hh_l0.grad
+        assert len({each.untyped_storage()._cdata for each in gradients}) == 2

@@ -30,7 +30,7 @@ class FakeMode(FakeTensorMode):
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self.fake_tensor_converter = _Forgetful()
+        self.fake_tensor_converter = self._results = _Forgetful()
         self._attributes: dict[torch.device, dict[str, Any]] = {}
         """What torch gives every fake tensor of a device."""
 
@@ -46,7 +46,10 @@ class FakeMode(FakeTensorMode):
         if func in _DISPATCH_META_HANDLERS or func in _DISPATCH_HANDLE_DIRECTLY:
             return self.dispatch(func, types, args, kwargs or {})
         safe = aten.view.default if func is aten._unsafe_view.default else func
-        return self._cached_dispatch_impl(safe, types, args, kwargs or {})
+        out = self._cached_dispatch_impl(safe, types, args, kwargs or {})
+        if self._results.made:
+            self._results.forget()
+        return out
 
     def _cache_key(self, state: Any, func: Any, args: Any, kwargs: Any) -> Any:
         """The cache key of a call: equivalent to torch's own, but faster."""
@@ -123,22 +126,26 @@ class FakeMode(FakeTensorMode):
 
 
 class _Forgetful(FakeTensorConverter):
-    """Makes the results of operators, and does not remember them.
+    """Makes the results of operators, and remembers them only until the operator is done.
 
-    torch's own keeps a weak reference to each. `Module.to` swaps the parameters of fake modules, and torch cannot swap
-    a tensor that has one: https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/__init__.py (`swap_tensors`).
+    Until then, because an operator may return one tensor twice. torch's own keeps a weak reference for as long as the
+    result lives. `Module.to` swaps the parameters of fake modules, and torch cannot swap a tensor that has one:
+    https://github.com/pytorch/pytorch/blob/v2.13.0/torch/utils/__init__.py (`swap_tensors`).
     """
 
-    def from_meta_and_device(
-        self,
-        fake_mode: FakeTensorMode,
-        t: torch.Tensor,
-        device: torch.device,
-        pytype: Any = None,
-        dispatch_keys: Any = None,
-    ) -> FakeTensor:
-        known = self._get_memo(t)
-        return FakeTensor(fake_mode, t, device, pytype=pytype, dispatch_keys=dispatch_keys) if known is None else known
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Any] = []
+        """What torch remembers the results of the operators that are running by."""
+
+    def set_tensor_memo(self, t: torch.Tensor, v: FakeTensor) -> None:
+        super().set_tensor_memo(t, v)
+        self.made.append(self.meta_converter.describer.get_tensor_id(t))
+
+    def forget(self) -> None:
+        for each in self.made:
+            self.meta_converter.tensor_memo.pop(each, None)
+        self.made.clear()
 
 
 class _Unusual(Exception):
