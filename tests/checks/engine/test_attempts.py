@@ -60,3 +60,10 @@ def test_no_failure_of_a_check_is_swallowed():
     for file in folder.rglob("*.py"):
         swallows = re.findall(r"except Exception|suppress\(Exception", file.read_text(encoding="utf-8"))
         assert not swallows or file.name in ("attempts.py", "watcher.py"), file
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_layers_without_elements_are_looked_at_like_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SUREFOOT_RAISE", "1")
+    found = watched(nn.Sequential(nn.Linear(4, 0), nn.ReLU(), nn.Linear(0, 0), nn.ReLU(), nn.Linear(0, 2)))
+    assert found.failure == ""

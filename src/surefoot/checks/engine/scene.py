@@ -136,7 +136,7 @@ def readable(tensor: Any) -> bool:
         type(tensor) in (torch.Tensor, nn.Parameter)
         and tensor.layout == torch.strided
         and tensor.device.type != "meta"
-        and tensor.numel() <= LARGEST
+        and 0 < tensor.numel() <= LARGEST
     )
 
 
