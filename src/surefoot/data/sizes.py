@@ -9,6 +9,7 @@ from typing import cast
 
 from torch.utils.data import IterableDataset
 
+from surefoot.build import build_data
 from surefoot.data.batches import micro_batches
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.units import bytes_text
@@ -61,7 +62,7 @@ def sizes_of(
     Which samples a step holds is known beforehand. Samples of a data set without a `collate` function have one shape,
     unless a micro-batch is a single sample. A stream is not read ahead.
     """
-    dataset = recipe.data()
+    dataset = build_data(recipe)
     may_differ = recipe.collate is not None or recipe.micro_batch_size == 1
     if isinstance(dataset, IterableDataset) or not may_differ:
         return None

@@ -95,7 +95,7 @@ class FakeOperators(TorchDispatchMode):
         return out
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
-        return is_small(tensor) or (len(self._masks) > 0 and tensor in self._masks)
+        return is_small(tensor) or (len(self._masks) > 0 and not tensor.requires_grad and tensor in self._masks)
 
     def _known(self, func: Any, tensors: list[torch.Tensor], out: Any) -> Any:
         """A result that was made of known values. A mask, and what is made of one, is remembered and stays real."""
