@@ -17,8 +17,6 @@ from surefoot.trees import tensors_in
 
 LOOK_SECONDS = 2.0
 """How long a plan looks for the largest micro-batch."""
-
-
 ALIKE = 100
 """If so many micro-batches have one size, all are taken to have it: their order is random."""
 
@@ -62,9 +60,8 @@ def sizes_of(
     Which samples a step holds is known beforehand. Samples of a data set without a `collate` function have one shape,
     unless a micro-batch is a single sample. A stream is not read ahead.
     """
-    dataset = build_data(recipe)
     may_differ = recipe.collate is not None or recipe.micro_batch_size == 1
-    if isinstance(dataset, IterableDataset) or not may_differ:
+    if not may_differ or isinstance(dataset := build_data(recipe), IterableDataset):
         return None
     per_step = recipe.micro_batches(ranks)
     length = -(-len(cast(Sized, dataset)) // recipe.micro_batch_size)
