@@ -446,9 +446,14 @@ def explain(case: str) -> None:
     for found in looks.values():
         if "error" in found:
             raise SystemExit(f"{case}: {found['error']}")
-    real, fake = (plain_calls(looks[look]["calls"]) for look in ("real", "fake"))
     if model_of(case) in HELD_OUT:
         print(f"{model_of(case)} was held out; who reads on must write so in memory_models_held_out.py")
+    compare_calls(case, looks)
+
+
+def compare_calls(case: str, looks: dict[str, dict[str, Any]]) -> None:
+    """Prints the differences between the operators of a real and of a fake step."""
+    real, fake = (plain_calls(looks[look]["calls"]) for look in ("real", "fake"))
     print(f"{case}, a steady step")
     explain_phases(looks["truth"]["steady"], real, fake)
     print("\noperator by operator, where the gap between allocated and booked bytes changes:")

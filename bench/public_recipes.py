@@ -20,7 +20,7 @@ from public_models import (
     chunked_loss,
     whole_loss,
 )
-from public_sharded import Llama, LlamaShape, Mpt
+from public_sharded import Llama, LlamaShape, Mpt, Muon, SpeedrunGpt
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -33,16 +33,33 @@ class CannotRebuild(Exception):
     """A published run whose step cannot be rebuilt, and why."""
 
 
-def recipe_of(row: Row) -> Recipe:
-    """The recipe of a row, or `CannotRebuild`."""
-    if row.get("compile") and row["source"] != "fms-fsdp":
+def recipe_of(row: Row, *, timed: bool = False) -> Recipe:
+    """The recipe of a row, or `CannotRebuild`. `timed`: to predict its time, not its memory."""
+    if row.get("compile") and not timed:
         raise CannotRebuild("compiled: a plan of an eager step would only bound it from above")
     if "multi-GPU" in row.get("parallelism", ""):
         raise CannotRebuild(f"{row['n_gpus']} GPUs: how they share the work is not stated")
-    for pattern, build in BUILDERS.items():
+    if timed:
+        _refuse_untimed(row)
+    for pattern, build in (*(TIMED.items() if timed else ()), *BUILDERS.items()):
         if re.fullmatch(pattern, row["id"]):
             return build(row)
-    raise CannotRebuild(f"no recipe for it: {row['n_gpus']} GPUs, {row.get('parallelism', 'not stated how')}")
+    raise CannotRebuild(f"no recipe for it: {row.get('n_gpus')} GPUs, {row.get('parallelism', 'not stated how')}")
+
+
+def _refuse_untimed(row: Row) -> None:
+    """Refuses a row whose time says nothing about a step that a plan can describe."""
+    low = ("float8", "fp8", "mxfp8", "nvfp4", "int8", "quantized")
+    if any(word in row.get("precision", "").lower() for word in low):
+        raise CannotRebuild("products in 8 or 4 bits")
+    if row.get("moe"):
+        raise CannotRebuild("a mixture of experts: how tokens spread over experts is not stated")
+    extra = row.get("extra", "")
+    for word in ("deterministic", "gc.collect", "reference cycle", "offload", "optimizer step in backward"):
+        if word in extra and "none" not in extra:
+            raise CannotRebuild(f"not an ordinary step: {extra}")
+    if "power limited" in row.get("gpu", ""):
+        raise CannotRebuild("the power limit is not stated")
 
 
 def device_of(row: Row) -> str:
@@ -220,8 +237,13 @@ def _adafactor(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def _torchtune(row: Row) -> Recipe:
+    """It compiles each block. Each row of its table adds to the one before."""
+    if "8-bit" in row.get("extra", "") or "LoRA" in row.get("extra", ""):
+        raise CannotRebuild(f"not stated enough: {row['extra']}")
     shape, length, size = SHAPES["llama-3.2-3b"], row["seq_len"], row["micro_batch"]
     return Recipe(
+        compile="blocks" if row.get("compile") else "off",
+        recompute=_RECOMPUTE[row["activation_checkpointing"]],
         model=lambda: TuneLlama(shape, length),
         data=lambda: Tokens(length, shape.vocabulary),
         loss=whole_loss,
@@ -269,18 +291,21 @@ def _titan(row: Row) -> Recipe:
     go of the logits only after backward.
     """
     if row.get("parallelism") != "FSDP2":
-        raise CannotRebuild(f"{row['parallelism']}: only FSDP2 over all ranks is rebuilt")
+        raise CannotRebuild(f"{row.get('parallelism')}: only FSDP2 over all ranks is rebuilt")
     if "float8" in row.get("precision", ""):
         raise CannotRebuild("products in float8")
     if row.get("compile") is None and row["outcome"] == "ok":
         raise CannotRebuild("whether it was compiled is not stated")
     if row.get("extra") == "chunked cross entropy":
         raise CannotRebuild("into how many chunks the loss is cut is not stated")
-    if row["activation_checkpointing"] == "selective-layer":
+    if row.get("activation_checkpointing") not in _RECOMPUTE:
         raise CannotRebuild("which blocks are recomputed is not stated")
+    if row["model"] not in _LLAMA or "micro_batch" not in row or row.get("compile") == "loss only":
+        raise CannotRebuild("the model, its batch, or what is compiled is not stated or not rebuilt")
     extra = row.get("extra", "")
     reshard = False if "=never" in extra else True if "=always" in extra else "but-last"
-    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=reshard)
+    compiled = "blocks" if row.get("compile") else "off"
+    return _sharded(row, _LLAMA[row["model"]], reshard_after_forward=reshard, compile=compiled)
 
 
 def _sharded(row: Row, shape: LlamaShape, **options: Any) -> Recipe:
@@ -333,6 +358,49 @@ def _mpt(row: Row) -> Recipe:
     )
 
 
+# ------------------------------------------------------------------------------------------- only for their time
+
+
+def _internlm(row: Row) -> Recipe:
+    """InternLM 7B in bfloat16, of the shape in InternLM's configs/7B_sft.py.
+
+    Its doc/en/install.md builds fused kernels for norms, rotary embeddings and the loss: here, compiled blocks.
+    """
+    if row["tp"] != 1:
+        raise CannotRebuild("tensor parallel in InternEvo's own way")
+    if 44 <= int(row["id"].removeprefix("internevo-")) <= 51:
+        raise CannotRebuild("the same configurations as internevo-09 to 16, in another table")
+    replicas = row["n_gpus"] // 8 if "8 GPUs" in row["parallelism"] else 1
+    shape = LlamaShape(32, 4096, 32, 32, 11008, 103168)
+    recipe = _sharded(row, shape, dp_replicate=replicas, reshard_after_forward=False, compile="blocks")
+    return replace(recipe, precision="bf16-true")
+
+
+def _tinyllama(row: Row) -> Recipe:
+    """The README states 16k tokens for each GPU, and fused norms, SwiGLU, rotary embeddings and loss."""
+    stated = {"micro_batch": 8, "activation_checkpointing": "none"}
+    return _sharded({**row, **stated}, LlamaShape(22, 2048, 32, 4, 5632, 32000, head=64), compile="blocks")
+
+
+def _speedrun(row: Row) -> Recipe:
+    """Four records of autumn 2024, from the script in each log: the model is compiled as a whole."""
+    each = 1 if "ModernArch" in row["id"] else 8
+    length = row["seq_len"]
+    return Recipe(
+        model=lambda: SpeedrunGpt(tied="Untie" not in row["id"]),
+        data=lambda: Tokens(length, 50304),
+        loss=lambda model, batch: model(*batch),
+        optimizer=lambda parameters: Muon(parameters, each=each),
+        micro_batch_size=row["micro_batch"],
+        tokens_per_sample=length,
+        precision="bf16-mixed",
+        compile="whole",
+        dp_replicate=row["n_gpus"],
+        dp_shard=1,
+        name=row["id"],
+    )
+
+
 def _because(reason: str) -> Callable[[Row], Recipe]:
     def refuse(row: Row) -> Recipe:
         raise CannotRebuild(reason)
@@ -357,3 +425,27 @@ BUILDERS: dict[str, Callable[[Row], Recipe]] = {
     r"fms-.*": _fms,
     r"mpt-.*": _mpt,
 }
+
+_RAGGED = "ragged batches: the time is an average over lengths that are not stated"
+_MEGATRON = "Megatron's pipeline, tensor and expert parallelism with Transformer Engine's kernels"
+_NOT_CUDA = "not a CUDA GPU"
+TIMED: dict[str, Callable[[Row], Recipe]] = {
+    r"litgpt-thunder-[025]": _litgpt_thunder,
+    r"litgpt-thunder-.*": _because("compiled by Thunder"),
+    r"litgpt-res-.*": _because(_RAGGED),
+    r"tune-32-3b-[1-9]": _torchtune,
+    r"tune-.*": _because("neither batch nor length is stated"),
+    r"internevo-.*": _internlm,
+    r"tinyllama": _tinyllama,
+    r"modded-1-2024-(10-14_ModernArch|10-17_DistributedMuon|10-18_PyTorch25|11-03_UntieEmbed)": _speedrun,
+    r"modded-.*": _because("a script of its own with other blocks or optimizers, not rebuilt"),
+    r"ao-h100-bf16-base": _titan,
+    r"ao-mi300x.*|maxtext-.*-v[0-9].*|levanter.*|palm.*|primus.*": _because(_NOT_CUDA),
+    r"ao-vitg-.*": _because("no datasheet states the peak of its GPU"),
+    r"ao-.*": _because("the model, the batch or the parallelism is not stated"),
+    r"mbridge.*|nemo.*|mgold.*|megatron.*|korthikanti.*|bloom.*|sc21.*|mlm.*": _because(_MEGATRON),
+    r"qwen-.*|swift.*|msswift.*|ms-swift.*": _because("what is recomputed, or the length, is not stated"),
+    r"fa-gpt3.*|nanochat.*|maxtext.*": _because("neither batch nor recomputation is stated"),
+    r"ibm-7b-a100-blog": _because("the same run as fms-v1-7b-A100"),
+}
+"""Of rows that are held against the time of a plan alone."""

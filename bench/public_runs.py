@@ -1,6 +1,7 @@
 """public_runs: memory and speed that `surefoot plan --on GPU` predicts, beside what published runs on that GPU took.
 
-    python bench/public_runs.py [--quick] [--rows a,b] [--tuning | --held-out] [--every N] [--out FILE] [--markdown]
+    python bench/public_runs.py [--quick] [--rows a,b] [--tuning | --held-out | --speeds] [--every N] [--plans DIR]
+                                [--out FILE] [--markdown] [--write-constants]
 
 The rows are runs that others measured and wrote down, each with its source: memory (`public_runs.jsonl`), whether it
 fits (`public_fits.jsonl`), tokens per second (`public_speeds.jsonl`). `public_recipes.py` rebuilds the step of a row
@@ -8,9 +9,9 @@ where the source says enough; a row that cannot be rebuilt is listed with the re
 figures are all that plans are held against.
 
 Of memory, half is held out by a hash of the rows' names; on the other half choices were made, and only from what torch
-and the frameworks document: no factor is fitted. Of speeds, one table of each type of GPU is fitted, with one factor,
-`achievable_share` in its datasheet; all others are held out (`public_speeds.py`). Both splits were commits of their
-own, before any prediction.
+and the frameworks document: no factor is fitted. Speeds are held out by source, framework and lab: a source is
+predicted with constants that were fitted to all others (`public_fit.py`). `--write-constants` fits them to all sources
+and writes them, and the spread of the held-out errors, where `surefoot plan` reads them.
 
 | statistic       | predicted                                                                     |
 |-----------------|-------------------------------------------------------------------------------|
@@ -43,6 +44,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import public_fit as fit
 import public_speeds as speeds
 import torch
 from public_recipes import CannotRebuild, Row, device_of, recipe_of
@@ -159,10 +161,25 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["surefoot.ways.plan", "transformers.models.bert.modeling_bert"])
 
 
-def measure(rows: Sequence[Row | list[Row]], jobs: int) -> Iterator[Row]:
+def measure(rows: Sequence[Row | list[Row]], jobs: int, plans: Path | None = None) -> Iterator[Row]:
     with ThreadPoolExecutor(jobs) as pool:
-        for several in pool.map(in_process, rows):
+        for several in pool.map(lambda each: kept(each, plans), rows):
             yield from several
+
+
+def kept(rows: Row | list[Row], plans: Path | None) -> list[Row]:
+    """What is found of rows, from a file in `plans` if it was found before by the same code."""
+    if plans is None or not isinstance(rows, list):
+        return in_process(rows)
+    file, asked = plans / f"{speeds.key_of(rows[0])}.json", {row["id"] for row in rows}
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    if not asked <= {row["id"] for row in known}:
+        known = in_process(rows)
+        if any("crashed" in each for each in known):
+            return known
+        plans.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known), encoding="utf-8")
+    return [row for row in known if row["id"] in asked]
 
 
 # ------------------------------------------------------------------------------------------- what is printed
@@ -211,24 +228,16 @@ def figures(of: list[float]) -> str:
 
 def summary(memory: list[Row], timed: list[Row]) -> list[str]:
     lines = []
-    for rows, what, other in ((memory, "memory", "tuned on"), (timed, "speed", "fitted")):
-        for held_out, name in ((True, "held out"), (False, other)):
-            if of := errors(rows, held_out=held_out):
-                lines.append(f"{what}, {name}: {figures(of)}")
-    held = [row for row in timed if row["held_out"] and "error_pct" in row]
-    for source, gpu in sorted({(row["source"], speeds.gpu_of(row)) for row in held}):
-        of = [row for row in held if (row["source"], speeds.gpu_of(row)) == (source, gpu)]
-        lines.append(f"speed, held out, {source} on {gpu}: {figures(errors(of, held_out=True))}")
-    lines += [
-        f"{gpu}: fitted rows ask for {share:.3f} of the dense peak"
-        for gpu, share in speeds.fitted_shares(timed).items()
-    ]
+    for held_out, name in ((True, "held out"), (False, "tuned on")):
+        if of := errors(memory, held_out=held_out):
+            lines.append(f"memory, {name}: {figures(of)}")
+    lines += fit.by_lab(timed)
     lines += differences({row["id"]: row for row in memory if row.get("error_pct") is not None})
     right, planned = fits_right(memory + timed)
     wrong = [row["id"] for row in memory + timed if "fits" in row and row["fits"] != (row["outcome"] == "ok")]
     lines.append(f"fit: {right} of {planned} right; wrong: {', '.join(wrong) or 'none'}")
     refused, crashed = (sum(word in row for row in memory + timed) for word in ("refused", "crashed"))
-    lines.append(f"{refused} rows not rebuilt, {crashed} crashed")
+    lines.append(f"memory: {refused} rows not rebuilt; {crashed} crashed")
     return lines
 
 
@@ -243,12 +252,15 @@ def differences(known: dict[str, Row]) -> list[str]:
 
 
 def result(memory: list[Row], timed: list[Row]) -> str:
-    told, (right, planned) = spread(errors(timed, held_out=True)), fits_right(memory + timed)
+    planned = [row for row in timed if "error_pct" in row]
+    told, (right, counted) = spread([row["error_pct"] for row in planned]), fits_right(memory + timed)
+    covers = sum(row["inside"] for row in planned) / len(planned) if planned else math.nan
     bytes_ = spread(errors(memory, held_out=True))
-    share = right / planned if planned else math.nan
+    share = right / counted if counted else math.nan
     return (
-        f"RESULT heldout_median_pct={told['median']:.2f} heldout_p90_pct={told['p90']:.2f} fit_right={share:.3f} "
-        f"memory_heldout_median_pct={bytes_['median']:.2f} memory_heldout_p90_pct={bytes_['p90']:.2f}"
+        f"RESULT source_heldout_median_pct={told['median']:.2f} p90={told['p90']:.2f} interval_covers={covers:.3f} "
+        f"fit_right={share:.3f} memory_heldout_median_pct={bytes_['median']:.2f} "
+        f"memory_heldout_p90_pct={bytes_['p90']:.2f}"
     )
 
 
@@ -275,8 +287,8 @@ def write(path: Path, memory: list[Row], timed: list[Row]) -> None:
 # ------------------------------------------------------------------------------------------- the command
 
 
-def chosen(arguments: argparse.Namespace) -> tuple[list[Row], list[list[Row]]]:
-    """The rows asked for, those of speeds by the plan that they share; unknown names list the known ones."""
+def chosen(arguments: argparse.Namespace) -> tuple[list[Row], list[list[Row]], list[Row]]:
+    """The rows asked for, those of speeds by the plan that they share, and those of speeds that are not rebuilt."""
     rows, timed = ({row["id"]: row for row in each} for each in (read(), speeds.read()))
     named = arguments.rows.split(",") if arguments.rows else [*QUICK, *speeds.QUICK] if arguments.quick else None
     if unknown := set(named or ()) - set(rows) - set(timed):
@@ -284,11 +296,13 @@ def chosen(arguments: argparse.Namespace) -> tuple[list[Row], list[list[Row]]]:
 
     def wanted(row: Row) -> bool:
         half = not (arguments.tuning or arguments.held_out) or row["held_out"] is arguments.held_out
-        return half and (named is None or row["id"] in named)
+        return not arguments.speeds and half and (named is None or row["id"] in named)
 
-    every = arguments.every if named is None else 1
-    groups = ([row for row in group if wanted(row)] for group in speeds.sampled(list(timed.values()), every))
-    return list(filter(wanted, rows.values())), list(filter(None, groups))
+    if arguments.tuning or arguments.held_out:
+        return list(filter(wanted, rows.values())), [], []
+    asked = [row for row in timed.values() if named is None or row["id"] in named]
+    groups, refused = speeds.sampled(asked, arguments.every if named is None else 1)
+    return list(filter(wanted, rows.values())), groups, refused
 
 
 def install_transformers(rows: list[Row]) -> None:
@@ -302,29 +316,41 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few rows of each kind, and one that cannot be rebuilt")
     parser.add_argument("--rows", help="only these, separated by commas")
     half = parser.add_mutually_exclusive_group()
-    half.add_argument("--tuning", action="store_true", help="only the half that choices were made on")
-    half.add_argument("--held-out", action="store_true", help="only the other half")
+    half.add_argument("--tuning", action="store_true", help="of memory, only the half that choices were made on")
+    half.add_argument("--held-out", action="store_true", help="of memory, only the other half")
+    half.add_argument("--speeds", action="store_true", help="only speeds")
     parser.add_argument("--every", type=int, default=speeds.EVERY, help="of llm-foundry's plans, make every so manieth")
+    parser.add_argument("--plans", type=Path, help="keep the plans of speeds in this directory, and use those in it")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument("--markdown", action="store_true", help="also print the table as markdown")
+    parser.add_argument("--write-constants", action="store_true", help="write the constants that plans use")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     arguments = parser.parse_args()
-    rows, groups = chosen(arguments)
-    install_transformers(rows)
+    rows, groups, refused = chosen(arguments)
+    install_transformers([*rows, *(row for group in groups for row in group)])
     memory: list[Row] = []
-    timed: list[Row] = []
-    for columns, show, wanted, seen in ((COLUMNS, line, rows, memory), (speeds.COLUMNS, speeds.line, groups, timed)):
-        print(columns)
-        for row in measure(wanted, arguments.jobs):
-            print(show(row), flush=True)
-            seen.append(row)
-            if arguments.out:
-                write(arguments.out, memory, timed)
-    print("error in percent of what was published, * held out")
-    for text in summary(memory, timed):
+    print(COLUMNS)
+    for row in measure(rows, arguments.jobs):
+        print(line(row), flush=True)
+        memory.append(row)
+    stated = {row["id"]: row for group in groups for row in group}
+    planned = list(measure(groups, arguments.jobs, arguments.plans))
+    made = [fit.Timed(stated[row["id"]], row) for row in planned if "crashed" not in row]
+    timed = fit.predicted(made) + [row for row in planned if "crashed" in row]
+    print(speeds.COLUMNS)
+    for row in timed:
+        print(speeds.line(row))
+    print("error in percent of what was published; * held out of memory")
+    if len({row.lab for row in made}) < fit.LABS:
+        print("few sources: speeds are predicted with the constants that plans use, and nothing is held out")
+    for text in (*speeds.reasons(refused), *summary(memory, timed)):
         print(text)
+    if arguments.out:
+        write(arguments.out, memory, timed)
     if arguments.markdown:
         print("\n" + markdown(memory) + "\n\n" + speeds.markdown(timed) + "\n")
+    if arguments.write_constants:
+        fit.write_constants(made)
     print(result(memory, timed))
 
 

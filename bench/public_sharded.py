@@ -1,11 +1,12 @@
 """Models of published runs on many GPUs, each with the operators that its framework executes.
 
-llm-foundry's MPT, and the Llama that torchtitan and fms-fsdp write alike. Each returns its loss: so the result of the
-sharded model is one number, and logits stay in the format that the framework gives to its loss.
+llm-foundry's MPT, the Llama that torchtitan and fms-fsdp write alike, and modded-nanogpt's GPT. Each returns its loss:
+so the result of the sharded model is one number, and logits stay in the format that the framework gives to its loss.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,3 +143,84 @@ class Llama(nn.Module):
         if self.holds_logits:
             self.held = logits = logits.float()
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1))
+
+
+# ------------------------------------------------------------------------------------------- modded-nanogpt
+
+
+class SpeedrunBlock(nn.Module):
+    """Norms without weights, rotary positions, six heads of 128, and a squared ReLU."""
+
+    def __init__(self, width: int = 768, heads: int = 6) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.project = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        normed = F.rms_norm(x, (x.size(-1),))
+        q, k, v = (each(normed).unflatten(-1, (self.heads, -1)) for each in (self.q, self.k, self.v))
+        q, k = (self._turned(F.rms_norm(each, (each.size(-1),)), cosines, sines) for each in (q, k))
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.project(attended.transpose(1, 2).flatten(2))
+        return x + self.down(F.relu(self.up(F.rms_norm(x, (x.size(-1),)))).square())
+
+    def _turned(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        left, right = x.chunk(2, dim=-1)
+        return torch.cat((left * cosines + right * sines, right * cosines - left * sines), dim=-1).type_as(x)
+
+
+class SpeedrunGpt(nn.Module):
+    """Twelve blocks; logits in float32."""
+
+    def __init__(self, *, tied: bool, context: int = 1024) -> None:
+        super().__init__()
+        self.token = nn.Embedding(50304, 768)
+        self.blocks = nn.ModuleList(SpeedrunBlock() for _ in range(12))
+        self.head = nn.Linear(768, 50304, bias=False)
+        if tied:
+            self.head.weight = self.token.weight
+        for name in ("cosines", "sines"):
+            self.register_buffer(name, torch.ones(context, 1, 64, dtype=torch.bfloat16), persistent=False)
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        x = self.token(tokens)
+        for block in self.blocks:
+            x = block(x, self.cosines, self.sines)
+        logits = self.head(F.rms_norm(x, (x.size(-1),))).float()
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class Muon(torch.optim.Optimizer):
+    """Five Newton-Schulz iterations for one in `each` of the blocks' matrices; Adam's arithmetic for embeddings."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], *, each: int) -> None:
+        super().__init__(parameters, {"lr": 1e-3})
+        self.each = each
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        parameters = [each for group in self.param_groups for each in group["params"] if each.grad is not None]
+        for index, parameter in enumerate(parameters):
+            state = self.state[parameter]
+            if not state:
+                state["momentum"] = torch.zeros_like(parameter)
+            momentum, update = state["momentum"], parameter.grad
+            momentum.mul_(0.95).add_(update)
+            if parameter.shape[0] == 50304:
+                update = momentum / (update * update).sqrt_().add_(1e-8)
+            elif index % self.each == 0:
+                update = _orthogonal(update.add(momentum, alpha=0.95))
+            parameter.add_(update.type_as(parameter), alpha=-1e-3)
+
+
+def _orthogonal(matrix: Tensor) -> Tensor:
+    x = matrix.bfloat16()
+    x = x / (x.norm() + 1e-7)
+    x = x.T if matrix.size(0) > matrix.size(1) else x
+    for _ in range(5):
+        square = x @ x.T
+        twice = square @ x
+        x = 3.4445 * x - 4.7750 * twice + 2.0315 * square @ twice
+    return x.T if matrix.size(0) > matrix.size(1) else x

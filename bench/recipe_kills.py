@@ -30,6 +30,10 @@ SMALL = {
     "cruncher": ["width=16", "layers=3", "samples=128"],
     "sentiment": ["samples=256"],
     "fashion": ["hidden=16"],
+    "gan": ["hidden=8"],
+    "ppo": ["hidden=8", "turns=4", "epochs=2"],
+    "distill": ["hidden=8"],
+    "sam": ["hidden=8"],
     "gpt": ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"],
     "llama": ["context=32", "layers=2", "micro_batch_size=2"],
     "hf": ["context=16", "micro_batch_size=2"],
@@ -43,7 +47,12 @@ def recipes(folder: Path) -> dict[str, Recipe]:
     loaded = {name: load_recipe(name, [*SMALL[name], *given.get(name, [])]) for name in builtin_recipes()}
     files = [path for path in sorted(EXAMPLES.glob("*.py")) if "-> Recipe" in path.read_text(encoding="utf-8")]
     loaded |= {path.name: load_recipe(str(path)) for path in files}
-    return {name: replace(each, max_steps=STEPS, save_every=5) for name, each in loaded.items()}
+    return {name: _cut(each) for name, each in loaded.items()}
+
+
+def _cut(recipe: Recipe) -> Recipe:
+    every = None if recipe.evaluate_every is None else 6
+    return replace(recipe, max_steps=STEPS, save_every=5, evaluate_every=every)
 
 
 def main(each: int, seed: int) -> tuple[int, list[str]]:

@@ -24,7 +24,14 @@ SMALL = {
     "fashion-convolutional": ["hidden=16", "network=convolutional"],
     "gpt": ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"],
 }
-"""Every reference recipe, cut to run in a moment."""
+"""Every reference recipe with the usual update, cut to run in a moment."""
+SMALL_OWN = {
+    "gan": ["hidden=8"],
+    "ppo": ["hidden=8", "turns=4", "epochs=2"],
+    "distill": ["hidden=8"],
+    "sam": ["hidden=8"],
+}
+"""Those with a step of their own."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,7 +86,7 @@ def small_recipe(fashion_folder: Path):
 
     def load(name: str, *words: str) -> Recipe:
         folder = [f"folder={fashion_folder}"] if name.startswith("fashion") else []
-        return load_recipe(name.partition("-")[0], [*SMALL[name], *folder, *words])
+        return load_recipe(name.partition("-")[0], [*{**SMALL, **SMALL_OWN}[name], *folder, *words])
 
     return load
 

@@ -1,7 +1,9 @@
 """A sample of the benches, as anyone can run them."""
 
 import hashlib
+import importlib
 import json
+import math
 import re
 import subprocess
 import sys
@@ -36,14 +38,27 @@ def test_planned_memory_is_within_two_hundredths_of_a_percent_of_the_allocator(p
 
 
 @pytest.mark.sweep
+@pytest.mark.skipif(not allocator.available(), reason="the truth is counted by a C++ library")
+def test_families_of_models_and_shapes_of_steps_are_planned():
+    pytest.importorskip("transformers")
+    cases = ("step/cholesky", "step/ctc", "step/closure", "vision/unet", "wav2vec2/ctc", "inkling_text/causal_lm")
+    words = ["plan_families.py", "--only", ",".join(cases)]
+    done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wanted = "RESULT cases=5 planned=1.0000 within_0_1pct=1.0000 silent_misses=0 tracebacks=0"
+    assert done.stdout.splitlines()[-1] == wanted, done.stdout
+    assert re.search(r"step/closure +refused .*closure", done.stdout), done.stdout
+
+
+@pytest.mark.sweep
 def test_planned_gpu_memory_and_speed_are_near_what_published_runs_took():
     done = subprocess.run([sys.executable, "public_runs.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     name, *pairs = done.stdout.splitlines()[-1].split()
     result = {key: float(value) for key, value in (pair.split("=") for pair in pairs)}
     assert name == "RESULT", done.stdout
-    assert result["heldout_median_pct"] <= 10, done.stdout
-    assert result["heldout_p90_pct"] <= 25, done.stdout
+    assert result["source_heldout_median_pct"] <= 20, done.stdout
+    assert result["p90"] <= 30, done.stdout
     assert result["memory_heldout_median_pct"] <= 5, done.stdout
     assert result["memory_heldout_p90_pct"] <= 12, done.stdout
     assert result["fit_right"] == 1, done.stdout
@@ -87,8 +102,40 @@ def test_half_of_the_published_runs_are_held_out_by_a_hash_of_their_names(file):
         assert [row["held_out"] for row in ordered] == [index % 2 == 0 for index in range(len(ordered))]
 
 
-def test_published_speeds_are_held_out_by_the_table_they_come_from():
-    fitted = ("H100 80GB BF16 (Large Scale", "A100 80GB with 1600 Gbps")
-    for line in (BENCH / "public_speeds.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        assert row["held_out"] is not any(table in row["source_ref"] for table in fitted), row["id"]
+def test_every_published_speed_is_rebuilt_or_has_a_reason(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    speeds = importlib.import_module("public_speeds")
+    rows = speeds.read()
+    assert len(rows) == len({row["id"] for row in rows}) == 1872
+    groups, refused = speeds.sampled(rows, every=1)
+    rebuilt = [row for group in groups for row in group]
+    assert len(rebuilt) + len(refused) == len(rows)
+    assert all(row["refused"] for row in refused)
+    assert all(speeds.published(row) > 0 for row in rebuilt)
+    assert {speeds.lab_of(row) for row in rebuilt} == {
+        "fms-fsdp", "hf-transformers", "internevo", "litgpt", "llm-foundry", "modded-nanogpt", "tinyllama",
+        "torchtitan", "torchtune",
+    }  # fmt: skip
+
+
+def test_a_source_is_predicted_by_constants_that_it_did_not_see(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    fit = importlib.import_module("public_fit")
+
+    class Row:
+        """A run that takes so many times what the constants say of its share of peak."""
+
+        compiled, generation = False, "8.0"
+
+        def __init__(self, lab, share):
+            self.lab, self.share = lab, share
+
+        def miss(self, values):
+            return math.log(values["8.0"] / self.share)
+
+    rows = [Row("a", 0.8), Row("a", 0.8), Row("b", 0.8), Row("c", 0.9), Row("c", 0.9)]
+    found = {each.row: each for each in fit.held_out(rows)}
+    without_c = fit.fitted([row for row in rows if row.lab != "c"])
+    assert found[rows[-1]].miss == pytest.approx(rows[-1].miss(without_c))
+    assert not found[rows[-1]].inside  # the others say nothing of such an error
+    assert fit.spread([("one", miss / 10) for miss in range(11)]) == (0.1, 0.9)

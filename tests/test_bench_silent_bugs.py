@@ -20,7 +20,8 @@ with pytest.MonkeyPatch.context() as patched:
 
 
 def test_bases_lie_on_the_side_that_their_names_give():
-    sides = {path.stem: path.parent.name for path in (BENCH.parent / "corpus").glob("*/*.py")}
+    files = (BENCH.parent / "corpus").glob("*/*.py")
+    sides = {path.stem: path.parent.name for path in files if path.parent.name != "meaning"}
     assert sides
     assert sides == {base: folder(base) for base in sides}
     assert sorted(HELD_OUT) == sorted(base for base, side in sides.items() if side == "held_out")
@@ -101,3 +102,10 @@ def test_a_buggy_and_a_clean_program_are_judged_through_the_door(tmp_path):
     theirs = {name: {"rate": "n/a"} for name in ("traincheck", "torchfix")}
     assert silent_bugs.result(rows, theirs).startswith("RESULT programs=3 detected_heldout=nan false_errors=0 ")
     assert "| AUTO | 1 | 1/1 100.0% | - |" in silent_bugs.table(rows)
+
+
+def test_every_program_of_meaning_compiles():
+    import meaning
+
+    kinds = [each.kind for each in meaning.scripts() if compile(each.source, each.name, "exec")]
+    assert (kinds.count("MEAN"), kinds.count("MECH"), kinds.count("clean")) == (88, 66, 66)

@@ -10,7 +10,7 @@ import pytest
 from surefoot.recipe.load import builtin_recipes
 from tests.conftest import SMALL
 
-COMMANDS = ("plan", "check", "train", "profile", "export", "watch", "report")
+COMMANDS = ("plan", "check", "train", "profile", "export", "watch", "report", "validate")
 
 
 def surefoot(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:
@@ -97,7 +97,7 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
         (("plan", "gpt", "width=100", "heads=3"), "width=100 is not a multiple of heads=3"),
         (
             ("train", "nothing"),
-            "no recipe 'nothing'; built in: cruncher, fashion, gpt, hf, llama, regression, sentiment",
+            "no recipe 'nothing'; built in: cruncher, distill, fashion, gan, gpt, hf, llama, ppo, regression, sam, ",
         ),
         (("report", "nowhere"), "nowhere is not a run"),
         (("export", "nowhere"), "nowhere is not a run"),

@@ -226,9 +226,12 @@ def test_how_many_elements_are_chosen_is_stated():
 
     worst, quarter = planned(None), planned(0.25)
     assert worst.assumptions == (
-        "nonzero chose 100.0% of 32 elements: the worst case; set the recipe's density (2 times)",
+        "nonzero chose 100.0% of 32 elements, which is not validated: "
+        "the worst case; set the recipe's density (2 times)",
     )
-    assert quarter.assumptions == ("nonzero chose 25.0% of 32 elements: the recipe's density (2 times)",)
+    assert quarter.assumptions == (
+        "nonzero chose 25.0% of 32 elements, which is not validated: the recipe's density (2 times)",
+    )
     assert quarter.steady.tally.total("flops/forward/expert") * 4 == worst.steady.tally.total("flops/forward/expert")
     assert quarter.steady.peak.peak_bytes < worst.steady.peak.peak_bytes
 

@@ -39,7 +39,9 @@ def recipe_file(tmp_path):
 
 
 def test_the_reference_recipes_are_built_in():
-    assert builtin_recipes() == ("cruncher", "fashion", "gpt", "hf", "llama", "regression", "sentiment")
+    assert builtin_recipes() == (
+        "cruncher", "distill", "fashion", "gan", "gpt", "hf", "llama", "ppo", "regression", "sam", "sentiment"
+    )  # fmt: skip
 
 
 def test_a_file_a_function_in_it_and_a_module_name_the_same_recipe(recipe_file, monkeypatch):
@@ -76,7 +78,7 @@ def test_the_settings_of_every_recipe_can_be_set_even_if_its_function_does_not_t
 @pytest.mark.parametrize(
     ("target", "words", "message"),
     [
-        ("gtp", [], r"no recipe 'gtp'; built in: cruncher, fashion, gpt, hf"),
+        ("gtp", [], r"no recipe 'gtp'; built in: cruncher, distill, fashion, gan, gpt, hf"),
         (
             "gpt",
             ["layer=3"],

@@ -107,7 +107,7 @@ WRONG = {
     ),
     "two steps": (
         {"optimizer": Sharpness},
-        "use another optimizer, or write the loop yourself and run it under `surefoot watch`",
+        "use another optimizer, or write the update yourself (step=)",
     ),
     "a word for a rate": (
         {"schedule": lambda step, steps: "half"},

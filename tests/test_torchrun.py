@@ -1,5 +1,6 @@
-"""`torchrun -m surefoot train`: one rank speaks for all."""
+"""`torchrun -m surefoot train` and `profile`: one rank speaks for all."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,11 +12,11 @@ from surefoot.records.plan import read_plan
 from tests.ways.ranks import SMALL
 
 
-def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
+def torchrun(*words: str, command: str = "train") -> subprocess.CompletedProcess[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, "-m", "surefoot", "train", "gpt", *SMALL, *words]
+    typed = [*launcher, "-m", "surefoot", command, "gpt", *SMALL, *words]
     threads = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=threads)
+    return subprocess.run(typed, capture_output=True, text=True, timeout=600, env=threads)
 
 
 def test_one_rank_prints_and_writes_the_run(tmp_path):
@@ -55,3 +56,18 @@ def test_one_rank_says_what_is_refused(tmp_path):
     assert done.returncode != 0
     assert done.stderr.count("RunError") == 1, done.stderr
     assert "is not empty and holds no run" in " ".join(done.stderr.split())
+
+
+def test_ranks_are_profiled_together_and_one_prints(tmp_path):
+    done = torchrun("--steps", "1", "--json", "--dir", str(tmp_path / "run"), command="profile")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["plan"]["ranks"], found["profile"]["ranks"]) == (2, 2)
+    seen = {each["account"]: (each["predicted"], each["measured"]) for each in found["ledger"]["entries"]}
+    moved = {name: sides for name, sides in seen.items() if name.startswith(("traffic/", "collectives/", "memory/"))}
+    assert {"traffic/all-gather", "traffic/reduce-scatter", "memory/parameters"} <= set(moved)
+    assert all(planned == measured for planned, measured in moved.values()), moved
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"plan.json", "profile.json"}
+    refused = torchrun("--measure", command="profile")
+    assert refused.returncode != 0
+    assert "--measure predicts the seconds of one process" in " ".join(refused.stderr.replace("│", " ").split())

@@ -38,6 +38,12 @@ def build_evaluation(recipe: Recipe) -> Dataset[Any]:
         return checked_data(recipe.evaluation(), f"{recipe.name}: evaluation()")
 
 
+def build_test(recipe: Recipe, name: str) -> Dataset[Any]:
+    """The recipe's test data of this name."""
+    with _seeded(recipe, f"test {name}"):
+        return checked_data(recipe.tests()[name](), f"{recipe.name}: test data {name!r}")
+
+
 @contextmanager
 def _seeded(recipe: Recipe, part: str) -> Iterator[None]:
     """Data is real in every world, and building it does not change the random generators."""

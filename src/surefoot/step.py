@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -16,7 +17,7 @@ from surefoot.build import build_model
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
 from surefoot.recipe.recipe import Recipe
-from surefoot.recipe.returned import checked_loss, checked_optimizer
+from surefoot.recipe.returned import checked_loss, checked_metrics, checked_optimizer
 from surefoot.techniques import (
     accumulate,
     buffers,
@@ -24,8 +25,13 @@ from surefoot.techniques import (
     compile,
     ddp,
     fsdp,
+    fused,
     groups,
+    loss_chunks,
+    loss_parallel,
     mesh,
+    metrics,
+    own_step,
     precision,
     recompute,
     schedule,
@@ -44,9 +50,20 @@ class Outcome:
     """
 
     loss: torch.Tensor
-    grad_norm: torch.Tensor
+    grad_norm: torch.Tensor | None
     count: torch.Tensor | int
     updated: bool = True
+    parts: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The losses by name, of a step that the recipe wrote. Such a step has no gradient norm."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """An evaluation: the loss over all elements, and the recipe's metrics, over all ranks."""
+
+    loss: torch.Tensor | None
+    """None if the recipe has its own step and no loss."""
+    metrics: dict[str, torch.Tensor]
 
 
 def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch.nn.Module:
@@ -74,7 +91,9 @@ class Step:
         self.model = model_of(recipe, self.layout, self.device)
         self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
         self.compiled = world.compiles and recipe.compile != "off"
-        sharded = fsdp.policy(recipe.precision) if self.layout.shards else None
+        sharded = fsdp.policy(recipe) if self.layout.shards else None
+        returned = fsdp.policy(recipe, root=True).output_dtype if self.layout.shards else None
+        self.chunking = loss_chunks.apply(self.model, recipe, returned=returned)
         self.recomputation = recompute.apply(self.model, recipe, world, compiled=self.compiled, sharded=sharded)
         if self.compiled:
             compile.apply(self.model, recipe)
@@ -82,10 +101,28 @@ class Step:
         self.called = ddp.apply(self.model, of_many) if self.layout.replicates else self.model
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
-        made = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
-        self.optimizer = checked_optimizer(made, recipe.name)
-        self.scheduler = schedule.scheduler(recipe, self.optimizer)
+        self.optimizer = self._optimizer()
+        schedulers = [schedule.scheduler(recipe, each) for each in self.optimizers]
+        self.scheduler = own_step.Schedulers(schedulers) if self.is_own else schedulers[0]
         self.scaler = precision.scaler(recipe.precision, self.device)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        recipe = self.recipe
+        if recipe.step is None:
+            made = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
+            return fused.apply(checked_optimizer(made, recipe.name), recipe)
+        return own_step.optimizers_of(recipe.optimizer(self.model), recipe.name)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers that are stepped: one, or those of the recipe's own step."""
+        own = isinstance(self.optimizer, own_step.Optimizers)
+        return list(cast(own_step.Optimizers, self.optimizer).named.values()) if own else [self.optimizer]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the recipe wrote the update itself."""
+        return self.recipe.step is not None
 
     @property
     def parameter_count(self) -> int:
@@ -100,30 +137,61 @@ class Step:
             *(ddp.explain(self.layout) if self.layout.replicates else ()),
             *(self.sharding.explain() if self.sharding else ()),
             *(self.cutting.explain(self.model) if self.cutting else ()),
+            *(self.chunking.explain() if self.chunking else ()),
         ]
         return (*mixed, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
-    def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> torch.Tensor:
-        """The loss over all elements of the batches of all ranks, in evaluation mode and without gradients.
+    def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> Scores:
+        """Loss and metrics over the batches of all ranks, in evaluation mode and without gradients.
 
         The ranks take turns and give equally many batches; only the first `most` of all are counted.
         Every module returns to its previous mode.
         """
         total_loss = torch.zeros((), device=self.device)
         total_count: torch.Tensor | int = 0
+        totals = metrics.Totals()
+        with self._evaluating():
+            for micro_batch, batch in enumerate(batches):
+                counts = most is None or self._place(micro_batch) < most
+                if self.recipe.loss is not None:
+                    with loss_parallel.around(self.recipe):
+                        loss, count = self._loss(batch)
+                    if counts:
+                        total_loss, total_count = total_loss + loss, total_count + count
+                totals.add(self._metrics(batch), counts=counts)
+        if self.recipe.loss is None:
+            return Scores(None, totals.over_ranks(self.world, speaks=self.layout.speaks))
+        total_loss, total_count = self._over_ranks(total_loss, total_count)
+        return Scores(total_loss / total_count, totals.over_ranks(self.world, speaks=self.layout.speaks))
+
+    def measure(self, batches: Iterable[Any]) -> dict[str, torch.Tensor]:
+        """The recipe's metrics over these batches of all ranks, in evaluation mode and without gradients."""
+        totals = metrics.Totals()
+        with self._evaluating():
+            for batch in batches:
+                totals.add(self._metrics(batch))
+        return totals.over_ranks(self.world, speaks=self.layout.speaks)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Evaluation mode without gradients. Every module returns to its previous mode."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
             with torch.no_grad():
-                for micro_batch, batch in enumerate(batches):
-                    loss, count = self._loss(batch)
-                    if most is None or self._place(micro_batch) < most:
-                        total_loss, total_count = total_loss + loss, total_count + count
+                yield
         finally:
+            if self.sharding:
+                fsdp.reshard(self.model)
             for module in training:
                 module.training = True
-        total_loss, total_count = self._over_ranks(total_loss, total_count)
-        return total_loss / total_count
+
+    def _metrics(self, batch: Any) -> Mapping[str, Any]:
+        if self.recipe.metrics is None:
+            return {}
+        with self._calling():
+            inputs = precision.inputs_in(self.recipe.precision, batch)
+            return checked_metrics(self.recipe.metrics(self.called, inputs), self.recipe.name)
 
     def loss_of(self, micro_batch: int, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
         """The loss of one micro-batch of this step, as a sum and a count; its random numbers are always the same."""
@@ -135,9 +203,11 @@ class Step:
         return micro_batch * self.layout.data_ranks + self.layout.data_rank
 
     def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
+        assert self.recipe.loss is not None
         with self._calling():
             inputs = precision.inputs_in(self.recipe.precision, batch)
-            loss = checked_loss(self.recipe.loss(self.called, inputs), self.recipe.name)
+            returned = self.recipe.loss(self.called, inputs)
+            loss = checked_loss(loss_parallel.whole(returned), self.recipe.name)
             self._means = not isinstance(loss, tuple)
             return accumulate.sum_and_count(loss)
 
@@ -146,10 +216,12 @@ class Step:
         return fsdp.calling() if self.sharding else precision.autocast(self.recipe.precision, self.device)
 
     def __call__(self, batches: Iterable[Any]) -> Outcome:
+        if self.recipe.step is not None:
+            return self._own(self.recipe.step, batches)
         reference: torch.Tensor | int | None = None
         before = self._buffers() if self.recipe.nonfinite == "skip" else {}
         for micro_batch, batch in enumerate(batches):
-            with self._syncing(micro_batch + 1 == self.micro_batches):
+            with self._syncing(micro_batch + 1 == self.micro_batches), loss_parallel.around(self.recipe):
                 loss, count = self.loss_of(micro_batch, batch)
                 if reference is None:
                     reference, total_count, total_loss = self._expected(count), count, loss.detach()
@@ -176,6 +248,23 @@ class Step:
         self.number += 1
         self.optimizer.zero_grad(set_to_none=True)
         return Outcome(mean_loss, grad_norm, total_count, updated)
+
+    def _own(self, step: Callable[[Any, Any, Any], Any], batches: Iterable[Any]) -> Outcome:
+        """The update that the recipe wrote. It is made before surefoot sees whether its loss is finite."""
+        batch = next(iter(batches), None)
+        if batch is None:
+            raise RecipeError("a step got no batch: the data ended")
+        seed_all(derive(self.recipe.seed, "step", self.number, "rank", 0, "micro-batch", 0))
+        optimizers = own_step.handed_out(cast(own_step.Optimizers, self.optimizer))
+        made = step(self.model, optimizers, precision.inputs_in(self.recipe.precision, batch))
+        parts = own_step.losses_of(made, self.recipe.name)
+        loss = parts.get("loss", next(iter(parts.values())))
+        if not self.world.finite(loss):
+            raise NonFinite(self.number + 1, loss.item(), math.nan)
+        self.scheduler.step()
+        self.number += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        return Outcome(loss, None, self.recipe.micro_batch_size, parts=parts)
 
     def _syncing(self, last: bool) -> AbstractContextManager[None]:
         """Reduces gradients over ranks only once, in the last micro-batch."""

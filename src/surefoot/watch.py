@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from surefoot.errors import RunError
+from surefoot.events.budget import OVERHEAD, Budget
 from surefoot.records.finding import Findings
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
     import torch
 
     from surefoot.checks.watcher import Watcher
-    from surefoot.events.phases import Phases
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace
     from surefoot.training.watched_run import WatchedRun
 
 BOOKED_STEPS = 3
-"""How many steps of a script are measured operator by operator."""
+"""The most steps of a script that are measured operator by operator."""
+MEASURING = 0.5
+"""Seconds that measuring operators may always take. Long steps are measured less often."""
 CHECKED_STEPS = 100
-"""How many steps of a script the checks look at, unless they look at all.
+"""The most steps of a script that the checks look at, unless they look at all.
 
 After that only the clock runs, and checks look at files and, if there was none before, at the first evaluation."""
 
@@ -87,17 +89,29 @@ def watch_script(
     *,
     steps: int | None = None,
     check_all: bool = False,
+    overhead: float = OVERHEAD,
+    sparing: bool = False,
     allow: Iterable[str] = (),
     keep: Path | None = None,
 ) -> Watched:
     """Runs a script as `python script` would, and watches it. With `steps`, it stops after that many updates.
 
     It measures and checks the first steps. After that the script runs at full speed, unless `check_all` continues the
-    checks to the end. `keep` names a run directory for the results.
+    checks to the end. `overhead` is the share of the script's own time that the checks may add: where they take long,
+    they look at fewer steps. With `sparing`, it limits the measuring too. `keep` names a run directory for the results.
     """
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
-    return watch_call(lambda: _run(script, args), name=script, steps=steps, check_all=check_all, allow=allow, keep=keep)
+    return watch_call(
+        lambda: _run(script, args),
+        name=script,
+        steps=steps,
+        check_all=check_all,
+        overhead=overhead,
+        sparing=sparing,
+        allow=allow,
+        keep=keep,
+    )
 
 
 def watch_call(
@@ -106,11 +120,15 @@ def watch_call(
     name: str,
     steps: int | None = None,
     check_all: bool = False,
+    overhead: float = OVERHEAD,
+    sparing: bool = False,
     allow: Iterable[str] = (),
     keep: Path | None = None,
 ) -> Watched:
     """Calls a function that trains, and watches it as `watch_script` watches a script."""
-    watching = Watching(name, steps=steps, check_all=check_all, allow=allow, keep=keep)
+    watching = Watching(
+        name, steps=steps, check_all=check_all, overhead=overhead, sparing=sparing, allow=allow, keep=keep
+    )
     alive: object = None  # the variables of a script: `record` looks at what they still hold
     with watching, suppress(_EnoughSteps):
         alive = run()  # noqa: F841
@@ -131,6 +149,8 @@ class Watching:
         *optimizers: torch.optim.Optimizer,
         steps: int | None = None,
         check_all: bool = False,
+        overhead: float = OVERHEAD,
+        sparing: bool = False,
         allow: Iterable[str] = (),
         keep: Path | None = None,
     ) -> None:
@@ -142,13 +162,17 @@ class Watching:
         from surefoot.meters.pace import Pace
 
         self.name, self._allow, self._entered = name, tuple(allow), ExitStack()
-        self._books = Books(most_steps=BOOKED_STEPS, failsafe=Failsafe(on=True, doing="measuring"))
+        self._books = Books(
+            most_steps=BOOKED_STEPS,
+            failsafe=Failsafe(on=True, doing="measuring"),
+            budget=Budget(overhead, always=MEASURING) if sparing else None,
+        )
         phases = self._books.phases
         self._pace = Pace(phases, skipped=BOOKED_STEPS)
         self._watcher = Watcher(phases, *optimizers, failsafe=True)
         self._watcher.scene.source = str(Path(name).resolve())
-        self._throttle = None if check_all else ScriptThrottle(self._watcher, CHECKED_STEPS)
-        self._ends = _ends(phases, self._pace, steps)
+        self._throttle = None if check_all else ScriptThrottle(self._watcher, CHECKED_STEPS, Budget(overhead))
+        self._ends = _ends(self._books, self._pace, steps)
         self._books.beside(*self._ends.meters)
         self.kept: WatchedRun | None = None
         if keep is not None:
@@ -202,7 +226,7 @@ class Watching:
         return seen
 
 
-def _ends(phases: Phases, pace: Pace, steps: int | None) -> Any:
+def _ends(books: Books, pace: Pace, steps: int | None) -> Any:
     """A listener that hears the end of every update after all others."""
     from surefoot.events.listener import Listener
     from surefoot.meters.backwards import BackwardsMeter
@@ -211,11 +235,11 @@ def _ends(phases: Phases, pace: Pace, steps: int | None) -> Any:
     class Ends(Listener):
         """Counts the operators of the first steps, and stops the script after the last step."""
 
-        meters = (SyncsMeter(phases), BackwardsMeter(phases))
+        meters = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
         counted = Tally()
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-            if pace.updates <= BOOKED_STEPS:
+            if pace.updates <= len(books.steps):  # else the meters no longer see it
                 booked = Tally.of(account for meter in self.meters for account in meter.accounts())
                 self.counted = _in_each(self.counted, booked) if pace.updates > 1 else booked
             if steps is not None and pace.updates >= steps:

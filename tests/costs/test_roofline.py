@@ -10,6 +10,7 @@ from surefoot.costs import collectives
 from surefoot.costs.napkin import napkin
 from surefoot.costs.roofline import FILL, Ceilings, ceilings_of, seconds_of, step_time
 from surefoot.costs.run_cost import best_interval, run_cost
+from surefoot.costs.time_constants import Constants, constants
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Datasheet, cluster, datasheet
 from surefoot.records.work import Work
@@ -35,6 +36,13 @@ def test_a_wave_that_is_not_full_takes_as_long_as_a_full_one():
     more = work(flops=2 * 256 * 257 * 64, shape=(1, 256, 257, 64))
     assert seconds_of(full, ceilings)[0] == pytest.approx(full.flops / 1e12 * (64 + FILL) / 64)
     assert seconds_of(more, ceilings)[0] == pytest.approx(2 * seconds_of(full, ceilings)[0])
+
+
+def test_long_sums_of_few_tiles_are_split():
+    ceilings = Ceilings({"bf16": 1e12}, 1e15, kernel_seconds=0, processors=4)
+    short, long = (work(flops=2 * 128 * 128 * terms, shape=(1, 128, 128, terms)) for terms in (1024, 65536))
+    assert seconds_of(short, ceilings)[0] > 3.9 * short.flops / 1e12  # one of four multiprocessors works
+    assert seconds_of(long, ceilings)[0] == pytest.approx(long.flops / 1e12 * (16384 + FILL) / 16384)
 
 
 def test_the_bytes_of_a_matrix_product_take_their_time_beside_its_flops():
@@ -74,10 +82,42 @@ def test_a_device_without_peak_or_bandwidth_has_no_time():
         ceilings_of(datasheet("rtx-a6000"))
 
 
-def test_what_is_reached_is_that_of_training_runs_or_as_measured_or_the_median():
-    assert ceilings_of(datasheet("h100-sxm")).flops["bf16"] == pytest.approx(0.58 * 989e12)
-    assert ceilings_of(datasheet("a100-pcie-80gb")).flops["bf16"] == pytest.approx(252.9e12)
-    assert 0.5 < ceilings_of(datasheet("l4")).flops["bf16"] / datasheet("l4").dense_flops["bf16"] < 0.9
+def test_what_is_reached_is_a_share_of_the_fastest_measured_product():
+    fitted = Constants({"8.0": 0.9, "9.0": 0.7}, 0.8, 0.9, 0.5, 5e-6, 0.8, 0.2)
+    reached = {
+        name: ceilings_of(datasheet(name), fitted=fitted).flops["bf16"]
+        for name in ("h100-sxm", "a100-pcie-80gb", "a100-sxm-40gb", "h100-hbm2e-96gb", "b200-sxm", "l4")
+    }
+    assert reached["h100-sxm"] == pytest.approx(0.7 * 794.5e12)
+    assert reached["a100-pcie-80gb"] == pytest.approx(0.9 * 252.9e12)
+    assert reached["a100-sxm-40gb"] == pytest.approx(0.9 * 271.2e12)  # the fastest of its generation
+    assert reached["h100-hbm2e-96gb"] == pytest.approx(0.7 * 794.5e12 / 989e12 * 912e12)
+    assert reached["b200-sxm"] == pytest.approx(0.8 * 1745e12)  # the middle of what training reaches elsewhere
+    assert 0.5 < reached["l4"] / datasheet("l4").dense_flops["bf16"] < 0.8
+
+
+def test_compiled_kernels_have_a_bandwidth_of_their_own():
+    ceilings = Ceilings({"bf16": 1e12}, 1e12, 2e12, kernel_seconds=0)
+    assert seconds_of(work(operator="add", bytes_moved=10**9), ceilings)[0] == pytest.approx(1e-3)
+    assert seconds_of(work(operator="fused", bytes_moved=10**9), ceilings)[0] == pytest.approx(5e-4)
+
+
+def test_a_step_of_many_small_kernels_waits_for_the_host():
+    ceilings = Ceilings({"bf16": 1e12}, 1e12, kernel_seconds=1e-6, host_seconds=1e-5)
+    small = step_time([work(bytes_moved=8, calls=1000)], ceilings)
+    assert small.seconds == pytest.approx(1e-2)
+    assert small.bounds == pytest.approx({"overhead": 1e-3, "host": 9e-3})
+    large = step_time([work(flops=10**10, calls=1000)], ceilings)
+    assert "host" not in large.bounds
+
+
+def test_float32_products_in_tf32_take_the_rate_of_tf32_where_there_is_one():
+    on = {name: ceilings_of(datasheet(name)) for name in ("a100-sxm-80gb", "v100-sxm-16gb")}
+    product = work(flops=10**15, format="tf32")
+    exact = work(flops=10**15, format="fp32")
+    ampere, volta = (seconds_of(product, each)[0] / seconds_of(exact, each)[0] for each in on.values())
+    assert ampere == pytest.approx(0.92 * 19.5 / (on["a100-sxm-80gb"].flops["tf32"] / 1e12))
+    assert volta == 1
 
 
 def test_a_cpu_does_one_thing_after_the_other():
@@ -98,7 +138,7 @@ def test_a_machine_that_was_measured_reaches_what_was_measured():
 def test_an_all_reduce_in_a_node_by_hand():
     eight = cluster("8xh100-sxm")
     group = collectives.group_of(eight, ranks=8)
-    expected = 2 * 7 * 5e-6 / 2 + 2 * 7 / 8 * 1e9 / (0.8 * 450e9)
+    expected = 2 * 7 * 5e-6 / 2 + 2 * 7 / 8 * 1e9 / (constants().link_share * 450e9)
     assert collectives.seconds_of("all-reduce", 1e9, eight, group) == pytest.approx(expected)
 
 
@@ -121,7 +161,7 @@ def test_an_all_gather_over_many_nodes_goes_around_all_ranks():
 def test_between_nodes_each_device_has_its_share_of_the_network():
     two_nodes = cluster("16xh100-sxm")
     across = collectives.group_of(two_nodes, ranks=2, stride=8)
-    assert collectives.link_bandwidth(two_nodes, across) == pytest.approx(0.8 * 400e9 / 8)
+    assert collectives.link_bandwidth(two_nodes, across) == pytest.approx(constants().link_share * 400e9 / 8)
     with pytest.raises(UnknownDevice, match="give one with --network"):
         collectives.link_bandwidth(cluster("16xa100-sxm-80gb"), across)
 

@@ -57,7 +57,7 @@ def falls(tmp_path, size: int, files: str, *words: str) -> tuple[float, float]:
     for steps in (0, recipe.steps()):
         for _ in range(steps):
             step(next(batches) for _ in range(recipe.micro_batches()))
-        loss = step.evaluate(held_out_batches(corpus, context, 8, batches=32)).item()
+        loss = step.evaluate(held_out_batches(corpus, context, 8, batches=32)).loss.item()
         scores.append(bits_per_byte(loss, corpus))
     print(f"held out: {scores[0]:.3f} bits per byte before, {scores[1]:.3f} after {recipe.steps()} steps")
     return scores[0], scores[1]

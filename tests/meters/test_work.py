@@ -25,6 +25,22 @@ def test_a_product_reads_both_operands_and_writes_its_result():
     assert (work.flops, work.bytes_moved) == (2 * 3 * 5 * 7, 4 * (3 * 5 + 5 * 7 + 3 * 7))
 
 
+def test_float32_products_of_cudnn_are_in_tf32_and_others_where_torch_is_told_so():
+    image, kernel, matrix = torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), torch.ones(8, 8)
+    (convolved,) = booked(lambda: torch.nn.functional.conv2d(image, kernel))
+    (product,) = booked(lambda: matrix @ matrix)
+    assert (convolved.format, product.format) == ("tf32", "fp32")
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        (product,) = booked(lambda: matrix @ matrix)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    image, kernel = image.bfloat16(), kernel.bfloat16()
+    (halves,) = booked(lambda: torch.nn.functional.conv2d(image, kernel))
+    assert (product.format, halves.format) == ("tf32", "bf16")
+
+
 def test_views_do_nothing_and_an_expanded_operand_is_read_once():
     one, many = torch.ones(1, 8), torch.ones(4, 8)
     (work,) = booked(lambda: many.t().t() + one.expand(4, 8))

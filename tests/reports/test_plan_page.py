@@ -22,7 +22,10 @@ def written(tmp_path_factory):
 
 def test_the_answer_comes_first(written):
     headline = re.search(r"<h1[^>]*>(.*?)</h1>", written)[1]
-    assert re.fullmatch(r"gpt fits h100-sxm, [\d.]+ GiB to spare; .+ on 1 device; [\d,]+ dollars\.", headline)
+    fits, lasts, costs = headline.split("; ")
+    assert re.fullmatch(r"gpt fits h100-sxm, [\d.]+ GiB to spare", fits)
+    assert re.fullmatch(r"[\d.]+ m?s \(80%: [\d.]+ m?s to [\d.]+ m?s\) on 1 device", lasts)
+    assert re.fullmatch(r"[\d,]+ dollars \([\d,]+ to [\d,]+\)\.", costs)
 
 
 def test_repeated_blocks_are_one_module(written):

@@ -122,8 +122,9 @@ def test_profile_lists_graph_breaks_and_equals_the_plan():
     assert [each.check for each in diagnose(signs_of(profile)) if each.check.startswith("graph")] == ["graph-breaks"]
     assert "compiled again" not in told
     assert plan.choices[0].startswith(
-        "compile=whole: the seconds are those of fused kernels, the memory is that of the step without compile"
+        "compile=whole: the seconds are those of fused kernels, the memory is that of the step as written"
     )
+    assert "in four of five cases" in plan.choices[0]
     assert surefoot.check(recipe).findings == ()
 
 

@@ -220,6 +220,17 @@ def test_distributions_that_validate_their_arguments():
     assert_planned_as_measured(surefoot.recipe_of(lambda: nn.Linear(16, 32), (torch.randn(8, 16),), loss=loss))
 
 
+def test_the_number_of_values_that_are_not_finite_is_0():
+    def loss(model, batch):
+        out = model(batch[0])
+        assert out.isnan().sum() == 0
+        assert int(out.isinf().count_nonzero()) == 0
+        return out.square().mean()
+
+    plan = assert_planned_as_measured(surefoot.recipe_of(lambda: nn.Linear(16, 16), (torch.randn(8, 16),), loss=loss))
+    assert all(note.startswith("all numbers are finite") for note in plan.assumptions)
+
+
 def test_a_layer_with_truncated_normal_weights():
     def layer():
         made = nn.Linear(16, 16)
@@ -408,6 +419,23 @@ def test_what_cannot_be_planned_is_named_with_its_line_and_what_to_do(use, said)
     assert "\n" not in str(caught.value)
 
 
+def test_code_that_fails_on_an_integer_that_was_guessed_is_named():
+    def loss(model, batch):
+        out = model(batch)
+        counts = (out > 0).sum(0).tolist()
+        return sum(part.mean() for part in out.flatten().split([*counts, out.numel() - sum(counts)]) if len(part)) * 0
+
+    def sized(model, batch):
+        out = model(batch)
+        return out.split((out > 0).sum(0).tolist())[0].mean()
+
+    batch = torch.randn(3, 4)
+    surefoot.plan(surefoot.recipe_of(lambda: nn.Linear(4, 4), batch, loss=loss))
+    with pytest.raises(WorldError, match=r"test_plan_any_model.py:\d+ reads an integer .* split_with_sizes") as caught:
+        surefoot.plan(surefoot.recipe_of(lambda: nn.Linear(4, 4), batch, loss=sized))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_line_in_an_installed_package_is_named_with_the_line_that_called_it(tmp_path, monkeypatch):
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "some_losses.py").write_text("def distinct(x):\n    return x.unique().mean()\n")
@@ -429,4 +457,6 @@ def test_a_masked_selection_is_the_share_that_the_recipe_gives():
     batch[:4] = -1
     recipe = surefoot.recipe_of(lambda: nn.Linear(4, 4), batch, loss=loss, density=0.5)
     plan = assert_planned_as_measured(recipe)
-    assert plan.assumptions == ("masked_select chose 50.0% of 32 elements: the recipe's density (2 times)",)
+    assert plan.assumptions == (
+        "masked_select chose 50.0% of 32 elements, which is not validated: the recipe's density (2 times)",
+    )

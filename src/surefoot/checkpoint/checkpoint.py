@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from surefoot.checkpoint.manifest import Manifest, damage, read_manifest
+from surefoot.checkpoint.names import is_name, numbers_of
 from surefoot.checkpoint.outline import Place, Saved, from_json, leaves, map_leaves, where
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.checkpoint.reader import METADATA, read_tensors
@@ -86,22 +86,6 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r})"
-
-
-def name_of(step: int, take: int) -> str:
-    """The name of a checkpoint's folder."""
-    return f"step-{step:09}" + (f"-{take}" if take > 1 else "")
-
-
-def is_name(name: str) -> bool:
-    """Whether a folder is named like a checkpoint."""
-    return re.fullmatch(r"step-\d+(-\d+)?", name) is not None
-
-
-def numbers_of(name: str) -> tuple[int, int]:
-    """The step in a folder's name, and how many times that step had been saved."""
-    _, step, *take = name.split("-")
-    return int(step), int(take[0]) if take else 1
 
 
 def _refuse_mismatches(given: dict[Place, torch.Tensor], saved: dict[Place, Saved]) -> None:

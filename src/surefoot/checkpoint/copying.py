@@ -27,6 +27,7 @@ from surefoot.checkpoint.entries import (
 from surefoot.checkpoint.files import Fingerprint, fingerprint
 from surefoot.checkpoint.manifest import NAME as MANIFEST
 from surefoot.checkpoint.manifest import read_manifest
+from surefoot.checkpoint.names import numbers_of
 from surefoot.checkpoint.remote import Remote
 from surefoot.errors import CheckpointError, RunError
 
@@ -54,23 +55,32 @@ class Copier:
         if damaged:
             self._remove(filter(None, map(entry_named, damaged)), self.remote.sizes())
 
-    def copy(self, checkpoint: str, token: str, start: int, keep_last: int) -> bool:
+    def copy(self, checkpoint: str, token: str, start: int, keep_last: int, kept: Sequence[str] = ()) -> bool:
         """Copies a checkpoint to the mirror, with the log and everything that a resume needs. The marker comes last.
 
-        Returns False if it is already there.
+        The `kept` checkpoints are copied first, and stay. Returns False if this one is already there.
         """
+        for each in kept:
+            self._copy(each, token, start)
+        entry = self._copy(checkpoint, token, start)
+        if entry is None:
+            return False
+        self._refuse_other_owners(token)
+        self._retain(entry, keep_last, {numbers_of(name)[0] for name in kept})
+        return True
+
+    def _copy(self, checkpoint: str, token: str, start: int) -> Entry | None:
+        """Copies one checkpoint. Returns its new entry, or None if it is already there."""
         self._refuse_other_owners(token)
         local, sizes = self.folder / "checkpoints" / checkpoint, self.remote.sizes()
         digest = fingerprint(local / MANIFEST)
         standing = (each for each in entries_in(sizes) if each.checkpoint == checkpoint)
         if any(self._files(each, sizes).get(INSIDE + MANIFEST) == digest for each in standing):
-            return False
+            return None
         files = {INSIDE + name: each for name, each in read_manifest(local).files.items()} | {INSIDE + MANIFEST: digest}
         entry = _new_entry(checkpoint, start)
         self._publish(entry, {name: local / name.removeprefix(INSIDE) for name in files}, files)
-        self._refuse_other_owners(token)
-        self._retain(entry, keep_last)
-        return True
+        return entry
 
     def finish(self, token: str, start: int) -> bool:
         """Copies the weights and the final log of a finished run to the mirror. False if they are already there."""
@@ -118,13 +128,14 @@ class Copier:
             who = f"another process: {OWNER} is missing or unreadable"
         raise RunError(f"{self.remote.url} was taken over by {who}")
 
-    def _retain(self, new: Entry, keep_last: int) -> None:
-        """Removes all but the `keep_last` newest whole checkpoints, and the remains of interrupted copies."""
+    def _retain(self, new: Entry, keep_last: int, named: set[int]) -> None:
+        """Removes all but the `keep_last` newest whole checkpoints and the named ones, and remains of copies."""
         sizes = self.remote.sizes()
         kept: set[int | None] = {new.step}
         extra = []
         for entry in (each for each in entries_in(sizes) if each.step is not None and each != new):
-            if entry.step not in kept and len(kept) < keep_last and self._files(entry, sizes):
+            stays = len(kept) < keep_last or entry.step in named
+            if entry.step not in kept and stays and self._files(entry, sizes):
                 kept.add(entry.step)
             else:
                 extra.append(entry)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from surefoot.checkpoint.entries import INSIDE, MARKER, RUN, WEIGHTS, Entry, entries_in, files_of, missing_in
 from surefoot.checkpoint.files import Fingerprint, fingerprint, sync_folder
+from surefoot.checkpoint.names import numbers_of
 from surefoot.checkpoint.remote import Remote
 from surefoot.errors import CheckpointError
 from surefoot.records.run import read_run, write_run
@@ -29,6 +30,8 @@ def fetch(remote: Remote, into: Path) -> dict[str, object]:
     if newest is not None:
         ends = (each for each in entries if each.step is None and each.start >= newest.start)
         finished = _first_whole(remote, ends, into.with_name(f"{into.name}-end"), sizes, rejected)
+    if newest is not None:
+        _fetch_best(remote, entries, into, sizes, rejected)
     if newest is not None and finished is None:
         _reopen(into)
     if finished is not None:
@@ -37,6 +40,20 @@ def fetch(remote: Remote, into: Path) -> dict[str, object]:
         listed = "".join(f"\n  {name}: {reason}" for name, reason in rejected)
         raise CheckpointError(f"every checkpoint in {remote.url} is damaged:{listed}")
     return {"checkpoint": newest and newest.checkpoint, "finished": finished is not None, "rejected": rejected}
+
+
+def _fetch_best(
+    remote: Remote, entries: Iterable[Entry], run: Path, sizes: dict[str, int], rejected: list[tuple[str, str]]
+) -> None:
+    """Adds the checkpoint of the run's best step, if it has one."""
+    best, beside = read_run(run).best_step, run.with_name(f"{run.name}-best")
+    if not best or any(numbers_of(each.name)[0] == best for each in (run / "checkpoints").iterdir()):
+        return
+    found = _first_whole(remote, (each for each in entries if each.step == best), beside, sizes, rejected)
+    if found is not None:
+        os.replace(beside / "checkpoints" / found.checkpoint, run / "checkpoints" / found.checkpoint)
+        sync_folder(run / "checkpoints")
+        shutil.rmtree(beside)
 
 
 def _first_whole(

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
@@ -15,11 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from surefoot.checkpoint.checkpoint import is_name, numbers_of
 from surefoot.checkpoint.courier import Courier
 from surefoot.checkpoint.entries import RUN, RUN_FILES, WEIGHTS
 from surefoot.checkpoint.files import sync_folder
 from surefoot.checkpoint.lock import Owner
+from surefoot.checkpoint.names import is_name, numbers_of
 from surefoot.checkpoint.remote import refuse_secrets
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json, to_json
@@ -52,6 +52,7 @@ class Mirror:
         self._changed = threading.Condition()
         self._copying: str | None = None
         self._next: str | None = None
+        self._kept: list[str] = []
         self._copied: str | None = None
         self._failure, self._lost = "", False
         self._damaged: list[str] = []
@@ -148,7 +149,7 @@ class Mirror:
         except OSError as error:
             raise RunError(f"cannot write to the mirror {self.url}: {error}") from error
         if newest is not None:
-            self.take(newest)
+            self.take(newest, kept=_of_step(self.folder, run.best_step))
         return run
 
     def _refuse_others(self, differences: Differences) -> None:
@@ -168,17 +169,20 @@ class Mirror:
 
     # ----------------------------------------------------------------------------------- while it trains
 
-    def take(self, checkpoint: str) -> None:
-        """Copies a new, verified checkpoint in the background. Returns at once."""
+    def take(self, checkpoint: str, kept: Sequence[str] = ()) -> None:
+        """Copies a new, verified checkpoint in the background. Returns at once.
+
+        The `kept` ones stay in the mirror, however old. They are copied first if they are not there.
+        """
         if self.url is None:
             return
         with self._changed:
-            self._next, self._step = checkpoint, numbers_of(checkpoint)[0]
+            self._next, self._kept, self._step = checkpoint, list(kept), numbers_of(checkpoint)[0]
             self._copy_next()
 
     def holds(self, checkpoint: str) -> bool:
         """Whether a checkpoint must not be removed yet, because it is being copied or comes next."""
-        return checkpoint in (self._copying, self._next)
+        return checkpoint in (self._copying, self._next, *self._kept)
 
     def _copy_next(self) -> None:
         """Starts the next copy, if there is one and none is running. The caller holds the lock."""
@@ -189,7 +193,7 @@ class Mirror:
         if self._courier.ended:  # it was killed: for example, memory was short
             self._courier = Courier(self.url, self.folder)
         self._copying, self._next = self._next, None
-        words = {"token": self._token, "start": self._start, "keep_last": self.keep_last}
+        words = {"token": self._token, "start": self._start, "keep_last": self.keep_last, "kept": self._kept}
         self._courier.ask("copy", checkpoint=self._copying, **words).add_done_callback(self._has_copied)
 
     def _has_copied(self, done: Future[Any]) -> None:
@@ -276,11 +280,19 @@ def _blaming(url: str, draft: Path) -> Iterator[None]:
         raise RunError(str(error).replace(str(draft), url)) from error
 
 
+def _names(folder: Path) -> list[str]:
+    checkpoints = folder / "checkpoints"
+    return [path.name for path in checkpoints.iterdir() if is_name(path.name)] if checkpoints.exists() else []
+
+
 def _newest(folder: Path) -> str | None:
     """The newest checkpoint of a run, by its name."""
-    checkpoints = folder / "checkpoints"
-    names = [path.name for path in checkpoints.iterdir() if is_name(path.name)] if checkpoints.exists() else []
-    return max(names, key=numbers_of, default=None)
+    return max(_names(folder), key=numbers_of, default=None)
+
+
+def _of_step(folder: Path, step: int) -> list[str]:
+    """The checkpoints of one step, if there are any."""
+    return [name for name in _names(folder) if step and numbers_of(name)[0] == step]
 
 
 def _remove(*paths: Path) -> None:

@@ -52,6 +52,17 @@ def restore(step: Stepping, checkpoint: Checkpoint) -> State:
         ) from error
 
 
+def restore_model(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
+    """Fills a model with the saved parameters, buffers and extra state. The optimizer's state is not kept."""
+    outline, live, extra = checkpoint.outline(), _live(model), {_plain(name): name for name in _extra(model)}
+    _refuse_another_model({*outline["model"], *outline["extra"]}, {*live, *extra})
+    if extra:
+        state = checkpoint.load({"model": live})
+        _bare(model).load_state_dict({extra[name]: state["extra"][name] for name in extra}, strict=False)
+    else:
+        checkpoint.read({outline["model"][name].name: tensor for name, tensor in reversed(live.items())})
+
+
 def _restored(step: Stepping, checkpoint: Checkpoint) -> State:
     outline, live, names = checkpoint.outline(), _live(step.model), _names(step.model)
     extra = {_plain(name): name for name in _extra(step.model)}

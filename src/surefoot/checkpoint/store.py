@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
-from surefoot.checkpoint.checkpoint import STATE, Checkpoint, is_name, name_of, numbers_of
+from surefoot.checkpoint.checkpoint import STATE, Checkpoint
 from surefoot.checkpoint.files import Fingerprint, sync_folder, write_new
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.manifest import Manifest, write_manifest
 from surefoot.checkpoint.mirror import Mirror
+from surefoot.checkpoint.names import is_name, name_of, numbers_of
 from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.checkpoint.staging import Staging
@@ -48,6 +49,8 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="surefoot-checkpoint")
         self._under_way: Future[None] | None = None
         self._claimed = False
+        self.keep: set[int] = set()
+        """Steps whose checkpoints stay, however old."""
         self.published = 0
         """The newest step that this object has saved; its checkpoint is whole and was read back."""
         self._verified: dict[Path, Any] = {}
@@ -149,7 +152,9 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(f"step {step} was saved, but could not be read back: {error}") from error
         self.published = max(self.published, step)
-        self._mirror.take(next(name for name in self._names() if numbers_of(name)[0] == step))
+        names = self._names()
+        kept = [name for name in names if numbers_of(name)[0] in self.keep - {step}]
+        self._mirror.take(next(name for name in names if numbers_of(name)[0] == step), kept=kept)
 
     def _complete(self, draft: Path, step: int, text: str, files: dict[str, Fingerprint]) -> None:
         state = write_new(draft / STATE, text.encode())
@@ -174,7 +179,8 @@ class Checkpoints:
         """
         kept: set[int] = set()
         for checkpoint in self:
-            if checkpoint.step in kept or (len(kept) >= self.keep_last and checkpoint.step != saved):
+            named = checkpoint.step == saved or checkpoint.step in self.keep
+            if checkpoint.step in kept or (len(kept) >= self.keep_last and not named):
                 self._ranks.from_first(partial(self._remove, checkpoint.path))
             elif (reason := self._new_damage(checkpoint)) is None:
                 kept.add(checkpoint.step)

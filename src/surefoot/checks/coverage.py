@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 _RARE = 1 / 3
 """Forwards after more than this share of the updates belong to the step."""
+_KNOWN = {
+    "divergence": "the divergence of a latent", "spread": "a learned variance", "advantage": "advantages",
+    "returns": "returns", "final states": "values of final states", "ratio": "ratios of a policy",
+    "similarity": "similarities", "noise": "shares of noise", "opponents": "a generator and its discriminator",
+}  # fmt: skip
+"""Terms with a law of their own, in words."""
 Part = tuple[bool, str]
 """Whether a part was examined, and what it is."""
 
@@ -69,7 +75,10 @@ def _losses(loop: LoopFacts, losses: LossFacts) -> Iterator[Part]:
     for where, understood in lines.items():
         if not understood:
             yield False, f"{UNKNOWN_LOSS} at {where or 'the recipe'}"
-    drawn = dict.fromkeys(each.where for each in losses.likelihoods if not each.of_data)
+    kinds = {each.kind for each in losses.known}
+    yield from ((True, words) for kind, words in _KNOWN.items() if kind in kinds)
+    judged = {each.where for each in losses.known if each.kind == "returns"}
+    drawn = dict.fromkeys(each.where for each in losses.likelihoods if not each.of_data and each.where not in judged)
     yield from ((False, f"the rewards that weigh log-probabilities at {where}") for where in drawn)
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.attempts import attempt
+from surefoot.checks.engine.rerun import Again
 from surefoot.checks.engine.scene import held
 from surefoot.checks.evaluation.batch_averages import BatchAverages
 from surefoot.checks.evaluation.forwards import Evaluations
@@ -22,7 +24,7 @@ from surefoot.checks.facts.evaluation import EvaluationFacts
 from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
-from surefoot.checks.facts.models import ModelFacts, Parameter
+from surefoot.checks.facts.models import IgnoredArgument, ModelFacts, Parameter
 from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.checks.facts.ranks import RankFacts
 from surefoot.checks.facts.samples import SampleFacts
@@ -42,18 +44,23 @@ from surefoot.checks.loop.loose_leaves import LooseLeaves
 from surefoot.checks.loop.optimizers import Optimizers
 from surefoot.checks.losses.empty_masks import EmptyMasks
 from surefoot.checks.losses.functional import FunctionalLosses
+from surefoot.checks.losses.known_terms import KnownTerms
 from surefoot.checks.losses.likelihoods import Likelihoods
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.losses.noise_targets import NoiseTargets
 from surefoot.checks.losses.push_direction import PushDirections
 from surefoot.checks.losses.reductions import Reductions
 from surefoot.checks.losses.terms import LossTerms
+from surefoot.checks.models.disturb_arguments import ignored_arguments
 from surefoot.checks.models.disturb_inputs import matters, probe
 from surefoot.checks.models.first_inputs import FirstInputs
+from surefoot.checks.models.fixed_networks import FixedNetworks
 from surefoot.checks.models.hidden_modules import HiddenModules
 from surefoot.checks.models.layout import Layouts
+from surefoot.checks.models.loss_modules import LossModules
 from surefoot.checks.models.random_tables import RandomTables
 from surefoot.checks.models.sample_mixing import Batches
+from surefoot.checks.models.shadow_networks import ShadowNetworks
 from surefoot.checks.precision.coarse_numbers import CoarseNumbers
 from surefoot.checks.precision.scaling import GradientScaling
 from surefoot.checks.ranks.comparison import RankComparison
@@ -66,7 +73,9 @@ from surefoot.checks.samples.pairs import Pairs
 from surefoot.checks.samples.reread import samples_of
 from surefoot.checks.samples.reseeding import Reseeding
 from surefoot.checks.samples.rows import Rows
+from surefoot.checks.samples.scaled_together import ScaledTogether
 from surefoot.checks.samples.unseeded_draws import UnseededDraws
+from surefoot.checks.samples.windows import Windows
 from surefoot.checks.saved_state.file_counters import FileCounters
 from surefoot.checks.saved_state.files import Files
 from surefoot.checks.saved_state.generator_states import GeneratorStates
@@ -76,7 +85,7 @@ from surefoot.checks.saved_state.shared_weights import SharedWeights
 from surefoot.checks.source.rows_apart import ordered_apart, reorders
 from surefoot.checks.text.lenient_masks import LenientMasks
 from surefoot.checks.text.narrow_tokens import TokenWidths
-from surefoot.checks.text.token_targets import read
+from surefoot.checks.text.token_targets import Reading, read
 from surefoot.checks.updates.by_hand import UpdatesByHand
 from surefoot.checks.updates.clipping import Clipping
 from surefoot.checks.updates.schedules import Schedules
@@ -131,6 +140,7 @@ def _losses(watcher: Watcher) -> LossFacts:
         terms=tuple(watcher[LossTerms].terms),
         flat_lines=tuple(line for line, count in watcher[LossTerms].flat.items() if count >= 3),
         emptied_lines=watcher[EmptyMasks].lines(),
+        known=watcher[KnownTerms].known(),
     )
 
 
@@ -145,6 +155,8 @@ def _models(watcher: Watcher, *, probes: bool) -> ModelFacts:
         leaves=tuple(watcher[LooseLeaves].leaves()),
         layouts=tuple(watcher[Layouts].layouts()),
         crossings=(*watcher[CrossedDimensions].crossings.values(), *watcher[Losses].misdirected()),
+        shadows=tuple(watcher[ShadowNetworks].shadows()),
+        fixed_networks=tuple(watcher[FixedNetworks].networks()),
     )
 
 
@@ -187,6 +199,9 @@ def _samples(watcher: Watcher, *, probes: bool) -> SampleFacts:
         parted=(*watcher[IndexPairs].parted(), *watcher[Pairs].parted(), *watcher[NoiseTargets].parted()),
         rising_targets=tuple(watcher[Pairs].rising.lines()),
         shown=tuple(watcher[Rows].seen()),
+        told_by=tuple(watcher[Pairs].columns.told()),
+        overlaps=watcher[Windows].overlaps(),
+        scaled_together=watcher[ScaledTogether].found(),
         part_of=watcher[Rows].part_of(),
         shuffled_once=watcher[Orders].shuffled_once(),
         reseeded_updates=watcher[Reseeding].repeated(),
@@ -263,7 +278,21 @@ def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: b
         for each, numbers in zip(readings, built, strict=True)
     )
     sequences = tuple(each.sequence for each in readings if each.sequence is not None)
-    return replace(models, probes=probes), replace(text, sequences=sequences)
+    ignored = (*_ignored_by_models(watcher, readings), *_ignored_by_losses(watcher))
+    return replace(models, probes=probes, ignored_arguments=ignored), replace(text, sequences=sequences)
+
+
+def _ignored_by_models(watcher: Watcher, readings: list[Reading]) -> Iterator[IgnoredArgument]:
+    for each in readings:
+        if each.again is not None:
+            yield from ignored_arguments(watcher.scene, each.again, watcher.scene.name(each.call.model))
+
+
+def _ignored_by_losses(watcher: Watcher) -> Iterator[IgnoredArgument]:
+    for call in watcher[LossModules].calls:
+        name = type(call.model).__name__
+        with attempt(f"copying {name}"):
+            yield from ignored_arguments(watcher.scene, Again(watcher.scene, call), name, of_loss=True)
 
 
 def _are_drawn(watcher: Watcher, rows: int) -> bool:

@@ -42,7 +42,7 @@ class Watcher:
         self._entered, self._looking = ExitStack(), ExitStack()
         self.rested_after: int | None = None
         """The number of updates that were watched closely, if later ones were not."""
-        phases.listeners.append(self.scene.failsafe.listener(self.bus))
+        self.bus.listen()
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
         """The observer of this class."""
@@ -71,11 +71,11 @@ class Watcher:
         self._looking.close()
         self.rested_after = self.rested_after or self.scene.updates
         self.scene.phases.only_models()
-        self.bus.resting = True
+        self.bus.listen(resting=True)
 
     def look_again(self) -> None:
         """Watches as closely as at the start."""
-        self.bus.resting = False
+        self.bus.listen()
         self._look()
         self.scene.phases.all_modules()
         self.scene.look_closely()

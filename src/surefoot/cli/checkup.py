@@ -16,6 +16,7 @@ ADDS = {
     "data": "text to tokens, `surefoot data tokenize`",
     "hf": "Hugging Face models, `surefoot plan --hf FOLDER`",
     "log": "TensorBoard, Weights & Biases and MLflow, `surefoot train --log TOOL`",
+    "metrics": "torchmetrics objects as metrics of a recipe, `Recipe(metrics=...)`",
     "remote": "a copy of each run on S3 and other stores, `mirror=s3://...`",
     "report": "pages and pictures, `surefoot report --html FILE`",
 }
@@ -83,14 +84,16 @@ def _cpu() -> Device:
 def _cuda() -> Device:
     import torch
 
-    if not torch.cuda.is_available():
+    from surefoot.world import cuda
+
+    if not cuda.is_there():
         built = torch.version.cuda or torch.version.hip
         return Device(
             "cuda", "no GPU found" if built else "this torch is built for CPUs only; see pytorch.org for others"
         )
-    first = torch.cuda.get_device_properties(0)
-    about = f"{torch.cuda.device_count()} x {first.name}, {bytes_text(first.total_memory)} each"
-    return Device("cuda", about, f"bf16 {'in hardware' if torch.cuda.is_bf16_supported(False) else 'not supported'}")
+    found = cuda.properties()
+    about = f"{found.count} x {found.name}, {bytes_text(found.memory_bytes)} each"
+    return Device("cuda", about, f"bf16 {'in hardware' if found.bf16 else 'not supported'}")
 
 
 def _mps() -> Device:

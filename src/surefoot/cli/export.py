@@ -17,6 +17,9 @@ def export(
         str | None, typer.Argument(metavar="RECIPE", help="the recipe of the run, unless it is built in")
     ] = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="where to write; default: RUN/export")] = None,
+    network: Annotated[
+        str | None, typer.Option("--network", help="of a recipe with several networks, the one to write as a program")
+    ] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="write only the weights of the newest checkpoint, merged from its shards")
     ] = False,
@@ -36,8 +39,9 @@ def export(
     from surefoot.ways.export import export_weights
 
     if weights:
-        if recipe or trust_run:
-            raise typer.BadParameter("--weights executes no code: leave out the recipe and --trust-run")
+        if recipe or trust_run or network:
+            raise typer.BadParameter("--weights executes no code: leave out the recipe, --network and --trust-run")
         show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
         return
-    show(way(str(run), recipe, to=str(to) if to else None, trust_run=trust_run), export_text, json=json)
+    made = way(str(run), recipe, to=str(to) if to else None, network=network, trust_run=trust_run)
+    show(made, export_text, json=json)

@@ -18,6 +18,7 @@ from surefoot.cli.plan import plan
 from surefoot.cli.profile import profile
 from surefoot.cli.report import report
 from surefoot.cli.train import train
+from surefoot.cli.validate import validate
 from surefoot.cli.watch import watch
 from surefoot.errors import SurefootError
 from surefoot.recipe.load import builtin_recipes
@@ -41,6 +42,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(report)
 app.command()(init)
 app.command()(doctor)
+app.command()(validate)
 app.add_typer(data_app, name="data")
 app.add_typer(hardware_app, name="hardware")
 

@@ -65,6 +65,10 @@ def plan(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="also write the plan as one self-contained page")
     ] = None,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option("--snapshot", metavar="FILE", help="also write every allocation for pytorch.org/memory_viz"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Predicts the memory, FLOPs and time of a step, by account and module, without running it.
@@ -82,8 +86,9 @@ def plan(
     goes_with("--on or --budget", on is not None or budget is not None, {"--ci": ci or None})
     if fit and measure:
         raise typer.BadParameter("--measure times one setting and --fit searches many: use only one of them")
-    if html is not None and fit:
-        raise typer.BadParameter("--html writes one plan and --fit searches many: use only one of them")
+    for name, file in (("--html", html), ("--snapshot", snapshot)):
+        if file is not None and fit:
+            raise typer.BadParameter(f"{name} writes one plan and --fit searches many: use only one of them")
     if against is not None and (fit or budget):
         raise typer.BadParameter("--against compares two plans: leave out --fit and --budget")
     target, words, limits = _asked(recipe, knobs, hf, budget)
@@ -92,7 +97,8 @@ def plan(
         return
     from surefoot.ways.plan import plan as way
 
-    record = way(load(target, words), on=on, reuse=reuse, measure=measure)
+    written = None if snapshot is None else str(snapshot)
+    record = way(load(target, words), on=on, reuse=reuse, measure=measure, snapshot=written)
     if html is not None:
         from surefoot.reports.plan_page import write_plan_page
 

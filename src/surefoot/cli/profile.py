@@ -15,6 +15,8 @@ from surefoot.cli.shared import (
     goes_with,
     load,
     load_other,
+    rank,
+    rank_count,
     show,
 )
 
@@ -65,9 +67,11 @@ def profile(
     from surefoot.ways.profile import profile as way
     from surefoot.world.this_machine import present
 
-    predicted = plan_way(loaded, on=None if measure else present(1), measure=measure)
+    if measure and rank_count() > 1:
+        raise typer.BadParameter("--measure predicts the seconds of one process: leave it out under torchrun")
+    predicted = plan_way(loaded, on=None if measure else present(rank_count()), measure=measure)
     record = way(loaded, timed_steps=steps, trace=str(trace) if trace else None)
-    if run is not None:
+    if run is not None and rank() == 0:
         if read_plan(run) is None:
             write_plan(run, predicted)
         write_profile(run, record)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import AllowOption, JsonOption, SarifOption, keep_sarif, rank, show
+from surefoot.events.budget import OVERHEAD
 from surefoot.reports.console import PlainConsole
 
 
@@ -22,6 +23,14 @@ def watch(
         bool,
         typer.Option("--check-all", help="check every step, not only the first hundred and the first evaluation"),
     ] = False,
+    overhead: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="how much of the script's own time looking may add, such as 25%; a second and the first 24 updates "
+            "are always looked at",
+        ),
+    ] = f"{OVERHEAD:.0%}",
     run: Annotated[
         Path | None,
         typer.Option(
@@ -49,9 +58,31 @@ def watch(
     from surefoot.watch import watch_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
-        record = watch_script(str(script), args or (), steps=steps, check_all=check_all, allow=allow or (), keep=run)
+        record = watch_script(
+            str(script),
+            args or (),
+            steps=steps,
+            check_all=check_all,
+            overhead=_share(overhead),
+            sparing=not (tables or json or run is not None),
+            allow=allow or (),
+            keep=run,
+        )
     keep_sarif(record.findings, sarif, of=str(script))
     show(record, partial(watched_text, tables=tables, infos=infos), json=json)
     if run is not None and not json and rank() == 0:
         PlainConsole().print(f"run: {run}; see `surefoot report {run}`", style="dim", highlight=False)
     raise typer.Exit(1 if record.findings.errors else 0)
+
+
+def _share(text: str) -> float:
+    """A share as people write it: 25% or 0.25."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise typer.BadParameter(
+            f"{text!r} is no share of time; write for example 25% or 0.25", param_hint="--overhead"
+        )
+    return share

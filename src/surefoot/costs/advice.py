@@ -14,11 +14,14 @@ def advise(holding: Holding) -> str:
     """One sentence for one storage; empty if there is no simple advice."""
     operator = holding.operator
     if _is_of_the_loss(holding):
-        return "the loss holds the logits of all samples at once: compute it on a part of the samples at a time"
+        return (
+            "the loss holds the logits of all samples at once: compute it on a part of the samples at a time "
+            "(loss_chunks=8)"
+        )
     if holding.account in ("activations", "temporary") and "softmax" in operator:
         return "attention keeps its full score matrix: use F.scaled_dot_product_attention"
     if holding.phase == "update" and "_foreach" in operator:
-        return "the optimizer works on all parameters at once: pass foreach=False or fused=True"
+        return "the optimizer works on all parameters at once: set fused=true"
     if holding.account == "activations":
         return "lower micro_batch_size, or recompute the module in backward"
     if holding.account == "workspace" and holding.tensor:

@@ -5,21 +5,21 @@ from surefoot.records.budget import Budget, Limit
 from surefoot.records.plan import Fit, Plan
 
 
-def limits_of(plan: Plan, budget: Budget) -> tuple[Limit, ...]:
-    """Every limit of a plan: those of the budget, and the memory of its device."""
-    return (*_memory(plan, budget.memory_bytes), *_cost(plan, budget))
+def limits_of(plan: Plan, budget: Budget, *, margin_bytes: int = 0) -> tuple[Limit, ...]:
+    """Every limit of a plan: those of the budget, and the memory of its device, of which a margin stays free."""
+    return (*_memory(plan, budget.memory_bytes, margin_bytes), *_cost(plan, budget))
 
 
-def _memory(plan: Plan, allowed: int | None) -> tuple[Limit, ...]:
+def _memory(plan: Plan, allowed: int | None, margin: int) -> tuple[Limit, ...]:
     """On a GPU, counts the allocator's reserved bytes and the CUDA context; on a CPU, live bytes."""
     if plan.fit is None:
         return () if allowed is None else (Limit("memory", "bytes", allowed, plan.live_bytes),)
-    device = plan.fit.memory_bytes
+    device = plan.fit.memory_bytes - margin
     least = device if allowed is None else min(allowed, device)
     context = plan.fit.context_bytes
     fit = Fit.of(plan.fit.device, memory_bytes=least, context_bytes=context, reserved_bytes=plan.reserved_bytes)
     whose = "the budget" if least == allowed else plan.fit.device
-    return (Limit("memory", "bytes", least, fit.total_bytes, whose),)
+    return (Limit("memory", "bytes", least, fit.total_bytes, whose, 0 if whose == "the budget" else margin),)
 
 
 def _cost(plan: Plan, budget: Budget) -> tuple[Limit, ...]:

@@ -27,6 +27,8 @@ SMALL_SEGMENT = 2 << 20
 MIDDLE_REQUEST = 10 << 20
 MIDDLE_SEGMENT = 20 << 20
 LARGE_ROUNDING = 2 << 20
+RANGE = 1 << 48
+"""The distance between the ranges of expandable pools: no GPU has as much memory."""
 
 
 @dataclass(eq=False)
@@ -35,6 +37,7 @@ class Block:
 
     size: int
     pool: Pool
+    address: int
     free: bool = True
     before: Block | None = None
     after: Block | None = None
@@ -45,6 +48,8 @@ class Pool:
     """The free blocks of one stream and size class, in order of size and age."""
 
     small: bool
+    start: int = 0
+    """Where its range begins, if segments are expandable."""
     free: list[tuple[int, int, Block]] = field(default_factory=list)
     last: Block | None = None
     _numbers: dict[Block, int] = field(default_factory=dict)
@@ -73,7 +78,7 @@ class CachingAllocator:
         """Takes a block of at least `size` bytes. `reserved_bytes` grows if no free block fits."""
         size = max(ROUNDING, _rounded(size, ROUNDING))
         small = size <= SMALL_REQUEST
-        pool = self._pools.setdefault((stream, small), Pool(small))
+        pool = self._pools.setdefault((stream, small), Pool(small, start=len(self._pools) * RANGE))
         block = pool.best_fit(size)
         if block is None:
             block = self._grown(pool, size) if self.expandable_segments else self._segment(pool, size)
@@ -96,7 +101,7 @@ class CachingAllocator:
 
     def _segment(self, pool: Pool, size: int) -> Block:
         """Reserves a new segment."""
-        block = Block(_segment_size(size), pool)
+        block = Block(_segment_size(size), pool, address=self.reserved_bytes)
         self.reserved_bytes += block.size
         pool.add(block)
         return block
@@ -112,7 +117,7 @@ class CachingAllocator:
             pool.remove(end)
             end.size += grown
         else:
-            end = Block(grown, pool, before=end)
+            end = Block(grown, pool, pool.start if end is None else end.address + end.size, before=end)
             if end.before is not None:
                 end.before.after = end
             pool.last = end
@@ -124,7 +129,7 @@ class CachingAllocator:
         fine = block.pool.small or self.expandable_segments
         if remaining < ROUNDING or (not fine and remaining <= SMALL_REQUEST):
             return
-        rest = Block(remaining, block.pool, before=block, after=block.after)
+        rest = Block(remaining, block.pool, block.address + size, before=block, after=block.after)
         if block.after is not None:
             block.after.before = rest
         if block.pool.last is block:
@@ -152,7 +157,7 @@ def _merge(block: Block, neighbour: Block) -> None:
     """Joins a free neighbour to a block."""
     block.size += neighbour.size
     if block.before is neighbour:
-        block.before = neighbour.before
+        block.before, block.address = neighbour.before, neighbour.address
         if block.before is not None:
             block.before.after = block
     else:

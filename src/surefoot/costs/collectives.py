@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from surefoot.costs.time_constants import Constants, constants
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Cluster
 from surefoot.records.step_time import StepTime
@@ -17,10 +18,6 @@ from surefoot.records.tally import Tally
 
 LATENCY_SECONDS = {"node": 5e-6, "network": 15e-6}
 """The latency of one hop. Assumed."""
-
-LINK_SHARE = {"node": 0.8, "network": 0.8}
-"""The share of a link's bandwidth that large messages reach. Assumed. One measurement: 8 H200 reached 482 GB/s of bus
-bandwidth over links of 450 GB/s one way, because the switch reduces; a ring cannot reach that."""
 
 PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
 
@@ -42,8 +39,8 @@ def group_of(cluster: Cluster, *, ranks: int, stride: int = 1) -> Group:
     return Group(ranks, max(1, cluster.per_node // stride))
 
 
-def link_bandwidth(cluster: Cluster, group: Group) -> float:
-    """Bytes per second that one device sends inside this group."""
+def link_bandwidth(cluster: Cluster, group: Group, *, fitted: Constants | None = None) -> float:
+    """Bytes per second that one device sends inside this group. Large messages reach a fitted share of a link."""
     if group.scope == "node":
         bandwidth = cluster.device.link_bandwidth or cluster.device.host_bandwidth
         if not bandwidth:
@@ -52,15 +49,17 @@ def link_bandwidth(cluster: Cluster, group: Group) -> float:
         bandwidth = cluster.node_bandwidth_per_device * min(group.per_node, group.ranks)
         if not bandwidth:
             raise UnknownDevice(f"no network between nodes is known for {cluster.device.name}: give one with --network")
-    return LINK_SHARE[group.scope] * bandwidth
+    return (fitted or constants()).link_share * bandwidth
 
 
-def seconds_of(kind: str, size_bytes: float, cluster: Cluster, group: Group) -> float:
+def seconds_of(
+    kind: str, size_bytes: float, cluster: Cluster, group: Group, *, fitted: Constants | None = None
+) -> float:
     """Seconds of one collective. `size_bytes` is the result of an all-gather, the operand of the others."""
     if group.ranks == 1:
         return 0.0
     sent = PASSES[kind] * size_bytes * (group.ranks - 1) / group.ranks
-    return PASSES[kind] * _latency(kind, group) + sent / link_bandwidth(cluster, group)
+    return PASSES[kind] * _latency(kind, group) + sent / link_bandwidth(cluster, group, fitted=fitted)
 
 
 def _latency(kind: str, group: Group) -> float:
@@ -71,37 +70,42 @@ def _latency(kind: str, group: Group) -> float:
     return (min(ring, tree) if kind == "all-reduce" else ring) / 2
 
 
-def with_communication(time: StepTime, tally: Tally, cluster: Cluster, sizes: Mapping[str, int]) -> StepTime:
+def with_communication(
+    time: StepTime, tally: Tally, cluster: Cluster, sizes: Mapping[str, int], *, fitted: Constants | None = None
+) -> StepTime:
     """The time of a step on many ranks: adds the communication to it.
 
     `sizes` are the dimensions of the mesh, innermost first. A collective overlaps with the computation between its
-    start and its end. All collectives of a phase overlap with no more than the phase's computation.
+    start and its end. All collectives of a phase overlap with no more than the phase's computation, and slow it down:
+    they need multiprocessors and memory too. The host runs ahead of both.
     """
+    fitted = fitted or constants()
     exposed: dict[str, float] = {}
     for phase, computed in time.phases.items():
         flops, hidden_left = tally.total(f"flops/{phase}"), computed
         for kind, dimension, count, size in _collectives(tally, phase):
             try:
                 group = _group(cluster, sizes, dimension)
-                seconds = count * seconds_of(kind, size / count, cluster, group)
+                seconds = count * seconds_of(kind, size / count, cluster, group, fitted=fitted)
             except UnknownDevice as unknown:
                 return replace(time, assumptions=(*time.assumptions, f"no time for communication: {unknown}"))
             beside = tally.total(f"overlap/{kind}/{dimension}/{phase}")
             hidden = min(seconds, hidden_left, computed * beside / flops if flops else 0.0)
             hidden_left -= hidden
             name = f"{kind} over {dimension}"
-            exposed[name] = exposed.get(name, 0.0) + seconds - hidden
-    waiting = sum(exposed.values())
+            exposed[name] = exposed.get(name, 0.0) + seconds - hidden + fitted.beside_share * hidden
+    waiting, computed = sum(exposed.values()), sum(time.phases.values())
+    host = max(0.0, time.seconds - computed - waiting)
     network = cluster.network
     assumed = f"between nodes {network.name}, {network.bytes_per_second / 1e9:.0f} GB/s a node" if network else ""
     return replace(
         time,
-        seconds=time.seconds + waiting,
-        bounds={**time.bounds, "communication": waiting},
+        seconds=computed + waiting + host,
+        bounds={**time.bounds, "communication": waiting, **({"host": host} if "host" in time.bounds else {})},
         exposed=exposed,
         assumptions=(
             *time.assumptions,
-            f"links reach {LINK_SHARE['node']:.0%} of their bandwidth{'; ' + assumed if assumed else ''}",
+            f"links reach {fitted.link_share:.0%} of their bandwidth{'; ' + assumed if assumed else ''}",
         ),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from surefoot.records.device_memory import DeviceMemory
 from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.plan import Plan
 from surefoot.records.profile import Profile
@@ -16,6 +17,8 @@ from surefoot.records.watched import Watched
 
 TOLERANCES = {
     "allocated": 0.02,
+    "device": 0.02,
+    "device/used": 0.05,
     "moved": 0.01,
     "step": 0.10,
     "seconds": 0.10,
@@ -44,6 +47,10 @@ def ledger_of(
         measured = measured + Tally(
             tuple(each for each in profile.counted.accounts if each.name.startswith("moved/") and each.amount)
         )
+    if profile is not None and profile.device_memory is not None:
+        measured = measured + _taken_from_device(profile.device_memory)
+        if plan is not None:
+            predicted = predicted + _planned_on_device(plan, profile.device_memory)
     if run is not None:
         measured = measured + _taken(run, plan, booked=booked is not None)
     beside = 0.0 if plan is None or not plan.checkpoint_bytes else BESIDE_STATE / plan.checkpoint_bytes
@@ -63,6 +70,29 @@ def _planned_seconds(plan: Plan) -> Tally:
 
 def _step_seconds(seconds: Sequence[float]) -> Tally:
     return Tally((Account("step/seconds", fmean(seconds), "seconds"),)) if seconds else Tally()
+
+
+def _taken_from_device(memory: DeviceMemory) -> Tally:
+    """What the device's own allocator counted, and what the whole device uses."""
+    counted = {
+        "requested": memory.requested_bytes,
+        "allocated": memory.allocated_bytes,
+        "reserved": memory.reserved_bytes,
+        "used": memory.used_bytes,
+    }
+    return Tally.of(
+        Account(f"device/{name}", amount, "bytes") for name, amount in counted.items() if amount is not None
+    )
+
+
+def _planned_on_device(plan: Plan, memory: DeviceMemory) -> Tally:
+    """The same as planned, for the kind of segments that the device's allocator had. A CPU reserves nothing."""
+    planned = {"requested": plan.live_bytes}
+    if plan.fit is not None:
+        reserved = plan.reserved_bytes[memory.segments]
+        planned["allocated"] = plan.allocated_bytes[memory.segments]
+        planned |= {"reserved": reserved, "used": reserved + plan.fit.context_bytes}
+    return Tally.of(Account(f"device/{name}", amount, "bytes") for name, amount in planned.items())
 
 
 def _planned_run(plan: Plan) -> Tally:

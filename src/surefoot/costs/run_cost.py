@@ -6,6 +6,7 @@ import math
 
 from surefoot.hardware import Cluster
 from surefoot.records.run_cost import RunCost
+from surefoot.records.step_time import Interval
 
 FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16384)
 """Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 H100 (arXiv 2407.21783, section 3.3.4)."""
@@ -29,13 +30,17 @@ def run_cost(
     steps: int,
     tokens_per_step: int,
     step_seconds: float,
+    step_interval: Interval | None = None,
     evaluation_seconds: float = 0.0,
     save_seconds: float = 0.0,
     save_interval_seconds: float | None = None,
     failures_per_device_hour: float = FAILURES_PER_DEVICE_HOUR,
     restart_seconds: float = RESTART_SECONDS,
 ) -> RunCost:
-    """The cost of the whole run. `evaluation_seconds` is the total; each save stops training for `save_seconds`."""
+    """The cost of the whole run. `evaluation_seconds` is the total; each save stops training for `save_seconds`.
+
+    The run is as uncertain as one of its steps.
+    """
     working = steps * step_seconds
     failures_per_second = failures_per_device_hour * cluster.count / 3600
     interval = save_interval_seconds
@@ -69,4 +74,6 @@ def run_cost(
             *(() if price is None else (f"{price:.2f} dollars per device-hour",)),
             *((f"{watts:.0f} W per device, without its host",) if watts else ()),
         ),
+        low=1.0 if step_interval is None else step_interval.low_seconds / step_seconds,
+        high=1.0 if step_interval is None else step_interval.high_seconds / step_seconds,
     )

@@ -95,20 +95,29 @@ def micro_batches(
     collate: Collate | None = None,
     workers: int = 0,
     ahead: bool = False,
+    once: bool = False,
 ) -> Batches:
     """Endless micro-batches of `size` samples, from the rank's `first` one on.
+
+    With `once`, one epoch: its last micro-batch has the samples that are left. Ranks get equally many; one that has
+    no samples left gets one again.
 
     Every sample comes once per epoch. The order and each sample's random numbers do not depend on the ranks, the
     micro-batch size, the workers or the first batch. The random numbers of `collate` depend on the seed and the
     batch's first sample. Nothing is drawn from the global generators.
     """
     if isinstance(dataset, IterableDataset):
+        if once:
+            raise RecipeError(
+                "a stream has no end, so it cannot be evaluated whole; set evaluation_batches; test data needs a length"
+            )
         stream = _streamed(dataset, size=size, seed=seed, collate=collate or default_collate, workers=workers)
         return Batches(_every(stream, first * ranks + rank, ranks), dataset)
     samples = len(cast(Sized, dataset))
     if samples == 0:
         raise RecipeError("the data set is empty")
-    places, join = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks), _Join(collate, seed)
+    order = _Places(samples, seed, size, first=first, rank=rank, ranks=ranks)
+    places, join = _OneEpoch(order) if once else order, _Join(collate, seed)
     if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
         ahead = ahead and collate is None  # generators are global: no other thread may draw from them
         gathered = _gathered(dataset, iter(places), join, look=LOOK_AHEAD if ahead else 0)
@@ -133,10 +142,12 @@ def _gathered(dataset: Any, places: Iterator[np.ndarray], join: _Join, *, look: 
     advise = getattr(dataset, "will_need", None) if look else None
     coming: deque[np.ndarray] = deque()
     while True:
-        while len(coming) <= (look if advise else 0):
-            coming.append(next(places))
+        while len(coming) <= (look if advise else 0) and (rows := next(places, None)) is not None:
+            coming.append(rows)
             if advise:
-                advise(coming[-1][:, 1])
+                advise(rows[:, 1])
+        if not coming:
+            return
         rows = coming.popleft()
         made = dataset.__getitems__(rows[:, 1])
         yield (
@@ -164,6 +175,25 @@ class _Places(Sampler[Any]):
             numbers = sample_ids(self.samples, self.seed, begin, self.size)
             yield np.stack([epochs, numbers.astype(np.int64)], axis=1)
             micro_batch += 1
+
+
+class _OneEpoch(Sampler[Any]):
+    """The first epoch of an order, in as many micro-batches as `batches_in` says, over all ranks."""
+
+    def __init__(self, order: _Places) -> None:
+        self.order = order
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        order, places = self.order, iter(self.order)
+        for micro_batch in range(-(-batches_in(order.samples, order.size) // order.ranks)):
+            rows = next(places)
+            begin = (micro_batch * order.ranks + order.rank) * order.size
+            yield rows[: order.samples - begin] if begin < order.samples else rows[:1]
+
+
+def batches_in(samples: int, size: int) -> int:
+    """How many micro-batches hold each sample once."""
+    return -(-samples // size)
 
 
 class _Seeded(Dataset[Any]):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import torch
@@ -59,6 +58,38 @@ def sums_gradients(func: Any, args: Any) -> bool:
     return first._use_count() == 4 and torch._C._storage_Use_Count(first.untyped_storage()._cdata) == 2
 
 
+_SCATTERS = {
+    torch.ops.aten.scatter_add.default,  # of gather
+    torch.ops.aten.scatter.src,  # of max and min over a dimension, sort, topk
+    torch.ops.aten.scatter.value,
+    torch.ops.aten._unsafe_index_put.default,  # of indexing
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.index_add.default,  # of index_select, and of packed sequences
+}
+
+
+def scatters_gradients(func: Any) -> bool:
+    """Is a node of the backward writing gradients to places in zeros that it made?
+
+    It does so in place, but never while a dispatch mode is on, because of tensor subclasses (`areAnyTensorSubclassLike`
+    in https://github.com/pytorch/pytorch/blob/v2.13.0/torch/csrc/autograd/FunctionsManual.cpp).
+    """
+    return func in _SCATTERS and in_graph_task() and not torch.is_grad_enabled()
+
+
+def running_node() -> int:
+    """The number of the graph node whose backward runs; -1 if none does."""
+    node = torch._C._current_autograd_node()
+    return -1 if node is None else number(node)
+
+
+def gives_one_twice() -> bool:
+    """Has the running node two gradients for one tensor, as that of `x * x`? Autograd adds them when it has run."""
+    node = torch._C._current_autograd_node()
+    edges = [edge for edge in (() if node is None else node.next_functions) if edge[0] is not None]
+    return len(set(edges)) < len(edges)
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
@@ -84,9 +115,39 @@ def without_function_mode() -> AbstractContextManager[Any]:
     return torch.overrides._pop_mode_temporarily()
 
 
-@contextmanager
-def aside() -> Iterator[None]:
-    """Inside, computations are hidden from dispatch modes and build no graph."""
-    modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
-    with modes, torch._C.DisableTorchFunction(), torch.no_grad():
-        yield
+def hide_function_mode(mode: Any) -> bool:
+    """Takes a function mode off the stack, if it is the one that was entered last. Returns whether it was."""
+    entered = torch._C._len_torch_function_stack()
+    if not entered or torch._C._get_function_stack_at(entered - 1) is not mode:
+        return False
+    torch._C._pop_torch_function_stack()
+    return True
+
+
+def show_function_mode(mode: Any) -> None:
+    """Puts a hidden function mode back on the stack."""
+    torch._C._push_on_torch_function_stack(mode)
+
+
+class aside:
+    """Inside, computations are hidden from dispatch modes and build no graph.
+
+    A class, because it is entered hundreds of times in a step: a generator takes twice as long.
+    """
+
+    __slots__ = ("_functions", "_grad", "_modes")
+
+    def __enter__(self) -> None:
+        self._modes: Any = _disable_current_modes() if _get_current_dispatch_mode_stack() else None
+        if self._modes is not None:
+            self._modes.__enter__()
+        self._functions = torch._C.DisableTorchFunction()
+        self._functions.__enter__()
+        self._grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+
+    def __exit__(self, *raised: Any) -> None:
+        torch._C._set_grad_enabled(self._grad)
+        self._functions.__exit__(*raised)
+        if self._modes is not None:
+            self._modes.__exit__(*raised)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from surefoot.events.autograd import hide_function_mode, show_function_mode
 from surefoot.events.listener import Listener
 
 RAISE = "SUREFOOT_RAISE"
@@ -18,12 +20,20 @@ PACKAGE = Path(str(files("surefoot")))
 
 
 class Failsafe:
-    """Wraps callbacks and listeners. After the first exception in one of them, none is called again."""
+    """Wraps callbacks and listeners. After the first exception in one of them, none is called again.
+
+    It also adds up the seconds that they take, for a budget.
+    """
 
     def __init__(self, *, on: bool, doing: str = "checking") -> None:
         self._on, self._doing = on, doing
         self.failure = ""
         """Why it stopped, as text; empty while it works."""
+        self.seconds = 0.0
+        """How long the callbacks have taken so far."""
+        self.mode: Any = None
+        """A function mode that does not see what callbacks do: seeing takes longer than most of what they do."""
+        self._running = self._hides = False
 
     def callback(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """A callback that never raises. It returns None after any callback has failed."""
@@ -31,20 +41,38 @@ class Failsafe:
         def tried(*args: object, **kwargs: object) -> Any:
             if self.failure:
                 return None
+            if self._running:  # inside another one, which is timed
+                return self._try(own, *args, **kwargs)
+            self._running, began = True, time.perf_counter()
+            self._hides = self.mode is not None and hide_function_mode(self.mode)
             try:
-                return own(*args, **kwargs)
-            except Exception as error:
-                self.fail(error)
+                return self._try(own, *args, **kwargs)
+            finally:
+                self._running = False
+                self.show()
+                self.seconds += time.perf_counter() - began
 
         return tried if self._on else own
 
-    def listener(self, own: Listener) -> Listener:
-        """A listener that never raises."""
-        if not self._on:
+    def show(self) -> None:
+        """Ends the hiding of the mode, for example because the mode is about to be exited."""
+        if self._hides:
+            self._hides = False
+            show_function_mode(self.mode)
+
+    def _try(self, own: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+        try:
+            return own(*args, **kwargs)
+        except Exception as error:
+            self.fail(error)
+
+    def listener(self, own: Listener, only: Set[str] | None = None) -> Listener:
+        """A listener that never raises. It hears all events, or `only` these."""
+        if not self._on and only is None:
             return own
         told = Listener()
-        for name in vars(Listener):
-            if not name.startswith("_"):
+        for name in vars(Listener) if only is None else only & vars(Listener).keys():
+            if not name.startswith("_") and getattr(type(own), name) is not getattr(Listener, name):
                 setattr(told, name, self.callback(getattr(own, name)))
         return told
 

@@ -1,11 +1,17 @@
 """Search: finds what fits by planning few settings. Every answer was planned, and so was the next larger setting.
 
+On a GPU a margin stays free, for what no plan sees (`Trials.margin`).
+
 | left open          | what is searched for                                                                     |
 |--------------------|------------------------------------------------------------------------------------------|
 | `micro_batch_size` | the largest that fits; it divides the global batch if the recipe sets one                |
 | `recompute`        | the cheapest that fits: `none`, else a budget; and `full`, which allows the largest      |
 |                    | micro-batch                                                                              |
 | `dp_shard`         | all ranks; if ranks wait for each other, also the ranks of one node, and 1               |
+| on GPUs, for the   | `fused`, `compile=blocks`, `loss_chunks`, `reshard_after_forward=false`,                 |
+| fastest answer     | `reduce_in=bfloat16`: each is kept if it makes a token faster, or saves memory and costs |
+|                    | no time. With what it saves: a larger micro-batch, and less or selective recomputation   |
+| `tp`               | on several GPUs: 2, 4 and 8 with `loss_parallel`, if ranks wait or nothing else fits     |
 | a count of GPUs    | `Nxh100-sxm`: the smallest power of two that fits and stays within the budget            |
 """
 
@@ -18,15 +24,16 @@ from typing import Any, Literal, get_args, get_origin
 from surefoot.costs.boundary import FURTHEST, Asked, largest_within
 from surefoot.costs.pareto import front
 from surefoot.errors import RecipeError
-from surefoot.fit.trials import Knobs, Trials, budget_text
+from surefoot.fit.trials import Knobs, Trials, budget_text, margin
 from surefoot.hardware.cluster import DEVICES_PER_NODE
 from surefoot.recipe.knobs import hints_of
 from surefoot.recipe.load import find_function
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.budget import Budget
 from surefoot.records.search import Answer, Search, Trial
+from surefoot.records.units import bytes_text
 from surefoot.techniques.mesh import DIMENSIONS, SHARD
-from surefoot.world.gpu.target import CPU
+from surefoot.world.gpu.target import CPU, targets
 
 ANY_COUNT = "Nx"
 """Stands in place of a count of GPUs: search for the fewest that fit."""
@@ -37,6 +44,23 @@ CHEAPEST = "cheapest recompute"
 
 WORTH_A_TRY = 0.01
 """If a step spends at least this share waiting for other ranks, less sharding is planned too."""
+
+CHUNKS = 8
+"""Into how many chunks the loss is cut if it is: the logits of one are then small beside a block's activations."""
+
+GAIN = 0.005
+"""An option that makes a token faster by less than this share is not worth its name in a command."""
+
+_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("fused", True),
+    ("compile", "blocks"),
+    ("loss_chunks", CHUNKS),
+    ("reshard_after_forward", False),
+    ("reduce_in", "bfloat16"),
+)
+"""In the order in which they are tried: first those that change nothing but speed and memory."""
+_SAVING = ("fused", "loss_chunks", "reduce_in")
+_OF_SHARDS = ("reshard_after_forward", "reduce_in")
 
 _GROWS = ("activations", "temporary", "inputs")
 _SHARDED = ("parameters", "gradients", "optimizer")
@@ -96,6 +120,8 @@ class Searching:
             if cheapest is None and fullest is not None:
                 self.between(on, {**knobs, "recompute": "full"})
         self.shard(on)
+        if targets(on or CPU)[1] is not None:
+            self.options(on, knobs)
 
     def micro_batch(self, on: str | None, knobs: Knobs, *, start: int | None = None) -> Trial | None:
         """The largest that fits, searched from the recipe's own on. The next larger one is planned too."""
@@ -139,6 +165,93 @@ class Searching:
             held = self.trials.booked(best, *_SHARDED) * best.devices / shards
             if shards < best.devices and best.devices % shards == 0 and held < self.trials.limit(on):
                 self.trials.plan(on, {**best.knobs, SHARD: shards})
+
+    # ------------------------------------------------------------------------------------- options of a GPU
+
+    def options(self, on: str | None, knobs: Knobs) -> None:
+        """Tries what experts set besides: on the fastest trial, or on the smallest one if nothing fits."""
+        best = min(self._holding(on), key=_token_seconds, default=None)
+        if best is None:
+            least = self.trials.plan(on, self._smallest(on, knobs))
+            for name, value in _OPTIONS:
+                if name in _SAVING and self._open(on, name):
+                    least = self._try(on, {**least.knobs, name: value}) or least
+            best = least if least.fits else self.tensor_parallel(on, least)
+            if best is None:
+                self.notes += self._floor(least)
+                return
+        taken = self._kept_options(on, best)
+        if "recompute" not in self.fixed and "micro_batch_size" not in self.fixed and self.trials.blocks(knobs):
+            for way in ("none", "selective"):
+                self.micro_batch(on, {**taken, "recompute": way}, start=best.micro_batch_size)
+        best = min(self._holding(on), key=_token_seconds)
+        if best.devices > 1 and self.trials.waiting(best) >= WORTH_A_TRY:
+            self.tensor_parallel(on, best)
+
+    def _kept_options(self, on: str | None, best: Trial) -> Knobs:
+        """The knobs of the best trial with every option that helps, each planned on top of those before."""
+        for name, value in _OPTIONS:
+            if name in best.knobs or not self._open(on, name):
+                continue
+            trial = self._try(on, {**best.knobs, name: value})
+            if trial is None:
+                continue
+            faster = _token_seconds(trial) / _token_seconds(best) - 1
+            saves = trial.memory_bytes < 0.98 * best.memory_bytes and name != "reduce_in"
+            if trial.holds and (faster < -GAIN or (saves and faster < GAIN)):
+                best = trial
+        return {name: value for name, value in best.knobs.items() if name not in ("micro_batch_size", "recompute")}
+
+    def tensor_parallel(self, on: str | None, trial: Trial) -> Trial | None:
+        """Plans a trial with its layers split over 2, 4 and 8 ranks of a node. The first that fits."""
+        recipe = self.trials.recipe
+        if recipe.tensor_plan is None or self.fixed & {*DIMENSIONS} or trial.devices == 1:
+            return None
+        found = None
+        for size in (2, 4, DEVICES_PER_NODE):
+            if trial.devices % size == 0 and recipe.precision != "16-mixed":
+                plain = {name: value for name, value in trial.knobs.items() if name not in ("loss_chunks", SHARD)}
+                again = plain.get("recompute", "none")
+                way = again if again in ("none", "full", "selective") else "full"
+                split = self._try(on, {**plain, "recompute": way, "tp": size, "loss_parallel": True})
+                found = found or (split if split is not None and split.fits else None)
+        return found
+
+    def _open(self, on: str | None, name: str) -> bool:
+        """Whether an option is not set yet and means something here."""
+        recipe, ranks = self.trials.recipe, targets(on or CPU)[0]
+        if name in self.fixed or getattr(recipe, name) != Recipe.__dataclass_fields__[name].default:
+            return False
+        mixed = name != "reduce_in" or recipe.precision.endswith("mixed")
+        return mixed and (name not in _OF_SHARDS or (ranks > 1 and recipe.dp_shard != 1))
+
+    def _try(self, on: str | None, knobs: Knobs) -> Trial | None:
+        """The trial of a setting; None if the recipe does not take it, for example chunks of a loss of another kind."""
+        try:
+            return self.trials.plan(on, knobs)
+        except RecipeError:
+            return None
+
+    def _margins(self) -> list[str]:
+        """What stays free, for each kind of cluster that was searched."""
+        names = dict.fromkeys(trial.on for trial in self.trials.made.values())
+        return [
+            f"{bytes_text(margin(name))} of each device stay free on {name}: "
+            f"{'for NCCL and fragmentation' if targets(name)[0] > 1 else 'for fragmentation'}"
+            for name in names
+            if margin(name)
+        ]
+
+    def _floor(self, trial: Trial) -> list[str]:
+        """Why nothing fits: the bytes that no batch and no recomputation change."""
+        held, limit = self.trials.booked(trial, *_SHARDED), self.trials.limit(on=trial.on)
+        if held <= limit:
+            return []
+        return [
+            f"parameters, gradients and optimizer state alone take {bytes_text(held)} of {bytes_text(limit)} on each "
+            f"device: no micro-batch and no recomputation changes that; use more devices (--on Nx...), fewer bytes for "
+            "each parameter (precision=bf16-true), or train adapters"
+        ]
 
     # ------------------------------------------------------------------------------------- many clusters, many models
 
@@ -244,7 +357,7 @@ class Searching:
             answers=tuple(Answer(each, trial, self.beyond.get((each, trial.command))) for each, trial in best),
             front=tuple(front(holding, _costs)),
             trials=tuple(self.trials.made.values()),
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self._margins()),
         )
 
 

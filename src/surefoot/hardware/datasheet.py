@@ -24,10 +24,9 @@ class Price:
 class Datasheet:
     """Dense peaks in FLOP/s by number format, never sparse ones; memory in bytes as the vendor labels it.
 
-    `reached_flops` is the fastest measured matrix product. `achievable_share` is the share of the dense peak that
-    matrix products sustain during training. `usable_bytes` is the total memory that CUDA reports. Bandwidths are in
-    bytes per second: of the memory, of the `link` to other devices in the node (one way, all lanes), of the bus to the
-    host (one way). A number that no source states, or on which sources differ, is 0 or missing.
+    `reached_flops` is the fastest measured matrix product. `usable_bytes` is the total memory that CUDA reports.
+    Bandwidths are in bytes per second: of the memory, of the `link` to other devices in the node (one way, all lanes),
+    of the bus to the host (one way). A number that no source states, or on which sources differ, is 0 or missing.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Datasheet:
     usable_bytes: int = 0
     compute_capability: str = ""
     reached_flops: dict[str, float] | None = None
-    achievable_share: float = 0
     memory_bandwidth: float = 0
     link: str = ""
     link_bandwidth: float = 0

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import torch
 
+from surefoot.events.budget import Budget
 from surefoot.events.failsafe import Failsafe
 from surefoot.events.forked import only_here
 from surefoot.events.listener import Listener
@@ -29,7 +30,8 @@ class Books(Listener):
 
     Without `model`, every module with parameters that is called from outside of a module counts as a model. With a
     journal, events are written there instead of being booked. With `work`, every operator is booked, for its time. With
-    a `failsafe`, an exception inside a meter ends the measuring but not the loop.
+    a `failsafe`, an exception inside a meter ends the measuring but not the loop. With a `budget`, it ends early in a
+    loop whose steps take many operators.
     """
 
     def __init__(
@@ -41,8 +43,10 @@ class Books(Listener):
         journal: Journal | None = None,
         work: bool = False,
         failsafe: Failsafe | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.failsafe = failsafe or Failsafe(on=False, doing="measuring")
+        self._budget = budget
         self.phases = Phases(model)
         self.steps: list[Usage] = []
         self.most_steps = most_steps
@@ -105,15 +109,29 @@ class Books(Listener):
 
     def finish(self) -> None:
         """A loop that called a model and made no update, for example inference, counts as one step."""
-        if not self.steps and self.phases.models:
+        if not self.steps and self.phases.models and not self._operators.paused:
             self.steps.append(self.close())
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         if self._operators.paused or (self.ending is not None and optimizer is not self.ending):
             return
+        self.end_step()
+
+    def end_step(self) -> None:
+        """Ends the step here. For a step that makes several updates, its caller knows when."""
         self.steps.append(self.close())
-        if self.most_steps is not None and len(self.steps) >= self.most_steps:
-            self._operators.paused = True
-            self._forget(*self._operators.meters)
-            if self._operators.is_innermost():
-                self._looking.close()  # from here on, operators run at full speed
+        if (self.most_steps is not None and len(self.steps) >= self.most_steps) or self._is_spent():
+            self._stop()
+
+    def forward_ends(self, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if not self._operators.paused and self._is_spent():
+            self._stop()  # in the middle of a long step, which stays unmeasured
+
+    def _is_spent(self) -> bool:
+        return self._budget is not None and self._budget.is_spent(self.failsafe.seconds)
+
+    def _stop(self) -> None:
+        self._operators.paused = True
+        self._forget(*self._operators.meters)
+        if self._operators.is_innermost():
+            self._looking.close()  # from here on, operators run at full speed

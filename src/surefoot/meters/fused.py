@@ -13,7 +13,9 @@
 A region reads results of other regions. It writes results that others read or that outlive the phase. Two operators are
 not joined if another must run between them: an operator that cannot be joined to one it reads from is one level above
 it, and a region has one level. Forward, backward and recomputation are compiled separately; so is each block with
-`compile=blocks`. The model ignores tiling, and values that inductor recomputes in backward instead of keeping them.
+`compile=blocks`. What a region of forward makes for backward alone is not written: backward makes it again from what
+the region read, unless it is small beside that. A cross-entropy picks from its softmax without writing it. The model
+ignores tiling.
 """
 
 from __future__ import annotations
@@ -34,14 +36,19 @@ from surefoot.trees import tensors_in
 
 aten = torch.ops.aten
 Place = tuple[Segment, bool, str]
+IF_LOSS_INSIDE = " if the loss is inside"
+"""Ends the name of a unit that an operator belongs to only if the model computes its own loss."""
 
 ALONE = {
     aten.embedding_dense_backward, aten.index_put, aten.index_put_, aten.scatter, aten.scatter_add, aten.scatter_,
     aten.scatter_add_, aten.sort, aten.topk, aten.nonzero, aten.cumsum, aten.max_pool2d_with_indices,
     aten.max_pool2d_with_indices_backward, aten.avg_pool2d, aten.avg_pool2d_backward, aten.upsample_nearest2d,
-    aten.upsample_bilinear2d, aten._ctc_loss, aten.nll_loss_forward, aten.nll_loss_backward,
+    aten.upsample_bilinear2d, aten._ctc_loss,
 }  # fmt: skip
 """Operators that become separate kernels, besides those that have FLOPs."""
+
+SMALL = 0.25
+"""A result smaller than this share of what its region reads is kept for backward, not made again."""
 
 _LAST = {aten._softmax: 1, aten._log_softmax: 1, aten._softmax_backward_data: 2, aten._log_softmax_backward_data: 2}
 """Reductions along a dimension: the position of the argument that names it."""
@@ -107,14 +114,20 @@ class Regions:
         self._readers: dict[int, list[Region]] = {}
         self._numbers: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
         self._numbered = 0
+        self._again: dict[int, dict[int, int]] = {}
+        """Of storages that forward did not write: what backward reads to make them again."""
+        self._loss_outside = False
 
     def take(self, func: Any, args: Any, kwargs: Any, out: Any, place: Place, work: Work) -> bool:
         """Puts an operator into a region. False if it is a separate kernel or not compiled."""
         segment, again, module = place
-        unit = self.unit_of(segment.name, module)
+        unit = self._unit(segment.name, module, func)
         unit += " again" if unit and again else ""
         results = written_by(func, args, out)
         reads = {self._number(each): size for each, size in read_by(func, list(tensors_in([args, kwargs])), results)}
+        if unit and func.overloadpacket is aten.nll_loss_forward:
+            return True
+        reads = self._to_make(reads) if unit else reads
         if unit and self._is_bias(func, args, unit):
             return True
         if not unit or func.overloadpacket in FORMULAS or func.overloadpacket in ALONE:
@@ -130,11 +143,43 @@ class Regions:
         """The kernels of a phase that has ended. Results that are used or still live count as written."""
         alive = {number for number, storage in self._numbers.values() if storage() is not None}
         for region in self._open:
-            written = sum(size for number, size in region.made.items() if number in region.used or number in alive)
+            self._leave_to_backward(region)
+            written = sum(
+                size
+                for number, size in region.made.items()
+                if number in region.used or (number in alive and number not in self._again)
+            )
             yield region.place, Work("", "", "fused", region.format, 0, written + sum(region.reads.values()))
+        if any(region.place[0].name == "backward" for region in self._open):
+            self._again.clear()
         self._open.clear()
         self._makers.clear()
         self._readers.clear()
+
+    def _unit(self, phase: str, module: str, func: Any) -> str:
+        """The unit of an operator. One of backward outside all modules is of the model if its loss is."""
+        unit = self.unit_of(phase, module)
+        if phase == "loss" and not unit:
+            self._loss_outside |= func.overloadpacket in _LAST or func.overloadpacket in FORMULAS
+        if unit.endswith(IF_LOSS_INSIDE):
+            unit = "" if self._loss_outside else unit.removesuffix(IF_LOSS_INSIDE)
+        return unit
+
+    def _leave_to_backward(self, region: Region) -> None:
+        """Notes the results of a region of forward that only backward reads."""
+        segment, again, _ = region.place
+        if segment.name != "forward" or again or not region.reads:
+            return
+        for number, size in region.made.items():
+            if number not in region.used and size >= SMALL * sum(region.reads.values()):
+                self._again[number] = region.reads
+
+    def _to_make(self, reads: dict[int, int]) -> dict[int, int]:
+        """What is really read for these storages: in place of those not written, what they are made from."""
+        made: dict[int, int] = {}
+        for number, size in reads.items():
+            made |= self._to_make(self._again[number]) if number in self._again else {number: size}
+        return made
 
     def _is_bias(self, func: Any, args: Any, unit: str) -> bool:
         """Whether an operator adds a bias in place to the result of a product."""

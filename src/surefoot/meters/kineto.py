@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, record_function
 from surefoot.events.listener import Listener, Segment
 from surefoot.events.phases import Phases
 from surefoot.records.spans import MODULE, PHASE, STEP
+from surefoot.world import cuda
 
 
 class _Marks(Listener):
@@ -68,7 +69,7 @@ def write_named(trace: dict[str, Any], phases: Mapping[str, str], file: Path) ->
 
 
 def _activities() -> list[ProfilerActivity]:
-    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda.is_there() else [])]
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from surefoot.events.autograd import sums_gradients
+from surefoot.events.autograd import gives_one_twice, running_node, scatters_gradients, sums_gradients
 from surefoot.events.listener import Segment
 from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal, Noted
@@ -55,6 +55,8 @@ class MemoryMeter(Meter):
         self._bookings: dict[int, Booking | Noted] = {}
         self._purposes: dict[int, tuple[str, str, str]] = {}
         """Of every followed storage: account, module and tensor as they were last known."""
+        self._nodes: dict[int, int] = {}
+        """Of every storage that a backward made: the number of the graph node that was running."""
         self._weak: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._streams = {torch.cpu.current_stream(): 0}
         """Streams in the order of their first use; the first is that of the computation."""
@@ -67,8 +69,8 @@ class MemoryMeter(Meter):
                 self._book(tensor, "inputs", "")
             elif id(tensor.untyped_storage()) not in self._bookings:
                 foreign.add(id(tensor.untyped_storage()))
-        if sums_gradients(func, args):
-            self._free(id(args[0].untyped_storage()))  # without a mode, the sum would be written over it
+        if self._would_be_written(func, args):
+            self._free(id(args[0].untyped_storage()))  # without a mode, the result would be written over it
         for tensor in _stored(out):
             if id(tensor.untyped_storage()) not in foreign:
                 self._book(tensor, "temporary", str(func))
@@ -94,6 +96,20 @@ class MemoryMeter(Meter):
             known, module, _ = self._purposes.get(id(tensor.untyped_storage()), ("", "", ""))
             if known == "temporary":
                 self._settle(tensor, account, module)
+
+    def _would_be_written(self, func: Any, args: Any) -> bool:
+        """Whether backward would write a result over its first operand, if no dispatch mode were on.
+
+        Autograd adds the result of a node to that of another one, or two results of one node for the same tensor. What
+        a node makes for itself and adds, as that of `cholesky` does, it adds out of place. It scatters in place.
+        """
+        if scatters_gradients(func):
+            return self._is_of_node(args[0])
+        return sums_gradients(func, args) and (not self._is_of_node(args[0]) or gives_one_twice())
+
+    def _is_of_node(self, tensor: torch.Tensor) -> bool:
+        """Whether the graph node that is running made a tensor."""
+        return self._nodes.get(id(tensor.untyped_storage())) == running_node()
 
     def rng_saved(self, state: torch.Tensor) -> None:
         self._book(state, "temporary", "get_rng_state")
@@ -130,6 +146,7 @@ class MemoryMeter(Meter):
         """Stops following all storages. The book does not change."""
         self._bookings.clear()
         self._purposes.clear()
+        self._nodes.clear()
         self._weak.clear()
 
     def model_found(self, model: torch.nn.Module, prefix: str) -> None:
@@ -172,6 +189,8 @@ class MemoryMeter(Meter):
         booking = self.book.book(storage.nbytes(), account, module, operator, named, self._stream())
         self.follow(storage, booking)
         self._purposes[id(storage)] = account, module, named
+        if (node := running_node()) != -1:
+            self._nodes[id(storage)] = node
         return booking
 
     def _stream(self) -> int:
@@ -179,6 +198,7 @@ class MemoryMeter(Meter):
 
     def _gone(self, key: int) -> None:
         self._purposes.pop(key, None)
+        self._nodes.pop(key, None)
         self._free(key)
 
     def _free(self, key: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from surefoot.events.listener import Segment
 from surefoot.records.tally import Account
@@ -32,6 +33,17 @@ class Booking:
         """How many steps after its own it has outlived."""
 
 
+class Chapter(NamedTuple):
+    """What happened between two closings of the book: the storages that were live before, then every event.
+
+    An event is a storage, the segment in which it is booked or freed (its second event), and the operator. An event
+    without a storage begins a segment.
+    """
+
+    carried: tuple[Booking, ...]
+    events: tuple[tuple[Booking | None, Segment, str], ...]
+
+
 class MemoryBook:
     """Keeps `memory/ACCOUNT/MODULE`: the bytes live at the step's peak."""
 
@@ -46,6 +58,8 @@ class MemoryBook:
         self.largest: tuple[Holding, ...] = ()
         self.phase_peaks: dict[str, Peak] = {}
         self.timeline = Timeline()
+        self.chapters: list[Chapter] | None = None
+        """Set it to a list to keep all events: every closing adds a chapter."""
         self._segment = segment
         self._live: dict[Booking, None] = {}
         self._carried: list[Booking] = []
@@ -123,6 +137,8 @@ class MemoryBook:
             amounts[f"memory/{booking.account}/{booking.module}".rstrip("/")] += booking.size
         self.largest = tuple(map(_holding, sorted(live_at_peak, key=lambda booking: -booking.size)[:HOLDINGS]))
         kept = [Account(f"kept/{each.born.name}/{each.operator}", 1, "tensors") for each in self._outlived()]
+        if self.chapters is not None:
+            self.chapters.append(Chapter(tuple(self._carried), tuple(self._events)))
         self._carried = self.live()
         self._events.clear()
         self._unsettled = [booking for booking in self._unsettled if booking.live]

@@ -34,6 +34,8 @@ FORMATS = {
     torch.float8_e5m2: "fp8",
 }
 
+BY_CUDNN = {aten.convolution, aten.convolution_backward, aten._cudnn_rnn}
+
 
 class WorkMeter(Meter):
     """Keeps a `Work` for each kind of call."""
@@ -103,11 +105,21 @@ def work_of(func: Any, args: Any, kwargs: Any, out: Any) -> Work:
         phase="",
         module="",
         operator=packet.__name__,
-        format=next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int"),
+        format=_format(func, operands, flops),
         flops=flops,
         bytes_moved=moved_bytes(func, operands, written_by(func, args, out)),
         shape=_product_shape(packet, args),
     )
+
+
+def _format(func: Any, operands: list[torch.Tensor], flops: int) -> str:
+    """The number format of a call. GPUs may compute float32 products in TF32, and those of cuDNN do by default."""
+    found = next((FORMATS[each.dtype] for each in operands if each.dtype in FORMATS), "int")
+    if found != "fp32" or not flops:
+        return found
+    if func.overloadpacket in BY_CUDNN:
+        return "tf32" if torch.backends.cudnn.allow_tf32 else found
+    return "tf32" if torch.get_float32_matmul_precision() != "highest" else found
 
 
 def starred(module: str) -> str:

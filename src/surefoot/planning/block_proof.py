@@ -35,6 +35,7 @@ def prove_forward(tracing: Tracing, copies: Copies) -> None:
 def _forward(tracing: Tracing, model: nn.Module, books: Books, journal: Journal) -> list[Entry]:
     """The journal of a forward and its loss, before ranks share the model, and of the memory freed after it."""
     recipe = tracing.recipe
+    assert recipe.loss is not None  # blocks of a step of the recipe's own are never left out
     with books:
         books.phases.find(model)
         batch = next(next(tracing.loaded(books)))  # held until the end, as a step holds it

@@ -32,5 +32,7 @@ def step_flops(recipe: Recipe) -> float:
         books.phases.find(step.model)
         books.ending = step.optimizer
         step(world.take(batches) for _ in range(recipe.micro_batches()))
+        if step.is_own:
+            books.end_step()
     tally = books.steps[0].tally
     return tally.total("flops") - tally.total("flops/recompute")

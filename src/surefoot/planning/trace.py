@@ -14,7 +14,7 @@ import torch
 from surefoot.costs.caching_allocator import Follower
 from surefoot.data.batches import batches_of
 from surefoot.meters.books import Books
-from surefoot.meters.fused import Regions
+from surefoot.meters.fused import IF_LOSS_INSIDE, Regions
 from surefoot.meters.operator_script import Script
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
@@ -88,8 +88,8 @@ class Tracing:
         self._entered.enter_context(self.world)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._entered.close()
+    def __exit__(self, *failure: Any) -> None:
+        self._entered.__exit__(*failure)
 
     @functools.cached_property
     def model(self) -> torch.nn.Module:
@@ -127,8 +127,10 @@ class Tracing:
         """Runs two steps, an evaluation if the recipe has one, and a resume. The first step creates optimizer state."""
         books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
-            step(next(loaded))
-            step(next(loaded))
+            for _ in range(2):
+                step(next(loaded))
+                if step.is_own:
+                    books.end_step()
             made.first, made.steady = books.steps
             made.script = self.script
             made.choices = step.choices()  # a budget for recomputation is decided by now
@@ -197,7 +199,7 @@ def know(books: Books, step: Step) -> None:
     books.ending = step.optimizer
     books.traffic.know(step.mesh)
     if step.recipe.compile != "off":
-        books.work.regions = Regions(units(step.model, step.recipe))
+        books.work.regions = Regions(units(step.model, step.recipe, unless=IF_LOSS_INSIDE))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from surefoot.errors import RecipeError
 from surefoot.recipe.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
 from surefoot.recipe.ranges import check_knobs
-from surefoot.recipe.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe
+from surefoot.recipe.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe, ReduceIn
 from surefoot.torch_version import require_torch
 
 RECIPES = "surefoot.recipes"
@@ -27,7 +27,10 @@ SETTINGS = {
     "max_grad_norm": float | None,
     "workers": int,
     "evaluate_every": int | None,
-    "evaluation_batches": int,
+    "evaluation_batches": int | None,
+    "metrics_every": int | None,
+    "best": str | None,
+    "patience": int | None,
     "save_every": None | str,
     "keep_last": int,
     "mirror": None | str,
@@ -42,6 +45,10 @@ SETTINGS = {
     "dp_shard": int,
     "tp": int,
     "reshard_after_forward": bool | Literal["but-last"] | None,
+    "reduce_in": ReduceIn,
+    "loss_chunks": int,
+    "loss_parallel": bool,
+    "fused": bool | None,
     "density": float | None,
     "seed": int,
 }

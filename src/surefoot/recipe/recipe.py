@@ -13,7 +13,6 @@ from surefoot.recipe.ranges import NUMBERS, check_numbers
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.distributed.tensor.parallel import ParallelStyle
-    from torch.optim import Optimizer
     from torch.utils.data import Dataset
 
     from surefoot.techniques.schedule import ByToken
@@ -24,6 +23,7 @@ Compile = Literal["off", "blocks", "whole"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Nonfinite = Literal["stop", "skip"]
 Reshard = Literal[True, False, "but-last"]
+ReduceIn = Literal["float32", "bfloat16"]
 Knob = str | int | float | bool | None
 _ONE_OF = {
     "precision": Precision,
@@ -32,9 +32,10 @@ _ONE_OF = {
     "compile_mode": CompileMode | None,
     "nonfinite": Nonfinite,
     "reshard_after_forward": Reshard | None,
+    "reduce_in": ReduceIn,
 }
-_FUNCTIONS = ("model", "data", "loss", "optimizer")
-_FUNCTIONS_OR_NONE = ("schedule", "collate", "evaluation", "shard_blocks", "tensor_plan")
+_FUNCTIONS = ("model", "data", "optimizer")
+_FUNCTIONS_OR_NONE = ("loss", "step", "schedule", "collate", "evaluation", "metrics", "shard_blocks", "tensor_plan")
 _TEXTS = ("recompute", "about", "name", "target")
 
 
@@ -49,7 +50,15 @@ class Recipe:
     `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes.
 
     `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
-    evaluated. If it is text, set `bytes_per_token` to see its loss in bits per byte too.
+    evaluated; with None, each of its samples once. If it is text, set `bytes_per_token` to see its loss in bits per
+    byte too.
+
+    `metrics(model, batch)` returns a dict of names, each with a sum and a count, or a torchmetrics object that has seen
+    the batch. They are computed with each evaluation, and on the batch of every `metrics_every`-th step.
+    `best="accuracy"` keeps the checkpoint with the highest accuracy, `best="-loss"` that with the lowest held-out loss;
+    its weights become the run's. `patience` ends the run after so many evaluations without a better one.
+    `test` is data that is evaluated once, at the end, or a dict of names and such data.
+
     `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
     stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
     spike (see docs/guide/trouble.md) takes the run back to its last checkpoint and past the samples of that step.
@@ -57,13 +66,22 @@ class Recipe:
     `mirror` is a URL, for example `s3://bucket/run`. Each checkpoint, the log and the weights are copied to it: see
     docs/guide/mirror.md.
 
+    `step(networks, optimizers, batch)` replaces the usual update by one of your own: it calls backward and steps one or
+    several optimizers, and returns its loss, or a dict of losses. Then `model` may return a dict of networks, and
+    `optimizer` gets the networks and may return a dict of optimizers. See docs/guide/own-step.md.
+
     `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them.
 
     On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`). `dp_shard=-1` takes
     the ranks that the others leave. `shard_blocks(model)` returns the modules to shard on their own, if the repeated
     modules are not the right ones. `tensor_plan(model)` says how to split layers over `tp`, as torch's
     `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`; with `"but-last"`, the last
-    of the modules stays gathered, because backward needs it first.
+    of the modules stays gathered, because backward needs it first. `reduce_in` is the format in which sharded ranks
+    add up the gradients of `bf16-mixed` and `16-mixed`.
+
+    `loss_chunks` and `loss_parallel` avoid that all logits of a language model exist at once
+    (`techniques/loss_chunks.py`, `techniques/loss_parallel.py`). `fused=True` asks the optimizer for torch's fused
+    kernels.
 
     `density` is the share of elements that masks and routing select, which a plan cannot know.
 
@@ -71,10 +89,11 @@ class Recipe:
     where a recipe came from.
     """
 
-    model: Callable[[], nn.Module]
+    model: Callable[[], Any]
     data: Callable[[], Dataset[Any]]
-    loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]]
-    optimizer: Callable[[Any], Optimizer]
+    loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = None
+    optimizer: Callable[[Any], Any]
+    step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = None
     schedule: Callable[[int, int], float] | ByToken | None = None
     micro_batch_size: int = 1
     tokens_per_sample: int = 1
@@ -87,7 +106,12 @@ class Recipe:
     workers: int = 0
     evaluation: Callable[[], Dataset[Any]] | None = None
     evaluate_every: int | None = None
-    evaluation_batches: int = 8
+    evaluation_batches: int | None = 8
+    metrics: Callable[[nn.Module, Any], Mapping[str, Any]] | None = None
+    metrics_every: int | None = None
+    best: str | None = None
+    patience: int | None = None
+    test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = None
     bytes_per_token: float | None = None
     save_every: str | int | None = "10 min"
     keep_last: int = 3
@@ -103,6 +127,10 @@ class Recipe:
     dp_shard: int = -1
     tp: int = 1
     reshard_after_forward: Reshard | None = None
+    reduce_in: ReduceIn = "float32"
+    loss_chunks: int = 1
+    loss_parallel: bool = False
+    fused: bool | None = None
     shard_blocks: Callable[[nn.Module], Iterable[nn.Module]] | None = None
     tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = None
     density: float | None = None
@@ -124,11 +152,15 @@ class Recipe:
             raise RecipeError(
                 f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how to split layers"
             )
+        if self.loss_parallel and self.tp == 1:
+            raise RecipeError("loss_parallel splits logits over the ranks of tp, and tp=1; use loss_chunks")
         if self.tp > 1 and self.precision == "16-mixed":
             raise RecipeError(
                 "precision='16-mixed' does not work with tp: ranks could scale differently; use bf16-mixed"
             )
         budget_of(self.recompute)
+        self._check_selection()
+        self._check_step()
         self.micro_batches()
 
     def _check_kinds(self) -> None:
@@ -141,9 +173,72 @@ class Recipe:
         for name in _TEXTS:
             if not isinstance(getattr(self, name), str):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be text")
-        for name, choices in (("rewind", (True, False)), ("compile_dynamic", (True, False, None))):
+        if not (self.best is None or (isinstance(self.best, str) and self.best.removeprefix("-"))):
+            raise RecipeError(f"best={self.best!r} must be the name of a metric, with - before it if lower is better")
+        if not (self.test is None or all(map(callable, self.tests().values()))):
+            raise RecipeError("test must be a function that returns data, or a dict of names and such functions")
+        truths = {"rewind": (True, False), "loss_parallel": (True, False)}
+        for name, choices in (*truths.items(), *((name, (True, False, None)) for name in ("compile_dynamic", "fused"))):
             if not any(getattr(self, name) is each for each in choices):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
+
+    def _check_selection(self) -> None:
+        """Refuses a choice of the best step, or a metric, for which something is missing."""
+        if self.metrics_every is not None and self.metrics is None:
+            raise RecipeError(f"metrics_every={self.metrics_every} needs metrics, and {self.name} has none")
+        if self.patience is not None and self.best is None:
+            raise RecipeError(f"patience={self.patience} needs best: the metric that should improve, or '-loss'")
+        if self.best is None:
+            return
+        if self.evaluation is None or self.evaluate_every is None:
+            raise RecipeError(f"best={self.best!r} needs evaluation and evaluate_every: it compares evaluations")
+        if self.best == "loss":
+            raise RecipeError("best='loss' would keep the highest loss; write best='-loss'")
+        if self.best != "-loss" and self.metrics is None:
+            raise RecipeError(f"best={self.best!r} needs metrics, and {self.name} has none; best='-loss' needs none")
+
+    def _check_step(self) -> None:
+        """Refuses settings that belong to the usual update, if the recipe writes its own."""
+        if self.step is None:
+            if self.loss is None:
+                raise RecipeError(f"{self.name} has neither loss nor step: give one of them")
+            return
+        own = {
+            "max_grad_norm": None,
+            "decay": "all",
+            "recompute": "none",
+            "compile": "off",
+            "nonfinite": "stop",
+            "rewind": False,
+            "tp": 1,
+            "loss_chunks": 1,
+            "fused": None,
+        }
+        given = [f"{name}={getattr(self, name)!r}" for name, usual in own.items() if getattr(self, name) != usual]
+        if self.precision not in ("32-true", "bf16-true"):
+            given.append(f"precision={self.precision!r}")
+        if given:
+            raise RecipeError(f"a recipe with its own step does {', '.join(given)} itself, inside step")
+        if self.evaluation is not None and self.loss is None and self.metrics is None:
+            raise RecipeError(
+                f"{self.name} has evaluation data, its own step, and neither loss nor metrics to evaluate"
+            )
+        if self.micro_batches() != 1:
+            raise RecipeError(
+                f"a recipe with its own step gets one batch per step: set micro_batch_size, not "
+                f"global_batch_tokens={self.global_batch_tokens:,}"
+            )
+
+    def refuse_own_step(self, what: str) -> None:
+        """Raises if the recipe writes its own update, and `what` needs the usual one."""
+        if self.step is not None:
+            raise RecipeError(f"{what} needs the usual update, and {self.name} has a step of its own")
+
+    def tests(self) -> Mapping[str, Callable[[], Dataset[Any]]]:
+        """The test data by name. A single one is called `test`."""
+        if self.test is None:
+            return {}
+        return self.test if isinstance(self.test, Mapping) else {"test": self.test}
 
     @property
     def unit(self) -> str:

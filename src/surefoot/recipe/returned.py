@@ -16,7 +16,9 @@ from surefoot.errors import RecipeError
 
 
 def checked_model(made: Any, name: str) -> nn.Module:
-    """Returns a module that has trainable parameters, or raises."""
+    """Returns a module that has trainable parameters, or raises. A dict of networks becomes one module."""
+    if isinstance(made, Mapping) and made and all(isinstance(each, nn.Module) for each in made.values()):
+        made = nn.ModuleDict(made)
     if not isinstance(made, nn.Module):
         raise _wrong(f"{name}: model()", made, "a torch.nn.Module")
     parameters = list(made.parameters())
@@ -44,20 +46,23 @@ def checked_data(made: Any, name: str) -> Any:
     return made
 
 
-def checked_optimizer(made: Any, name: str) -> torch.optim.Optimizer:
-    """Returns an optimizer, or raises."""
+def checked_optimizer(made: Any, name: str, *, closures: bool = False) -> torch.optim.Optimizer:
+    """Returns an optimizer, or raises. Only a step of the recipe's own can use one that needs `closures`."""
     if isinstance(made, type) and issubclass(made, torch.optim.Optimizer):
         raise RecipeError(
             f"{name}: optimizer(parameters) returned the class {made.__name__}; call it with the parameters"
         )
     if not isinstance(made, torch.optim.Optimizer):
-        several = "; for several settings, give one optimizer several groups" if isinstance(made, list | tuple) else ""
+        several = (
+            "; for several settings, give one optimizer several groups; for several optimizers, write step="
+            if isinstance(made, list | tuple | Mapping)
+            else ""
+        )
         raise _wrong(f"{name}: optimizer(parameters)", made, f"one torch.optim.Optimizer{several}")
-    if _wants_closure(made):
+    if not closures and _wants_closure(made):
         raise RecipeError(
             f"{name}: {type(made).__name__} computes the loss several times in one update, through a closure; "
-            "a recipe's step computes it once: use another optimizer, or write the loop yourself and run it under "
-            "`surefoot watch`"
+            "a recipe's step computes it once: use another optimizer, or write the update yourself (step=)"
         )
     return made
 
@@ -84,6 +89,33 @@ def checked_loss(made: Any, name: str) -> Any:
     if not isinstance(count, torch.Tensor | numbers.Real):
         raise RecipeError(f"{who} returned {_kind(count)} as its count; it must be a number")
     return made
+
+
+def checked_metrics(made: Any, name: str) -> Mapping[str, Any]:
+    """Returns names with sums and counts, or torchmetrics objects, or raises."""
+    who, expected = f"{name}: metrics(model, batch)", "a dict of names, each with a tuple of a sum and a count"
+    if not isinstance(made, Mapping) or not made:
+        raise _wrong(who, made, expected)
+    for key, value in made.items():
+        if not isinstance(key, str) or not key or key.startswith("-") or key == "loss":
+            raise RecipeError(
+                f"{who} returned a metric named {key!r}; a name is text other than 'loss', without - first"
+            )
+        if is_stateful(value):
+            continue
+        if not (isinstance(value, tuple) and len(value) == 2):
+            raise _wrong(f"{who}[{key!r}]", value, "a tuple of a sum and a count, or a torchmetrics object")
+        for each in value:
+            one = isinstance(each, numbers.Real) or (isinstance(each, torch.Tensor) and each.numel() == 1)
+            if not one:
+                held = _shape(each) if isinstance(each, torch.Tensor) else _kind(each)
+                raise RecipeError(f"{who}[{key!r}] holds {held}; sum and count must be one number each")
+    return made
+
+
+def is_stateful(metric: Any) -> bool:
+    """Whether a metric is a torchmetrics object: it has a state that can be merged, and computes its value."""
+    return callable(getattr(metric, "merge_state", None)) and callable(getattr(metric, "compute", None))
 
 
 def checked_factor(made: Any, step: int) -> Any:

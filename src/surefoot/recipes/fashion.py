@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.data.idx import find_idx, read_idx
-from surefoot.recipe.ranges import Count, Rate, Share
+from surefoot.recipe.ranges import Count, CountOrNone, Rate, Share
 from surefoot.techniques.schedule import warmup_cosine
 
 DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"
@@ -57,11 +57,22 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, 
     return F.cross_entropy(model(images), labels, reduction="sum"), len(labels)
 
 
+def accuracy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, tuple[Tensor, int]]:
+    images, labels = batch
+    return {"accuracy": ((model(images).argmax(1) == labels).sum(), len(labels))}
+
+
 def images_and_labels(folder: str, part: Literal["train", "t10k"] = "train") -> TensorDataset:
     """Images as float32 with mean 0 and standard deviation 1, shape (N, 1, 28, 28), and their classes."""
     images = torch.tensor(read_idx(find_idx(Path(folder), f"{part}-images-idx3-ubyte"))).unsqueeze(1)
     labels = torch.tensor(read_idx(find_idx(Path(folder), f"{part}-labels-idx1-ubyte")))
     return TensorDataset((images / 255 - PIXEL_MEAN) / PIXEL_STD, labels.long())
+
+
+def split(images: TensorDataset) -> tuple[TensorDataset, TensorDataset]:
+    """Images to train on, and the last twelfth of them, which chooses the best step. Test images choose nothing."""
+    held_out = len(images) // 12
+    return TensorDataset(*images[:-held_out]), TensorDataset(*images[-held_out:])
 
 
 def fashion(
@@ -71,12 +82,19 @@ def fashion(
     lr: Rate = 1e-3,
     folder: str = DEBIAN_FOLDER,
     max_steps: Count = 2000,
+    patience: CountOrNone = None,
 ) -> Recipe:
     build = {"dense": dense, "convolutional": convolutional}[network]
     return Recipe(
         model=lambda: build(hidden, dropout),
-        data=lambda: images_and_labels(folder),
-        evaluation=lambda: images_and_labels(folder, "t10k"),
+        data=lambda: split(images_and_labels(folder))[0],
+        evaluation=lambda: split(images_and_labels(folder))[1],
+        evaluate_every=max(1, max_steps // 10),
+        evaluation_batches=None,
+        metrics=accuracy,
+        best="accuracy",
+        patience=patience,
+        test=lambda: images_and_labels(folder, "t10k"),
         loss=class_loss,
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=lr),
         schedule=warmup_cosine(warmup_steps=50, floor=0.0),

@@ -16,13 +16,17 @@ class Budget:
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit, and the amount that the plan uses. `whose` says who set it: the budget, or a device."""
+    """One limit, and the amount that the plan uses. `whose` says who set it: the budget, or a device.
+
+    `margin` is what stays free beside it.
+    """
 
     name: str
     unit: str
     allowed: float
     amount: float
     whose: str = "the budget"
+    margin: float = 0
 
     @property
     def holds(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.records.markup import Markup, joined, markup
-from surefoot.records.units import amount_text, bytes_text, count_text, flops_text, seconds_text
+from surefoot.records.units import amount_text, between, bytes_text, count_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
     from surefoot.records.ledger import Entry, Ledger
@@ -54,6 +54,10 @@ def plan_table(plan: Plan) -> str:
         ["FLOPs per step", flops_text(plan.steady.tally.total("flops"))],
         [f"{plan.unit}s per step", count_text(plan.tokens_per_step)],
     ]
+    if plan.time is not None:
+        known = plan.time.interval
+        ends = "" if known is None else f" (80%: {between(known.low_seconds, known.high_seconds, seconds_text)})"
+        rows.append(["step", f"{seconds_text(plan.time.seconds)}{ends}"])
     return html_table([plan.recipe, "planned"], rows)
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +41,10 @@ class LogRow:
     evaluation_loss: float | None = None
     memory_bytes: int | None = None
     """Memory after the step: on a GPU that of tensors, elsewhere that of the whole process."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The recipe's metrics on its held-out data, if the step was evaluated."""
+    train_metrics: dict[str, float] = field(default_factory=dict)
+    """The recipe's metrics on the batch of the step, after its update, if they were computed."""
     batch_digest: str = ""
     """The digest of the values in the step's batch. `samples_digest` is that of its sample numbers."""
 
@@ -101,7 +105,11 @@ def append_row(file: IO[str], row: LogRow) -> None:
 def line_of(row: LogRow) -> str:
     """A row as a line of the log."""
     # A row is flat, and `to_json`, made for nested records, would take as long as all other work per step.
-    plain = {name: _word(value) if isinstance(value, float) else value for name, value in vars(row).items()}
+    plain: dict[str, Any] = {
+        name: _word(value) if isinstance(value, float) else value for name, value in vars(row).items()
+    }
+    for name, metrics in (("metrics", row.metrics), ("train_metrics", row.train_metrics)):
+        plain[name] = {key: _word(value) for key, value in metrics.items()}
     return json.dumps(plain, allow_nan=False) + "\n"
 
 

@@ -80,6 +80,8 @@ class Plan:
     choices: tuple[str, ...] = ()
     """What surefoot chose for this model, and why: the recomputed blocks, the optimizer's groups."""
     blocks: str = ""
+    compiled_bytes: tuple[int, int] | None = None
+    """Of a step that will be compiled: between which bytes its memory falls in four of five cases."""
     unit: str = "token"
     """What `tokens_per_step` counts: token or sample."""
     ranks: int = 1

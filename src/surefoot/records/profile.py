@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from surefoot.records.codec import read_record, to_json
+from surefoot.records.device_memory import DeviceMemory
 from surefoot.records.files import write_whole
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
@@ -31,8 +32,12 @@ class Profile:
     timed_steps: int
     step_seconds: tuple[float, ...]
     clock: Tally
+    ranks: int = 1
+    """Of several ranks, this is the first one's profile."""
     allocated_peak_bytes: int | None = None
     """The peak of a steady step in torch's own allocator, if it could be counted."""
+    device_memory: DeviceMemory | None = None
+    """What building the model and two steps took, if it could be counted."""
     graph_breaks: tuple[str, ...] = ()
     """Where a compiled model fell back to Python, and why."""
     recompilations: int = 0

@@ -31,6 +31,10 @@ class Ceiling:
     source: str
 
 
+HELD_OUT = "held-out "
+"""The name of a curve on held-out data begins with it."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """One figure over the steps of a run, thinned if there are very many steps."""

@@ -62,6 +62,15 @@ class Run:
     first_loss: float | None = None
     last_loss: float | None = None
     evaluation_loss: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of the last evaluation."""
+    best_step: int = 0
+    """The step with the best evaluation so far, if the recipe says what is best; else 0."""
+    best_value: float | None = None
+    weights_step: int = 0
+    """The step that the weights of a finished run are of."""
+    tests: dict[str, dict[str, float]] = field(default_factory=dict)
+    """For each test data its loss and metrics, after the last step, with those weights."""
     bytes_per_token: float | None = None
     updates_left_out: int = 0
     starts: int = 1
@@ -155,6 +164,7 @@ class Run:
                 first_loss=row.loss if run.first_loss is None else run.first_loss,
                 last_loss=row.loss,
                 evaluation_loss=run.evaluation_loss if row.evaluation_loss is None else row.evaluation_loss,
+                metrics=row.metrics or run.metrics,
                 updates_left_out=run.updates_left_out + (not row.updated),
             )
         return run
@@ -162,7 +172,8 @@ class Run:
     def before_its_steps(self) -> "Run":
         """The run as it was before its first step."""
         nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0, "token_ledger": None}
-        return replace(self, first_loss=None, last_loss=None, evaluation_loss=None, **nothing)
+        unseen: dict[str, Any] = {"metrics": {}, "best_step": 0, "best_value": None}
+        return replace(self, first_loss=None, last_loss=None, evaluation_loss=None, **nothing, **unseen)
 
     def happened(self) -> list[Event]:
         """The events, oldest first."""

@@ -28,6 +28,9 @@ class RunCost:
     dollars_per_hour: float | None
     kilowatt_hours: float | None
     assumptions: tuple[str, ...] = ()
+    low: float = 1.0
+    """The shortest that four of five such runs take, as a share of `seconds`; so are their dollars."""
+    high: float = 1.0
 
     @property
     def days(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surefoot.records.budget import Budget, Limit
+from surefoot.records.step_time import Interval
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Trial:
     dollars: float | None = None
     dollars_per_hour: float | None = None
     """For one device."""
+    interval: Interval | None = None
+    """Of the step's seconds."""
 
     @property
     def fits(self) -> bool:

@@ -6,11 +6,21 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Interval:
+    """The seconds between which a step falls in four of five cases, and whose errors say so."""
+
+    low_seconds: float
+    high_seconds: float
+    of: str
+
+
+@dataclass(frozen=True)
 class StepTime:
     """Seconds of one step.
 
-    `bounds` splits them by bottleneck: compute, memory, overhead, and exposed communication. `flops_only_seconds` is
-    FLOPs over the datasheet's peak, which no real step reaches.
+    `bounds` splits them by bottleneck: compute, memory, overhead, the host that launches kernels, and exposed
+    communication. `flops_only_seconds` is FLOPs over the datasheet's peak, which no real step reaches. `interval` is
+    None if no errors of like steps are known.
     """
 
     seconds: float
@@ -21,3 +31,4 @@ class StepTime:
     exposed: dict[str, float] = field(default_factory=dict)
     """Communication that no computation hides, by collective and mesh dimension."""
     assumptions: tuple[str, ...] = ()
+    interval: Interval | None = None

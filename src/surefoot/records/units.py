@@ -1,6 +1,7 @@
 """Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit."""
 
 import math
+from collections.abc import Callable
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("", "K", "M", "G", "T", "P", "E", "Z", "Y")
@@ -30,6 +31,11 @@ def flops_text(amount: float) -> str:
 def bits_per_byte(loss: float, bytes_per_token: float) -> float:
     """Converts a mean loss in nats per token to bits per byte of text, which does not depend on the tokenizer."""
     return loss / math.log(2) / bytes_per_token
+
+
+def between(low: float, high: float, text: Callable[[float], str]) -> str:
+    """`810 ms to 1.1 s`."""
+    return f"{text(low)} to {text(high)}"
 
 
 def seconds_text(amount: float) -> str:

@@ -20,4 +20,5 @@ def limit_line(limit: Limit) -> str:
     by = amount_text(abs(limit.excess), limit.unit)
     said = f"{by} to spare" if limit.holds else f"{by} too much"
     verb = "allows" if limit.whose == "the budget" else "has"
-    return f"{limit.name}: {amount} of {allowed} that {limit.whose} {verb}: {said}"
+    margin = f" beside a margin of {amount_text(limit.margin, limit.unit)}" if limit.margin else ""
+    return f"{limit.name}: {amount} of {allowed} that {limit.whose} {verb}{margin}: {said}"

@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from surefoot.records.report import Curve, ModuleShare, Report, Sheet
+from surefoot.records.report import HELD_OUT, Curve, ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, flops_text, seconds_text
 from surefoot.records.visible import visible
 from surefoot.reports.labels import labels_apart
@@ -47,7 +47,8 @@ def as_text(name: str) -> str:
 def curve_figures(sheets: Sequence[Sheet]) -> dict[str, Figure]:
     """One figure for each curve, with all runs that have it."""
     names = list(dict.fromkeys(curve.name for sheet in sheets for curve in sheet.curves))
-    return {name: _curve_figure(name, sheets) for name in names if name != "held-out loss"}
+    shown = dict.fromkeys(name.removeprefix(HELD_OUT) for name in names)
+    return {name: _curve_figure(name, sheets) for name in shown}
 
 
 def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
@@ -55,7 +56,7 @@ def _curve_figure(name: str, sheets: Sequence[Sheet]) -> Figure:
     unit = ""
     for colour, sheet in zip(COLOURS * len(sheets), sheets, strict=False):
         for curve in sheet.curves:
-            if curve.name == name or (name == "loss" and curve.name == "held-out loss"):
+            if curve.name.removeprefix(HELD_OUT) == name:
                 held_out, unit = curve.name != name, curve.unit
                 label = as_text(sheet.name) + (" held-out" if held_out else "")
                 traces += _curve_traces(curve, label, colour, held_out=held_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +17,12 @@ from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, read_plan
 from surefoot.records.profile import Profile, read_profile
-from surefoot.records.report import Ceiling, Curve, Report, Sheet
+from surefoot.records.report import HELD_OUT, Ceiling, Curve, Report, Sheet
 from surefoot.records.run import Run, read_run
 from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.watched import Watched, read_watched
+from surefoot.reports.live import metric_text
+from surefoot.reports.plan_time import cost_interval, dollars_text
 
 POINTS = 2000
 """How many points of a curve are kept: the lowest and the highest of each stretch, so that no spike is lost."""
@@ -138,6 +141,14 @@ def _facts(
             facts["loss"] = f"{run.first_loss:.4f} → {run.last_loss:.4f}"
         if run.evaluation_loss is not None:
             facts["held-out loss"] = f"{run.evaluation_loss:.4f}"
+        facts |= {name: metric_text(value) for name, value in run.metrics.items()}
+        if run.best_step and run.best_value is not None:
+            facts["best"] = f"{metric_text(run.best_value)} at step {run.best_step}"
+        facts |= {
+            f"{name} {metric}": metric_text(value)
+            for name, scores in run.tests.items()
+            for metric, value in scores.items()
+        }
         facts[f"{run.unit}s"] = count_text(run.tokens)
         facts["time in steps"] = seconds_text(run.seconds)
         if run.seconds:
@@ -253,9 +264,9 @@ def cost_facts(plan: Plan | None) -> dict[str, str]:
     if cost is None:
         return {}
     figures = {
-        "time in all": seconds_text(cost.seconds),
+        "time in all": f"{seconds_text(cost.seconds)}{cost_interval(cost)}",
         "device hours": f"{cost.device_hours:,.1f}",
-        "dollars": None if cost.dollars is None else f"{cost.dollars:,.0f}",
+        "dollars": dollars_text(cost).replace(" dollars", "") or None,
         "goodput": f"{cost.goodput:.1%}",
         "failures": f"{cost.failures:.1f}",
         "energy": None if cost.kilowatt_hours is None else f"{cost.kilowatt_hours:,.0f} kWh",
@@ -268,13 +279,17 @@ def _curves(rows: tuple[LogRow, ...], unit: str) -> tuple[Curve, ...]:
         return ()
     figures = {
         ("loss", ""): [(row.step, row.loss) for row in rows if row.loss is not None],
-        ("held-out loss", ""): [(row.step, row.evaluation_loss) for row in rows if row.evaluation_loss is not None],
+        (f"{HELD_OUT}loss", ""): [(row.step, row.evaluation_loss) for row in rows if row.evaluation_loss is not None],
         ("gradient norm", ""): [(row.step, row.grad_norm) for row in rows if row.grad_norm is not None],
         ("learning rate", ""): [(row.step, row.lr) for row in rows],
         ("throughput", f"{unit}s/s"): [(row.step, row.tokens / row.seconds) for row in rows if row.seconds],
         ("waiting for data", "share"): [(row.step, row.data_seconds / row.seconds) for row in rows if row.seconds],
         ("memory held", "bytes"): [(row.step, float(row.memory_bytes)) for row in rows if row.memory_bytes],
     }
+    for metric in dict.fromkeys(name for row in rows for name in (*row.metrics, *row.train_metrics)):
+        for prefix, of in (("", "train_metrics"), (HELD_OUT, "metrics")):
+            points = [(row.step, getattr(row, of)[metric]) for row in rows if metric in getattr(row, of)]
+            figures[f"{prefix}{metric}", ""] = [point for point in points if math.isfinite(point[1])]
     return tuple(
         Curve(name, unit, *map(tuple, zip(*thinned(points), strict=True)))
         for (name, unit), points in figures.items()

@@ -71,9 +71,16 @@ def step_line(run: Run, row: LogRow, *, left: float) -> str:
     utilisation = mfu(run, row)
     if utilisation is not None:
         parts.insert(-1, f"MFU {utilisation:.1%}")
+    scored = [f"{name} {metric_text(value)}" for name, value in row.metrics.items()]
     if row.evaluation_loss is not None:
-        parts.insert(1, f"held-out {held_out_text(run, row.evaluation_loss)}")
-    return "  ".join(parts)
+        scored.insert(0, f"held-out {held_out_text(run, row.evaluation_loss)}")
+    scored += [f"train {name} {metric_text(value)}" for name, value in row.train_metrics.items()]
+    return "  ".join([*parts[:1], *scored, *parts[1:]])
+
+
+def metric_text(value: float) -> str:
+    """A metric with as many digits as a person compares."""
+    return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
 def held_out_text(run: Run, loss: float) -> str:

@@ -29,6 +29,7 @@ _POLICY = (
 
 A policy cannot forbid that a script or a link opens another page. But no other script runs, and there is no link.
 """
+_NOTHING = Markup()
 _VERDICTS = {True: "good", False: "bad", None: ""}
 
 
@@ -41,21 +42,25 @@ def page(report: Report) -> str:
     """The HTML of the page. It contains plotly.js, which draws the charts."""
     charts = _Charts()
     body = joined(_body(report, charts))
-    own = files("surefoot.reports")
-    scripts = [_plotly(), (own / "page.js").read_text(encoding="utf-8")]
+    scripts = [_plotly(), (files("surefoot.reports") / "page.js").read_text(encoding="utf-8")]
+    data = markup('<script type="application/json" id="figures">{}</script>', _embedded(charts.figures))
+    return document(_title(report), body, data=data, scripts=scripts)
+
+
+def document(title: str, body: Markup, *, data: Markup = _NOTHING, scripts: Sequence[str] = ()) -> str:
+    """A self-contained HTML file in the style of our pages, which may run these scripts and no others."""
     return markup(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="referrer" content="no-referrer">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<title>{title}</title><link rel="icon" href="data:,">'
-        "<style>{style}</style></head><body><main>{body}</main>"
-        '<script type="application/json" id="figures">{figures}</script>{scripts}</body></html>\n',
-        policy=_POLICY.format(scripts=" ".join(map(_hash, scripts))),
-        title=_title(report),
-        style=Markup((own / "page.css").read_text(encoding="utf-8")),
+        "<style>{style}</style></head><body><main>{body}</main>{data}{scripts}</body></html>\n",
+        policy=_POLICY.format(scripts=" ".join(map(_hash, scripts)) or "'none'"),
+        title=title,
+        style=Markup((files("surefoot.reports") / "page.css").read_text(encoding="utf-8")),
         body=body,
-        figures=_embedded(charts.figures),
+        data=data,
         scripts=Markup("".join(f"<script>{script}</script>" for script in scripts)),
     )
 

@@ -15,6 +15,7 @@ from surefoot.reports.gather import cost_facts
 from surefoot.reports.modules import by_module, repeated_as_one
 from surefoot.reports.page import write_page
 from surefoot.reports.parts import fit_text
+from surefoot.reports.plan_time import cost_interval, dollars_text, speed_interval, step_interval
 
 
 def write_plan_page(plan: Plan, file: Path) -> None:
@@ -49,10 +50,11 @@ def plan_headline(plan: Plan) -> str:
     if (fit := plan.fit) is not None:
         parts = [fit_text(fit)]
     if plan.cost is not None:
-        parts.append(f"{seconds_text(plan.cost.seconds)} on {counted(plan.cost.devices, 'device')}")
-        parts += [] if plan.cost.dollars is None else [f"{plan.cost.dollars:,.0f} dollars"]
+        taken = f"{seconds_text(plan.cost.seconds)}{cost_interval(plan.cost)}"
+        parts.append(f"{taken} on {counted(plan.cost.devices, 'device')}")
+        parts += [] if plan.cost.dollars is None else [dollars_text(plan.cost)]
     elif plan.time is not None:
-        parts.append(f"{seconds_text(plan.time.seconds)} a step")
+        parts.append(f"{seconds_text(plan.time.seconds)}{step_interval(plan.time)} a step")
     return f"{plan.recipe} {'; '.join(parts)}."
 
 
@@ -76,8 +78,8 @@ def _facts(plan: Plan) -> dict[str, str]:
     if plan.fit is not None:
         facts["on the device"] = f"{bytes_text(plan.fit.total_bytes)} of {bytes_text(plan.fit.memory_bytes)}"
     if plan.time is not None:
-        facts["step"] = seconds_text(plan.time.seconds)
-        facts["speed"] = f"{count_text(plan.tokens_per_step / plan.time.seconds)} {plan.unit}s/s"
+        facts["step"] = f"{seconds_text(plan.time.seconds)}{step_interval(plan.time)}"
+        facts["speed"] = f"{count_text(plan.tokens_per_step / plan.time.seconds)} {plan.unit}s/s{speed_interval(plan)}"
         if plan.time.flops_only_seconds:
             facts["MFU"] = f"{plan.time.flops_only_seconds / plan.time.seconds:.0%}"
     if plan.layout:

@@ -7,7 +7,7 @@ from surefoot.costs.trace_time import OUTSIDE
 from surefoot.records.plan import Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
-from surefoot.records.units import count_text, counted, seconds_text
+from surefoot.records.units import between, count_text, counted, seconds_text
 from surefoot.reports.parts import table_of
 
 MODULES_SHOWN = 8
@@ -18,15 +18,45 @@ def step_time_text(plan: Plan) -> list[RenderableType]:
     time = plan.time
     if time is None:
         return []
-    speed = count_text(plan.tokens_per_step / time.seconds)
+    speed = f"{count_text(plan.tokens_per_step / time.seconds)} {plan.unit}s/s{speed_interval(plan)}"
     bounds = ", ".join(f"{name} {share / time.seconds:.0%}" for name, share in _by_size(time.bounds))
     return [
-        Text(f"\na step takes about {seconds_text(time.seconds)}: {speed} {plan.unit}s/s; bound by {bounds}"),
+        Text(f"\na step takes about {seconds_text(time.seconds)}{step_interval(time)}: {speed}; bound by {bounds}"),
         *_flops_only(time),
         _table(time),
         *([] if plan.cost is None else [Text(_cost(plan.cost, plan.unit))]),
         *(Text(f"assumed: {note}", style="yellow") for note in (*time.assumptions, *_of_cost(plan))),
+        *([] if time.interval is None else [Text(f"80%: {time.interval.of}", style="dim")]),
     ]
+
+
+def step_interval(time: StepTime) -> str:
+    """Between which seconds a step falls in four of five cases: ` (80%: 810 ms to 1.1 s)`; empty if it is unknown."""
+    if time.interval is None:
+        return ""
+    return f" (80%: {between(time.interval.low_seconds, time.interval.high_seconds, seconds_text)})"
+
+
+def speed_interval(plan: Plan) -> str:
+    """The same in tokens per second."""
+    if plan.time is None or plan.time.interval is None:
+        return ""
+    slow, fast = plan.time.interval.high_seconds, plan.time.interval.low_seconds
+    return f" ({between(plan.tokens_per_step / slow, plan.tokens_per_step / fast, count_text)})"
+
+
+def cost_interval(cost: RunCost) -> str:
+    """Between which days a run ends in four of five cases."""
+    low, high = cost.low * cost.seconds, cost.high * cost.seconds
+    return "" if low == high else f" (80%: {between(low, high, seconds_text)})"
+
+
+def dollars_text(cost: RunCost) -> str:
+    """The dollars of a run, with their interval; empty if no price is known."""
+    if cost.dollars is None:
+        return ""
+    low, high = cost.low * cost.dollars, cost.high * cost.dollars
+    return f"{cost.dollars:,.0f} dollars" + ("" if low == high else f" ({between(low, high, count_text)})")
 
 
 def _flops_only(time: StepTime) -> list[RenderableType]:
@@ -50,10 +80,11 @@ def _table(time: StepTime) -> RenderableType:
 
 
 def _cost(cost: RunCost, unit: str) -> str:
-    dollars = "" if cost.dollars is None else f", {cost.dollars:,.0f} dollars"
+    dollars = f", {dollars_text(cost)}" if cost.dollars is not None else ""
+    taken = f"{seconds_text(cost.seconds)}{cost_interval(cost)}"
     energy = "" if cost.kilowatt_hours is None else f", {cost.kilowatt_hours:,.0f} kWh"
     return (
-        f"{counted(cost.steps, 'step')}, {counted(cost.tokens, unit)}: {seconds_text(cost.seconds)} on "
+        f"{counted(cost.steps, 'step')}, {counted(cost.tokens, unit)}: {taken} on "
         f"{counted(cost.devices, 'device')}, {cost.device_hours:,.1f} device-hours{dollars}{energy}; "
         f"goodput {cost.goodput:.1%} with {cost.failures:.2g} failures expected"
     )

@@ -7,18 +7,21 @@ from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.records.units import counted, seconds_text
 from surefoot.reports.data import token_ledger_text
-from surefoot.reports.live import held_out_text
+from surefoot.reports.live import held_out_text, metric_text
 from surefoot.reports.parts import table_of, title
 
 
 def run_text(run: Run) -> RenderableType:
     """What a run did, and its loss from the first step to the last."""
-    table = table_of("step", "loss", "held-out", "grad norm", "lr", f"{run.unit}s/s", "data")
-    for row in _shown(run.rows(), 12):
+    rows = _shown(run.rows(), 12)
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    table = table_of("step", "loss", "held-out", *metrics, "grad norm", "lr", f"{run.unit}s/s", "data")
+    for row in rows:
         table.add_row(
             str(row.step),
             _or_dash(row.loss, ".4f"),
             "-" if row.evaluation_loss is None else held_out_text(run, row.evaluation_loss),
+            *(metric_text(row.metrics[name]) if name in row.metrics else "-" for name in metrics),
             _or_dash(row.grad_norm, ".3f"),
             f"{row.lr:.3g}",
             f"{row.tokens / row.seconds:,.0f}",
@@ -36,6 +39,7 @@ def run_text(run: Run) -> RenderableType:
         *map(Text, run.choices),
         table,
         Text(_loss_line(run)),
+        *map(Text, _chosen_lines(run)),
         *([] if run.token_ledger is None else [token_ledger_text(run.token_ledger, run.parameters)]),
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),
@@ -52,6 +56,19 @@ def _loss_line(run: Run) -> str:
     held_out = "" if run.evaluation_loss is None else f", held-out {held_out_text(run, run.evaluation_loss)}"
     left_out = f"; {counted(run.updates_left_out, 'update')} skipped" if run.updates_left_out else ""
     return f"loss {run.first_loss:.4f} -> {run.last_loss:.4f}{held_out}{left_out}"
+
+
+def _chosen_lines(run: Run) -> list[str]:
+    """Which step was best, which one the weights are of, and how they did on test data."""
+    lines = []
+    best = run.settings.get("best")
+    if run.best_step and run.best_value is not None and isinstance(best, str):
+        weights = f"; the weights are of step {run.weights_step}" if run.status == "finished" else ""
+        lines.append(f"best {best.removeprefix('-')}: {metric_text(run.best_value)} at step {run.best_step}{weights}")
+    for name, scores in run.tests.items():
+        told = "  ".join(f"{metric} {metric_text(value)}" for metric, value in scores.items())
+        lines.append(f"{name}: {told}")
+    return lines
 
 
 def _shown(rows: list[LogRow], most: int) -> list[LogRow]:

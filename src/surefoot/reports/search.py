@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.search import Answer, Search, Trial
-from surefoot.records.units import amount_text, bytes_text, count_text, counted, seconds_text
+from surefoot.records.units import amount_text, between, bytes_text, count_text, counted, seconds_text
 from surefoot.reports.budget import limit_line
 from surefoot.reports.parts import table_of
 
@@ -31,7 +31,7 @@ def _answer(answer: Answer) -> list[RenderableType]:
     trial = answer.trial
     each = f" on each of {trial.devices} devices" if trial.devices > 1 else ""
     took = [f"{bytes_text(trial.memory_bytes)}{each}"]
-    took += [] if trial.step_seconds is None else [f"{seconds_text(trial.step_seconds)} a step"]
+    took += [] if trial.step_seconds is None else [f"{_step(trial)} a step"]
     lines = [Text.assemble((answer.question, "bold"), f": {_setting(trial)} on {trial.on}; {', '.join(took)}")]
     if answer.beyond is not None:
         lines.append(Text(f"  beyond it, {_difference(trial, answer.beyond)}: {_refused(answer.beyond)}"))
@@ -56,12 +56,20 @@ def _choices(search: Search) -> list[RenderableType]:
             " ".join(filter(None, (each.on if several else "", set_to))) or "as it is",
             f"{each.micro_batch_size} x {each.micro_batches}",
             bytes_text(each.memory_bytes),
-            "-" if each.step_seconds is None else seconds_text(each.step_seconds),
+            _step(each),
             "-" if each.token_seconds is None else count_text(1 / each.token_seconds),
             "-" if each.days is None else amount_text(each.days, "days"),
             "-" if each.dollars is None else amount_text(each.dollars, "dollars"),
         )
     return [Text(), table, Text(), *(Text(each.command, style="cyan") for each in search.front)]
+
+
+def _step(trial: Trial) -> str:
+    if trial.step_seconds is None:
+        return "-"
+    ends = trial.interval
+    told = "" if ends is None else f" ({between(ends.low_seconds, ends.high_seconds, seconds_text)})"
+    return f"{seconds_text(trial.step_seconds)}{told}"
 
 
 def _setting(trial: Trial) -> str:

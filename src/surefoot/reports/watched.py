@@ -51,6 +51,8 @@ def _unmeasured(watched: Watched) -> list[RenderableType]:
     if watched.failure:
         told = f"nothing was measured to the end, because surefoot failed: {watched.failure}. Please report it."
         return [Text(told, style="red")]
+    if watched.first is None and watched.steps:
+        return [Text("its first step was too long to measure within --overhead", style="yellow")]
     if watched.first is None or watched.steady is None:
         return [Text("no optimizer made an update, so no step was measured", style="yellow")]
     return [] if watched.steps else [_inference(watched.steady)]

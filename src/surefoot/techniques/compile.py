@@ -42,13 +42,20 @@ def apply(model: nn.Module, recipe: Recipe) -> None:
         module.forward = torch.compile(module.forward, mode=recipe.compile_mode, dynamic=recipe.compile_dynamic)
 
 
-def units(model: nn.Module, recipe: Recipe) -> Callable[[str, str], str]:
+def units(model: nn.Module, recipe: Recipe, *, unless: str = "") -> Callable[[str, str], str]:
     """A function of phase and module name that returns the unit of compilation: a block, the model, or nothing.
 
-    An operator outside all modules in backward may belong to the loss, which is not compiled.
+    An operator outside all modules in backward belongs to the loss: it is compiled only if the model computes the loss
+    itself. `unless` ends the name of a unit for which that must be seen first.
     """
     if recipe.compile == "whole":
-        return lambda phase, module: "model" if module or phase in ("forward", "evaluate") else ""
+        return lambda phase, module: (
+            "model"
+            if module or phase in ("forward", "evaluate")
+            else f"model{unless}"
+            if unless and phase == "backward"
+            else ""
+        )
     names = {name for name, _ in blocks_of(model)} if recipe.compile == "blocks" else set()
 
     @functools.cache

@@ -9,7 +9,8 @@ With replicas (`dp_replicate` above 1), gradients are reduced over shards first,
 | `16-mixed`   | float16                  | float32              | float32  | float32            |
 | `bf16-true`  | bfloat16                 | bfloat16             | bfloat16 | as it is           |
 
-There is no autocast here: a block computes in the format in which it is gathered.
+With `reduce_in=bfloat16` the gradients of both mixed precisions are reduced in bfloat16: half the traffic, and sums
+with 8 bits. There is no autocast here: a block computes in the format in which it is gathered.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from surefoot.errors import RecipeError
-from surefoot.recipe.recipe import Precision, Recipe
+from surefoot.recipe.recipe import Recipe
 from surefoot.techniques.mesh import REPLICATE, SHARD, Layout
 from surefoot.techniques.recompute import blocks_of
 
@@ -60,19 +61,19 @@ def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) ->
     reshard = recipe.reshard_after_forward
     for name in names:
         again = name != names[-1] if reshard == "but-last" else reshard
-        fully_shard(
-            model.get_submodule(name), mesh=over, mp_policy=policy(recipe.precision), reshard_after_forward=again
-        )
-    fully_shard(model, mesh=over, mp_policy=policy(recipe.precision, root=True), reshard_after_forward=False)
+        fully_shard(model.get_submodule(name), mesh=over, mp_policy=policy(recipe), reshard_after_forward=again)
+    fully_shard(model, mesh=over, mp_policy=policy(recipe, root=True), reshard_after_forward=False)
     return Sharding(layout, names, reason)
 
 
-def policy(precision: Precision, *, root: bool = False) -> MixedPrecisionPolicy:
+def policy(recipe: Recipe, *, root: bool = False) -> MixedPrecisionPolicy:
     """The formats of gathered parameters and reduced gradients. The root module returns float32, for the loss."""
-    if precision not in _GATHERED:
+    if recipe.precision not in _GATHERED:
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
-        param_dtype=_GATHERED[precision], reduce_dtype=torch.float32, output_dtype=torch.float32 if root else None
+        param_dtype=_GATHERED[recipe.precision],
+        reduce_dtype=getattr(torch, recipe.reduce_in),
+        output_dtype=torch.float32 if root else None,
     )
 
 
@@ -110,3 +111,10 @@ def chosen(model: nn.Module, recipe: Recipe) -> tuple[tuple[str, ...], str]:
         if module not in names:
             raise RecipeError(f"shard_blocks returned a {type(module).__name__} that is not part of the model")
     return tuple(names[module] for module in wanted), "the recipe's shard_blocks names them"
+
+
+def reshard(model: nn.Module) -> None:
+    """Frees gathered parameters. A forward pass without a backward leaves those of the outermost module gathered."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

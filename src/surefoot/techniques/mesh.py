@@ -78,6 +78,8 @@ def layout_of(recipe: Recipe, *, rank: int = 0, ranks: int = 1) -> Layout:
 
     If `dp_shard` is given and `dp_replicate` is not, the remaining ranks are replicas.
     """
+    if recipe.step is not None and ranks > 1:
+        raise RecipeError(f"{recipe.name} has its own step, which runs on one rank; here are {ranks}")
     replicate = recipe.dp_replicate
     if replicate == 1 and recipe.dp_shard > 0:
         replicate = max(1, ranks // (recipe.dp_shard * recipe.tp))

@@ -12,6 +12,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
+from surefoot.techniques.loss_parallel import split_head
 from surefoot.techniques.mesh import TENSOR
 
 
@@ -33,7 +34,7 @@ def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> Cutting:
     """Splits the layers that the plan names. Tied weights stay tied."""
     assert recipe.tensor_plan is not None
     tied = _tied(model)
-    parallelize_module(model, mesh[TENSOR], dict(recipe.tensor_plan(model)))
+    parallelize_module(model, mesh[TENSOR], split_head(model, recipe.tensor_plan(model), recipe))
     for names in tied:
         _tie(model, names)
     cut = (name for name, each in model.named_parameters() if isinstance(each, DTensor) and _is_cut(each))

@@ -57,6 +57,7 @@ class _Block(nn.Module):
 
 def _taken(recipe: Recipe, clock: Callable[[], float]) -> dict[str, float]:
     """The median seconds of each phase of real steps."""
+    assert recipe.loss is not None
     model = build_model(recipe)
     parameters = list(model.parameters())
     optimizer, batch = recipe.optimizer(parameters), (torch.rand(4, WIDTH),)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from surefoot.checkpoint.state import restore_model
+from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.token_ledger import ledger_of_run
+from surefoot.errors import CheckpointError
 from surefoot.records.run import Run, Status
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.step import Step
@@ -12,16 +15,32 @@ from surefoot.training.run_data import RunData
 from surefoot.training.run_writer import RunWriter
 
 
-def with_weights(run: Run, step: Step, scribe: RunWriter) -> Run:
-    """Writes the weights if the run took its last step. The run then holds their size and digest."""
-    if _is_done(step) and (kept_as := scribe.keep_weights(run, step.model)) is not None:
-        return replace(run, weights_bytes=kept_as.bytes, weights_digest=kept_as.xxh3_128)
-    return run
+def with_weights(run: Run, step: Step, scribe: RunWriter, checkpoints: Checkpoints, *, best: int) -> Run:
+    """Writes the weights of the best step, or of the last one. The run then holds their size and digest."""
+    of_step = step.number
+    if best:
+        of_step = _go_to_best(run, step, scribe, checkpoints, best)
+    if (kept_as := scribe.keep_weights(run, step.model)) is not None:
+        run = replace(run, weights_bytes=kept_as.bytes, weights_digest=kept_as.xxh3_128)
+    return replace(run, weights_step=of_step)
 
 
-def ended(run: Run, step: Step, data: RunData, scribe: RunWriter, *, stopped: str) -> Run:
+def _go_to_best(run: Run, step: Step, scribe: RunWriter, checkpoints: Checkpoints, best: int) -> int:
+    """Fills the model with the weights of the best step, if its checkpoint is there. Returns the step they are of."""
+    found = next((each for each in checkpoints if each.step == best), None)
+    try:
+        if found is None:
+            raise CheckpointError(f"{run.checkpoints} does not hold it")
+        found.verify()
+    except CheckpointError as error:
+        scribe.tell_of(run, step.number, "best-lost", f"the weights are of the last step, not of step {best}: {error}")
+        return step.number
+    restore_model(step.model, found)
+    return best
+
+
+def ended(run: Run, step: Step, data: RunData, scribe: RunWriter, *, stopped: str, done: bool) -> Run:
     """The run after its last step, or after the step at which a signal stopped it."""
-    done = _is_done(step)
     reason = "" if done else f"stopped by {stopped} after step {step.number}"
     reason = "; ".join(filter(None, (reason, scribe.last_events(run))))
     status: Status = "finished" if done else "interrupted"
@@ -37,10 +56,6 @@ def failed(run: Run, error: BaseException) -> Run:
         reason=f"{type(error).__name__}: {error}".strip(": "),
         failures=run.failures + is_failure,
     )
-
-
-def _is_done(step: Step) -> bool:
-    return step.number >= (step.recipe.steps() or 0)
 
 
 def _tokens(run: Run, data: RunData) -> TokenLedger | None:

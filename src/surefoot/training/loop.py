@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -36,6 +37,7 @@ from surefoot.training.plain_state import PlainState
 from surefoot.training.run_data import RunData
 from surefoot.training.run_findings import RunFindings
 from surefoot.training.run_writer import RunWriter
+from surefoot.training.selection import Selection
 from surefoot.training.start import restored
 from surefoot.world.world import RealWorld
 
@@ -96,7 +98,9 @@ class Training:
         self.step = Step(self.recipe, self.world)
         self.data = RunData(self.step)
         glances = RunThrottle(
-            self.step.model, self.step.optimizer, on=not (self.step.compiled or self.step.layout.shards)
+            self.step.model,
+            self.step.optimizer,
+            on=not (self.step.compiled or self.step.layout.shards or self.step.is_own),
         )
         many = self.world.ranks > 1 and not self.step.compiled
         self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
@@ -109,6 +113,7 @@ class Training:
             self.run, self.step, self.data, self.checkpoints, accepted=self.accepted, tell_of=self._tell_of
         )
         self.run, self.replayed = standing.run, standing.replayed
+        self._select(standing.taken)
         self.spikes, self.drift = Spikes(row.loss for row in standing.taken if row.loss is not None), Drift()
         self.saved = self._progress()
         self.findings.begin()
@@ -117,7 +122,7 @@ class Training:
             self._tell_of("resumed", f"start {self.run.starts}, from {standing.place}")
 
     def _take_steps(self) -> None:
-        while self.step.number < (self.recipe.steps() or 0) and not self._asked_to_stop():
+        while not self._done() and not self._asked_to_stop():
             row = self._take_one()
             self._agree(row)
             self.scribe.append(row)
@@ -132,7 +137,10 @@ class Training:
             self.run = replace(self.run, memory_bytes=held, traffic=self.traffic.tally)
             self._report()
             self.lookout.step_ended(row.seconds)
-            if self.every is not None and self.every.due(self.saved, self._progress()):
+            better = self.selection.see(row)
+            if better:
+                self._note_best()
+            if better or (self.every is not None and self.every.due(self.saved, self._progress())):
                 self._save()
             if self.tell is not None:
                 self.tell(self.run, row)
@@ -148,29 +156,38 @@ class Training:
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
         self.data.begin_step()
+        every, seen = self.recipe.metrics_every, list[Any]()
+        batches: Iterable[Any] = self.findings.noting(self.data.of_step())
+        if every and (self.step.number + 1) % every == 0:
+            batches = _keeping(batches, seen)
         try:
             with self.findings.around_step(), self.traffic.around_step():
-                outcome = self.step(self.findings.noting(self.data.of_step()))
+                outcome = self.step(batches)
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
             raise self._explained(error) from None
-        loss, norm = outcome.loss.item(), outcome.grad_norm.item()
+        loss, norm = outcome.loss.item(), None if outcome.grad_norm is None else outcome.grad_norm.item()
         row = self._row(self.step.number, loss, norm, outcome.updated, lr, began)
         if not row.updated:
             self._tell_of("left-out", f"the update was skipped: loss {row.loss}, gradient norm {row.grad_norm}")
         self.data.step_taken(self.run)
+        if outcome.parts.keys() - {"loss"}:
+            row = replace(row, train_metrics=_floats(outcome.parts))
+        if seen:
+            row = replace(row, train_metrics={**row.train_metrics, **self._measure(seen)})
         every = self.recipe.evaluate_every
         if every and (row.step % every == 0 or row.step == self.recipe.steps()):
-            row = replace(row, evaluation_loss=self._evaluate())
+            scores = self._evaluate()
+            row = replace(row, evaluation_loss=scores.pop("loss", None), metrics=scores)
         return row
 
-    def _row(self, step: int, loss: float, norm: float, updated: bool, lr: float, began: float) -> LogRow:
+    def _row(self, step: int, loss: float, norm: float | None, updated: bool, lr: float, began: float) -> LogRow:
         told = self._told(time.perf_counter() - began)
         return LogRow(
             step=step,
             loss=loss,
             grad_norm=norm,
-            clipped_norm=clip.norm_after(norm, self.recipe.max_grad_norm),
+            clipped_norm=None if norm is None else clip.norm_after(norm, self.recipe.max_grad_norm),
             lr=lr,
             tokens=self.recipe.tokens_per_step,
             samples=told.samples,
@@ -208,13 +225,38 @@ class Training:
             self.stopped = self.stop.received
         return bool(self.stopped)
 
-    def _evaluate(self) -> float:
-        """The loss on the same held-out micro-batches each time. It leaves the random state of training as it was."""
-        recipe, ranks, batches = self.recipe, self.step.layout.data_ranks, self.data.held_out_batches()
+    def _evaluate(self, test: str | None = None) -> dict[str, float]:
+        """Loss and metrics on the same held-out micro-batches each time, or on test data.
+
+        It leaves the random state of training as it was.
+        """
         with kept():
-            seed_all(derive(recipe.seed, "evaluate"))
-            taken = (self.world.take(batches) for _ in range(-(-recipe.evaluation_batches // ranks)))
-            return self.step.evaluate(taken, most=recipe.evaluation_batches).item()
+            seed_all(derive(self.recipe.seed, "evaluate"))
+            batches, most = self.data.held_out_batches() if test is None else self.data.test_batches(test)
+            scores = self.step.evaluate(batches, most=most)
+        loss = {} if scores.loss is None else {"loss": scores.loss.item()}
+        return {**loss, **_floats(scores.metrics)}
+
+    def _measure(self, batches: list[Any]) -> dict[str, float]:
+        """The metrics on the batch of a step. They leave the random state of training as it was."""
+        with kept():
+            seed_all(derive(self.recipe.seed, "measure"))
+            return _floats(self.step.measure(batches))
+
+    def _done(self) -> bool:
+        """Whether the run took its last step, or waited in vain for a better evaluation."""
+        return self.step.number >= (self.recipe.steps() or 0) or self.selection.gives_up
+
+    def _select(self, rows: list[LogRow]) -> None:
+        """Chooses the best step from the rows so far. Its checkpoint stays."""
+        self.selection = Selection(self.recipe, rows)
+        if self.selection.step:
+            self._note_best()
+
+    def _note_best(self) -> None:
+        self.checkpoints.keep.add(self.selection.step)
+        self.run = replace(self.run, best_step=self.selection.step, best_value=self.selection.value)
+        self.scribe.note(self.run)  # a mirror copies this file with the checkpoint and reads there which one is best
 
     def _agree(self, row: LogRow) -> None:
         """Raises if a step from before a crash differs in any bit when it is repeated."""
@@ -231,6 +273,8 @@ class Training:
     def _explained(self, error: NonFinite) -> NonFinite:
         """The error with its cause: repeats the step without its update, to name the module and the samples."""
         self.step.optimizer.zero_grad(set_to_none=True)
+        if self.step.is_own:
+            return error
         finding = first_nonfinite(self.step, self.data.again())
         if finding is None:
             return error
@@ -250,6 +294,7 @@ class Training:
         run = self.run.before_its_steps().after(rows)
         self.run = replace(run, attempt=self.run.attempt + 1, passed_over=passed_over)
         self.scribe.write(self.run)
+        self._select(rows)
         self.replayed, self.spikes = {}, Spikes(row.loss for row in rows if row.loss is not None)
         self.data.open(self.run)
         self._tell_of("rewound", f"to step {self.step.number}; the samples of step {step} are skipped")
@@ -273,6 +318,8 @@ class Training:
         """Notes a checkpoint that has reached the disk: the run made progress, so earlier failures no longer count."""
         if self.checkpoints.published > self.run.saved_step:
             self.run = replace(self.run, failures=0, saved_step=self.checkpoints.published)
+            if self.checkpoints.published >= self.selection.step > 0:
+                self.checkpoints.keep = {self.selection.step}  # only now may the one that was best before go
 
     def _settle(self) -> None:
         """Waits for a checkpoint that is still being written."""
@@ -287,8 +334,14 @@ class Training:
             self._save()
         self._settle()
         self.world.from_first(self.scribe.sync)
-        self.run = with_weights(self.run, self.step, self.scribe)
-        self.run = ended(self.run, self.step, self.data, self.scribe, stopped=self.stopped)
+        if done := self._done():
+            if self.step.number < (self.recipe.steps() or 0):
+                self._tell_of(
+                    "stopped-early", f"{self.selection.since} evaluations were no better than {self.selection}"
+                )
+            self.run = with_weights(self.run, self.step, self.scribe, self.checkpoints, best=self.selection.step)
+            self.run = replace(self.run, tests={name: self._evaluate(name) for name in self.recipe.tests()})
+        self.run = ended(self.run, self.step, self.data, self.scribe, stopped=self.stopped, done=done)
         self.scribe.write(self.run)
 
     def _progress(self) -> Progress:
@@ -297,6 +350,17 @@ class Training:
     def _tell_of(self, kind: str, text: str) -> None:
         step = self.step.number if hasattr(self, "step") else 0
         self.scribe.tell_of(self.run, step, kind, text)
+
+
+def _keeping(batches: Iterable[Any], seen: list[Any]) -> Iterator[Any]:
+    """The batches, each added to `seen` as it passes."""
+    for batch in batches:
+        seen.append(batch)
+        yield batch
+
+
+def _floats(metrics: dict[str, torch.Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def _standing_bytes(step: Step) -> dict[str, int]:

@@ -33,10 +33,13 @@ FREE = {
     "mirror",
     "evaluate_every",
     "evaluation_batches",
+    "metrics_every",
     "bytes_per_token",
     "density",
 }
 """Settings that may change on resume without changing any bit of a step."""
+SELECTING = {"evaluate_every", "evaluation_batches"}
+"""Of these, the ones that decide which step is best, if the recipe asks for it: then they may not change."""
 LAYOUT = {*DIMENSIONS, "reshard_after_forward"}
 """Settings that may change on resume, and change steps by rounding only."""
 FAILURES = 3
@@ -185,7 +188,7 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
     if run.recipe != recipe.name:
         yield f"it is {run.recipe}, not {recipe.name}"
     before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
-    for name in sorted({*before, *now} - FREE - LAYOUT):
+    for name in sorted({*before, *now} - _free(recipe) - LAYOUT):
         if before.get(name) != now.get(name):
             was, given = (repr(each[name]) if name in each else "not given" for each in (before, now))
             yield f"{name} was {was} and is {given}"
@@ -194,7 +197,11 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
 def settings_of(recipe: Recipe) -> dict[str, Knob]:
     """The plain fields of a recipe."""
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
-    return {name: value for name, value in values.items() if isinstance(value, Knob) and name not in FREE}
+    return {name: value for name, value in values.items() if isinstance(value, Knob) and name not in _free(recipe)}
+
+
+def _free(recipe: Recipe) -> set[str]:
+    return FREE if recipe.best is None else FREE - SELECTING
 
 
 def source_digest(source: Path | None) -> str:

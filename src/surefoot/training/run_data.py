@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import Dataset
 
-from surefoot.build import build_evaluation
-from surefoot.data.batches import Batches, batches_of, micro_batches
+from surefoot.build import build_evaluation, build_test
+from surefoot.data.batches import Batches, batches_in, batches_of, micro_batches
 from surefoot.data.identity import identity_of
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.run import Run
@@ -60,17 +60,28 @@ class RunData:
         """The micro-batches of the current step once more, each with its sample numbers."""
         return self._numbered(self._batches())
 
-    def held_out_batches(self) -> Iterator[Any]:
-        """This rank's micro-batches of the evaluation data, the same ones each time."""
+    def held_out_batches(self) -> tuple[Iterator[Any], int]:
+        """This rank's micro-batches of the evaluation data, and how many count over all ranks. The same each time."""
+        return self._scored(self.held_out, self.recipe.evaluation_batches)
+
+    def test_batches(self, name: str) -> tuple[Iterator[Any], int]:
+        """This rank's micro-batches of the test data of this name, each sample once."""
+        return self._scored(build_test(self.recipe, name), None)
+
+    def _scored(self, dataset: Dataset[Any], most: int | None) -> tuple[Iterator[Any], int]:
         recipe, layout = self.recipe, self.step.layout
-        return micro_batches(
-            self.held_out,
+        batches = micro_batches(
+            dataset,
             size=recipe.micro_batch_size,
             seed=recipe.seed,
             collate=recipe.collate,
             rank=layout.data_rank,
             ranks=layout.data_ranks,
+            once=most is None,
         )
+        most = most or batches_in(len(cast(Sized, dataset)), recipe.micro_batch_size)
+        each = -(-most // layout.data_ranks)
+        return (self.step.world.take(batches) for _ in range(each)), most
 
     @cached_property
     def held_out(self) -> Dataset[Any]:

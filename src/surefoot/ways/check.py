@@ -45,7 +45,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
             step = Step(small, world)
             plain = PlainState(step.model)
             phases.find(step.model)
-            watcher.scene.optimizers.append(step.optimizer)
+            watcher.scene.optimizers += step.optimizers
             try:
                 for _ in range(STEPS):
                     step(world.take(batches) for _ in range(small.micro_batches()))
@@ -56,7 +56,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         watcher[TokenWidths].look_at(data)
         with noting_attempts() as skipped:
             facts = watcher.facts()
-            lost = tuple(plain.lost(partial(loss_of, step, world.take(batches))))
+            lost = () if recipe.loss is None else tuple(plain.lost(partial(loss_of, step, world.take(batches))))
             identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
             saved, samples = facts[SavedStateFacts], facts[SampleFacts]
             facts = facts.having(

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_model
 
 from surefoot.build import build_model
-from surefoot.checkpoint.checkpoint import name_of
 from surefoot.checkpoint.consolidate import INDEX, TensorsOf, state_names
 from surefoot.checkpoint.consolidate import write_weights as write_set
+from surefoot.checkpoint.names import name_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
@@ -21,6 +21,7 @@ from surefoot.records.export import Export, Weights
 from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
+from surefoot.techniques import own_step
 from surefoot.techniques.precision import inputs_in, parameters_in
 from surefoot.training.trust import recipe_of
 from surefoot.training.weights import verified_weights, write_weights
@@ -33,8 +34,18 @@ FILE_BYTES = 5 * 10**9
 """The largest file of a set, as in Hugging Face's libraries."""
 
 
-def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = None, trust_run: bool = False) -> Export:
+def export(
+    path: str,
+    recipe: str | Recipe | None = None,
+    *,
+    to: str | None = None,
+    network: str | None = None,
+    trust_run: bool = False,
+) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
+
+    If the recipe has several networks, the weights are those of all, and the program is that of `network`; the default
+    is the first.
 
     `recipe` is the recipe of the run; a run of a built-in recipe needs none. surefoot executes the code that the run
     itself holds or names only with `trust_run`.
@@ -49,15 +60,16 @@ def export(path: str, recipe: str | Recipe | None = None, *, to: str | None = No
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
         folder = _folder(path, to)
         weights, program = folder / "model.safetensors", folder / "model.pt2"
-        model = _built(recipe, world, verified_weights(run))
-        inputs = _example_inputs(recipe, model, world)
-        write_weights(weights, TensorsOf(model))
+        whole = _built(recipe, world, verified_weights(run))
+        model = _network(whole, network)
+        inputs = _example_inputs(recipe, whole, model, world)
+        write_weights(weights, TensorsOf(whole))
         with refusals_of(program):
             dynamic = _save_program(model, inputs, create_new(program))
             sync_file(program)
             sync_folder(folder)
         expected = model(*inputs)
-        weights_difference = _difference(expected, _built(recipe, world, weights)(*inputs))
+        weights_difference = _difference(expected, _network(_built(recipe, world, weights), network)(*inputs))
         program_difference = _program_difference(model, inputs, program, dynamic)
     record = Export(
         run=str(path),
@@ -119,13 +131,42 @@ def _built(recipe: Recipe, world: World, weights: Path) -> torch.nn.Module:
     return model
 
 
-def _example_inputs(recipe: Recipe, model: torch.nn.Module, world: World) -> tuple[torch.Tensor, ...]:
-    """The inputs that the recipe's loss gives to its model, recorded by a hook."""
+def _network(model: torch.nn.Module, name: str | None) -> torch.nn.Module:
+    """The network of this name, or the first. A model that is one network has no name."""
+    if not isinstance(model, torch.nn.ModuleDict):
+        if name is not None:
+            raise RunError(f"the recipe has one network, so there is none named {name!r}; leave it out")
+        return model
+    if name is not None and name not in model:
+        raise RunError(f"the recipe has no network {name!r}; it has {', '.join(model)}")
+    return model[name or next(iter(model))]
+
+
+class _Called(Exception):
+    """The network was called: its inputs are known."""
+
+
+def _example_inputs(
+    recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module, world: World
+) -> tuple[torch.Tensor, ...]:
+    """The inputs of the network's first call in the recipe's loss, or in its own step, recorded by a hook."""
     taken: list[tuple[Any, ...]] = []
-    hook = model.register_forward_pre_hook(lambda _, args: taken.append(args))
+
+    def called(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        taken.append(args)
+        raise _Called
+
+    hook = model.register_forward_pre_hook(called)
+    batch = inputs_in(recipe.precision, world.take(batches_of(recipe)))
     try:
-        batch = world.take(batches_of(recipe))
-        recipe.loss(model, inputs_in(recipe.precision, batch))
+        if recipe.step is not None:
+            optimizers = own_step.optimizers_of(recipe.optimizer(whole), recipe.name)
+            with torch.enable_grad():
+                recipe.step(whole, own_step.handed_out(optimizers), batch)
+        elif recipe.loss is not None:
+            recipe.loss(whole, batch)
+    except _Called:
+        pass
     finally:
         hook.remove()
     if not taken or not taken[0] or not all(isinstance(each, torch.Tensor) for each in taken[0]):

@@ -29,6 +29,7 @@ def lr_range(recipe: Recipe, *, first_lr: float = FIRST_LR, last_lr: float = LAS
             f"a range test of {steps} steps from lr {first_lr:g} to {last_lr:g} shows nothing; "
             f"use at least {FEWEST_STEPS} steps and a rate that rises"
         )
+    recipe.refuse_own_step("a range test of learning rates")
     world = World()
     with kept(), world:
         step = Step(_rising(recipe, first_lr, last_lr, steps), world)

@@ -36,6 +36,7 @@ def overfit(
     recipe: Recipe, *, max_steps: int = MAX_STEPS, target_loss: float | None = None, allow: Iterable[str] = ()
 ) -> Overfit:
     """Trains a fresh model on one micro-batch until its loss is near zero, at its own learning rate or another."""
+    recipe.refuse_own_step("learning one batch by heart")
     world, plain, allowed = World(), _plain(recipe), known(allow)
     attempts: list[Attempt] = []
     with kept(), world:
@@ -170,17 +171,23 @@ def _detached(step: Step, silent: dict[str, nn.Parameter], batch: Any) -> tuple[
     if not silent:
         return ()
     parameters = dict(step.model.named_parameters())
-    before = step.evaluate([batch])
-    if not torch.equal(step.evaluate([batch]), before):  # a random loss changes by itself
+    before = _loss(step, batch)
+    if not torch.equal(_loss(step, batch), before):  # a random loss changes by itself
         return ()
     return tuple(name for name in silent if not torch.equal(_disturbed(step, parameters[name], batch), before))
+
+
+def _loss(step: Step, batch: Any) -> torch.Tensor:
+    loss = step.evaluate([batch]).loss
+    assert loss is not None
+    return loss
 
 
 @torch.no_grad()
 def _disturbed(step: Step, parameter: nn.Parameter, batch: Any) -> torch.Tensor:
     kept = parameter.clone()
     parameter.add_(torch.randn_like(parameter))
-    loss = step.evaluate([batch])
+    loss = _loss(step, batch)
     parameter.copy_(kept)
     return loss
 

@@ -2,23 +2,29 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from torch.nn import Embedding, Module
 
-from surefoot.build import build_data
+from surefoot.build import build_data, build_evaluation
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
+from surefoot.costs.interval import COMPILED_MEMORY, REHEARSED, compiled_bytes, with_interval
 from surefoot.costs.rehearsed import rehearsed_time
 from surefoot.costs.roofline import ceilings_of, step_time
 from surefoot.costs.run_cost import run_cost
+from surefoot.costs.time_constants import constants
 from surefoot.costs.time_on_cluster import time_on
 from surefoot.costs.unroll import Irregular
+from surefoot.data.batches import batches_in
 from surefoot.data.sizes import sizes_of
 from surefoot.errors import RecipeError, WorldError
 from surefoot.hardware import Cluster, Datasheet, cluster
 from surefoot.hardware.here import HERE, here
+from surefoot.meters.memory_book import Chapter
+from surefoot.meters.memory_snapshot import write_snapshot
 from surefoot.planning.mfu import FORMATS
 from surefoot.planning.repeated_blocks import Repeats, find_repeats
 from surefoot.planning.trace import Trace, Tracing
@@ -28,7 +34,7 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
-from surefoot.records.units import bytes_text
+from surefoot.records.units import between, bytes_text
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.timing.rehearse import rehearse
 from surefoot.world.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
@@ -41,6 +47,7 @@ def plan(
     on: str | None = None,
     reuse: bool = True,
     measure: bool = False,
+    snapshot: str | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """Runs two symbolic steps: the first creates the optimizer state, the second stands for all others.
@@ -51,6 +58,7 @@ def plan(
     With `measure`, surefoot times each distinct operator call on this machine with `clock`, and the plan says how long
     a step takes here.
     Of many repeated blocks it runs only a few, if it can prove that the result is the same; `reuse=False` runs all.
+    `snapshot` names a file for all allocations, which https://pytorch.org/memory_viz can open.
     """
     recipe = _recipe(recipe, batch)
     ranks, target = targets(on or CPU)
@@ -62,8 +70,14 @@ def plan(
     known = dataclasses.replace(recipe, data=lambda: data)
     sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
     largest = sizes.largest if sizes is not None and sizes.differ else None
-    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest)
-    traced = _traced(partial(tracing, work=bool(target or sheet), script=measure), reuse=reuse and not measure)
+    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, work=bool(target or sheet), script=measure)
+    chapters: list[Chapter] = []
+    traced = _traced(
+        tracing if snapshot is None else partial(_kept, tracing, chapters),
+        reuse=reuse and not measure and recipe.step is None,
+    )
+    if snapshot is not None:
+        write_snapshot(Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes)))
     tokens = recipe.tokens_per_step
     seconds = cost = None
     if measure and sheet is not None:
@@ -104,7 +118,8 @@ def plan(
             *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
             *_missing(traced),
         ),
-        choices=(*traced.choices, *_compiled(recipe)),
+        compiled_bytes=None if recipe.compile == "off" else compiled_bytes(_written_bytes(traced, target)),
+        choices=(*traced.choices, *_compiled(recipe, _written_bytes(traced, target))),
     )
 
 
@@ -133,6 +148,21 @@ def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:
         return dataclasses.replace(tracing.traced(), blocks=blocks)
 
 
+def _kept(tracing_anew: Callable[[], Tracing], chapters: list[Chapter]) -> Tracing:
+    """A tracing that keeps every allocation in `chapters`. Those of an earlier attempt are dropped."""
+    tracing = tracing_anew()
+    chapters.clear()
+    tracing.books.memory.book.chapters = chapters
+    return tracing
+
+
+def _named(chapters: list[Chapter], *, built_on_host: bool) -> list[tuple[str, Chapter]]:
+    """The chapters of a trace that are about the device. It closes its books twice after building."""
+    built, left, first, steady, *_ = chapters
+    before = left if built_on_host else built
+    return [("building", before), ("first step", first), ("steady step", steady)]
+
+
 def _can_be_timed(sheet: Datasheet) -> bool:
     return bool(sheet.memory_bandwidth and sheet.dense_flops)
 
@@ -158,7 +188,8 @@ def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[
             "cannot time it; use --on here, which predicts its time from measured speeds"
         )
     timed = rehearse(traced.script, clock=clock)
-    return rehearsed_time(timed, sheet.call_seconds or {}, flops=_flops(traced), peak_flops=_peak(sheet, recipe))
+    taken = rehearsed_time(timed, sheet.call_seconds or {}, flops=_flops(traced), peak_flops=_peak(sheet, recipe))
+    return with_interval(taken, REHEARSED)
 
 
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
@@ -173,14 +204,21 @@ def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, toke
     if steps is None:
         return None
     evaluations = steps // recipe.evaluate_every if recipe.evaluation and recipe.evaluate_every else 0
+    batches = recipe.evaluation_batches or (_whole_evaluation(recipe) if evaluations else 0)
     per_batch = step_time(traced.evaluate.work, ceilings_of(machines.device)).seconds / traced.step.micro_batches
     return run_cost(
         machines,
         steps=steps,
         tokens_per_step=tokens,
         step_seconds=time.seconds,
-        evaluation_seconds=evaluations * recipe.evaluation_batches * per_batch,
+        step_interval=time.interval,
+        evaluation_seconds=evaluations * batches * per_batch,
     )
+
+
+def _whole_evaluation(recipe: Recipe) -> int:
+    """The micro-batches that hold each sample of the evaluation data once."""
+    return batches_in(len(cast(Sized, build_evaluation(recipe))), recipe.micro_batch_size)
 
 
 def _fit(target: Gpu, reserved: dict[str, int]) -> Fit:
@@ -216,15 +254,23 @@ def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
     return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
 
 
-def _compiled(recipe: Recipe) -> list[str]:
+def _written_bytes(traced: Trace, target: Gpu | None) -> int:
+    """What the step as written takes: reserved on a GPU, else live at the peak."""
+    return traced.reserved_bytes["classic"] if target else traced.steady.peak.peak_bytes
+
+
+def _compiled(recipe: Recipe, written_bytes: int) -> list[str]:
     """The note of a plan on a step that will be compiled."""
-    if recipe.compile == "off":
+    ends = compiled_bytes(written_bytes)
+    if recipe.compile == "off" or ends is None:
         return []
     again = recipe.compile == "whole" and recipe.recompute != "none"
     more = (
         "; with recomputation, compile=whole has taken an eighth more memory, compile=blocks has not" if again else ""
     )
-    joined = (
-        "the seconds are those of fused kernels, the memory is that of the step without compile, see docs/guide/plan.md"
-    )
-    return [f"compile={recipe.compile}: {joined}{more}"]
+    told = between(*ends, bytes_text)
+    return [
+        f"compile={recipe.compile}: the seconds are those of fused kernels, the memory is that of the step as written, "
+        f"{bytes_text(written_bytes)}; compiled, it takes {told} in four of five cases "
+        f"({constants().spreads[COMPILED_MEMORY].of}){more}"
+    ]

@@ -29,7 +29,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from surefoot.errors import WorldError
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.fake_results import FAKES, packed, spread_evenly
-from surefoot.world.kernels import AnyKernels, Kernels, corrected
+from surefoot.world.kernels import MASKS, AnyKernels, Kernels, corrected
 from surefoot.world.truths import assumed_of, truth_of
 from surefoot.world.user_line import where
 
@@ -42,6 +42,8 @@ MASKED = -1e4
 """What is filled with less than this is added to scores, to hide them."""
 
 _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_BY_VALUES = {aten.linalg_matrix_exp.default}
+"""Operators whose kernels choose how they compute, and so their memory, by the values of their operands."""
 
 
 class FakeOperators(TorchDispatchMode):
@@ -50,6 +52,8 @@ class FakeOperators(TorchDispatchMode):
     def __init__(self, assumptions: dict[str, int], kernels: AnyKernels, density: float | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.assumptions, self.kernels, self.density = assumptions, kernels, density
+        self.guessed = ""
+        """The line of code that last read an integer that is not known, with the words before it."""
         self._truths = WeakTensorKeyDictionary()
         """What is assumed of bool tensors with one element."""
         self._masks = WeakTensorKeyDictionary()
@@ -87,6 +91,8 @@ class FakeOperators(TorchDispatchMode):
             return _answered(*out)
         if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
             self._note("memory of sparse gradients is not validated: that inside their kernels is missing")
+        if func in _BY_VALUES:
+            self._note(f"memory inside {func.overloadpacket.__name__} depends on values and is not validated")
         kernel = self.kernels.measured(func, args, kwargs)
         out = out if kernel is None else corrected(out, kernel)
         truth = truth_of(func, args, out, self._truths, _read)
@@ -115,8 +121,7 @@ class FakeOperators(TorchDispatchMode):
             del self._masks[mask]
 
     def _selection(self, func: Any, args: Any, error: Exception) -> Any:
-        """Selects the share of elements given by the recipe's density, or all. The true number is unknown."""
-        share = 1.0 if self.density is None else self.density
+        """Selects what a known mask chooses; if it is unknown, the share of the recipe's density, or everything."""
         name = func.overloadpacket.__name__
         if name == "_pack_padded_sequence" and not isinstance(args[1], FakeTensor):
             with unset_fake_temporarily():
@@ -129,22 +134,34 @@ class FakeOperators(TorchDispatchMode):
             with unset_fake_temporarily():
                 return spread_evenly(args[0].numel(), args[2])
         if name == "nonzero":
-            chosen, shape = args[0], (args[0].dim(),)
-        elif name == "masked_select":
-            chosen, shape = torch.broadcast_tensors(*args[:2])[1], ()
-        elif name == "index" and args[1] and args[1][0] is not None and args[1][0].dtype is torch.bool:
-            chosen, shape = args[1][0], tuple(args[0].shape[args[1][0].dim() :])
-        else:
-            fix = "set its minlength" if name == "bincount" else "move it out of the step, or plan without it"
-            raise WorldError(
-                f"the shape of the result of {func}{where()} depends on values, and a plan has no values; {fix}"
-            ) from error
-        count = max(1, round(share * chosen.numel()))
+            return torch.empty((args[0].dim(), self._chosen(name, args[0])), dtype=torch.int64).t()
+        if name == "masked_select":
+            shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            return torch.empty(self._chosen(name, args[1], math.prod(shape)), dtype=args[0].dtype)
+        if name == "index" and any(each is not None and each.dtype in MASKS for each in args[1]):
+            return func(args[0], [part for each in args[1] for part in self._places(each)])
+        fix = "set its minlength" if name == "bincount" else "move it out of the step, or plan without it"
+        raise WorldError(
+            f"the shape of the result of {func}{where()} depends on values, and a plan has no values; {fix}"
+        ) from error
+
+    def _places(self, index: torch.Tensor | None) -> list[torch.Tensor | None]:
+        """A mask as the numbers of the places it chooses, one tensor for each of its dimensions, as kernels do it."""
+        if index is None or index.dtype not in MASKS:
+            return [index]
+        count = self._chosen("index", index)
+        return [torch.empty(count, dtype=torch.int64) for _ in range(index.dim())]
+
+    def _chosen(self, name: str, mask: torch.Tensor, elements: int | None = None) -> int:
+        """How many of some elements a mask chooses: known, if it is real."""
+        elements = mask.numel() if elements is None else elements
+        if is_small(mask):
+            with unset_fake_temporarily():
+                return int(mask.count_nonzero()) * elements // max(1, mask.numel())
+        share = 1.0 if self.density is None else self.density
         why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
-        self._note(f"{name} chose {share:.1%} of {chosen.numel():,} elements: {why}")
-        if name == "nonzero":
-            return torch.empty((args[0].dim(), count), dtype=torch.int64).t()
-        return torch.empty((count, *shape), dtype=args[0].dtype)
+        self._note(f"{name} chose {share:.1%} of {elements:,} elements, which is not validated: {why}")
+        return max(1, round(share * elements))
 
     def _ctc_loss(self, log_probs: torch.Tensor, targets: torch.Tensor, _: Any, lengths: torch.Tensor) -> Any:
         """The losses, and the table that backward needs: its width follows from the longest target."""
@@ -169,6 +186,8 @@ class FakeOperators(TorchDispatchMode):
                 f"the code{where()} reads the values of a tensor ({func}), and a plan has no values; "
                 "move this code out of the step, or plan without it"
             ) from error
+        if not tensor.dtype.is_floating_point:
+            self.guessed = f"the code{where()} reads an integer"
         self._note(f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1")
         return 1.0 if tensor.dtype.is_floating_point else 1
 

@@ -18,12 +18,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from surefoot.trees import map_tensors, tensors_in
 
 LIMIT_BYTES = 64 << 20
 _UNKNOWABLE = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_SELECTIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.masked_select.default, torch.ops.aten.nonzero.default}
+MASKS = (torch.bool, torch.uint8)
+"""The dtypes of tensors that select elements, where they are used as an index."""
 _LISTS = ("_foreach_", "_fused_", "_amp_")
 
 
@@ -59,8 +63,10 @@ class AnyKernels(Protocol):
 class Kernels:
     """Runs each distinct call once and remembers its allocations."""
 
-    def __init__(self, *, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, *, limit_bytes: int = LIMIT_BYTES, density: float | None = None) -> None:
         self.limit_bytes = limit_bytes
+        self.share = 1.0 if density is None else density
+        """The share of elements that a mask chooses, if it is not known."""
         self.too_large: set[Any] = set()
         """The distinct calls that were not tried because of their size; who clears it counts anew."""
         self.unknown: set[str] = set()
@@ -72,14 +78,14 @@ class Kernels:
         """The kernel of a call. None if the fake version is right."""
         if func.namespace in ("c10d", "_c10d_functional"):
             return _gloo(func.overloadpacket.__name__, args)
-        if not _can_differ(func):
-            return None
         tensors = list(tensors_in([args, kwargs]))
+        if not (_selects(func, tensors) or _can_differ(func)):
+            return None
         if not all(tensor.layout == torch.strided for tensor in tensors):
             return None
         if not tensors or (torch.Tag.pointwise in func.tags and len({t.dtype for t in tensors if t.dim()}) < 2):
             return None
-        key = func, signature(args), signature(kwargs)
+        key = func, signature(args), signature(kwargs), *(_chosen(each) for each in tensors if func in _SELECTIONS)
         if key not in self._known:
             if sum(map(reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
                 self._large.add(key)
@@ -92,7 +98,8 @@ class Kernels:
         if torch.autograd._profiler_enabled():
             return None  # the loop is being profiled, and a second profiler would stop the first
         with for_real():  # gradients as in the loop: LSTM depends on it
-            made_up_args, made_up_kwargs = map_tensors(made_up, (args, kwargs))
+            values = self._choosing if func in _SELECTIONS else made_up
+            made_up_args, made_up_kwargs = map_tensors(values, (args, kwargs))
             results: list[Any] = []
             try:
                 peak = allocated_peak(lambda: results.append(func(*made_up_args, **made_up_kwargs)))
@@ -101,6 +108,15 @@ class Kernels:
             if not all(tensor.layout == torch.strided for tensor in tensors_in(results)):
                 return None  # a sparse result has no storage of its own
             return _described(results[0], made_up_args, made_up_kwargs, peak)
+
+    def _choosing(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A real tensor like one that selects or is selected from."""
+        if tensor.dtype not in MASKS:
+            return made_up(tensor)
+        if not isinstance(tensor, FakeTensor):
+            return tensor.clone()
+        count = max(1, round(self.share * tensor.numel()))
+        return (torch.arange(tensor.numel()) < count).view(tensor.shape).to(tensor.dtype)
 
 
 @contextmanager
@@ -142,6 +158,19 @@ def allocated_peak(run: Callable[[], object]) -> int:
         live += event.cpu_memory_usage()
         peak = max(peak, live)
     return peak
+
+
+def _selects(func: Any, tensors: list[torch.Tensor]) -> bool:
+    """Whether an operator selects elements by masks."""
+    return func in _SELECTIONS and any(each.dtype in MASKS for each in tensors)
+
+
+def _chosen(mask: torch.Tensor) -> int:
+    """How many elements a mask chooses; 0 if it is not known."""
+    if mask.dtype not in MASKS or isinstance(mask, FakeTensor):
+        return 0
+    with for_real():
+        return int(mask.count_nonzero())
 
 
 @functools.cache

@@ -6,11 +6,12 @@ import torch
 
 from surefoot.hardware.datasheet import Datasheet
 from surefoot.hardware.names import datasheet_of
+from surefoot.world import cuda
 
 
 def present_sheet(device: torch.device) -> Datasheet | None:
     """The datasheet of a device of this machine. None for a CPU, and if the name is not certain."""
-    return datasheet_of(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return datasheet_of(cuda.device_name(device)) if device.type == "cuda" else None
 
 
 def present(ranks: int) -> str | None:
@@ -18,7 +19,7 @@ def present(ranks: int) -> str | None:
 
     A GPU without a datasheet is planned as a CPU: tensors are the same, kernels and allocator are unknown.
     """
-    sheet = present_sheet(torch.device("cuda")) if torch.cuda.is_available() else None
+    sheet = present_sheet(torch.device("cuda")) if cuda.is_there() else None
     if sheet is not None:
         return f"{ranks}x{sheet.name}"
     return f"{ranks}xcpu" if ranks > 1 else None

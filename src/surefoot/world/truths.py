@@ -49,13 +49,16 @@ def truth_of(func: Any, args: Any, out: Any, truths: Truths, read: Read) -> Trut
         if with_itself or with_infinity:
             return Truth((name == "eq") == with_itself, FINITE)
     if name in _COMPARED:
-        left, right = (_number(each, read) for each in args[:2])
-        return None if left is None or right is None else Truth(bool(_COMPARED[name](left, right)), ONE)
+        left, right = (_number(each, truths, read) for each in args[:2])
+        why = next((number.why for each in args[:2] if (number := _counted(each, truths))), ONE)
+        return None if left is None or right is None else Truth(bool(_COMPARED[name](left, right)), why)
     known = [assumed_of(arg, truths, read) for arg in args if isinstance(arg, torch.Tensor)]
     if name in ("all", "any") and known == [None] and out.numel() == 1:
         return Truth(name == "all", f".{name}() of computed values answered {name == 'all'}")
     if not known or None in known:
         return None
+    if name in ("sum", "count_nonzero"):
+        return None if known[0] is None or known[0].value else known[0]  # none of many: their number is 0
     values, why = [each.value for each in known if each], next((each.why for each in known if each and each.why), "")
     if name in ("logical_not", "bitwise_not"):
         return Truth(not values[0], why)
@@ -69,10 +72,17 @@ def assumed_of(tensor: torch.Tensor, truths: Truths, read: Read) -> Truth | None
     return truths.get(tensor)
 
 
-def _number(operand: Any, read: Read) -> float | None:
-    """A number as it is compared: itself, that of a real tensor, or 1. None for a tensor with many elements."""
+def _counted(operand: Any, truths: Truths) -> Truth | None:
+    """What is assumed of a number that counts truths, for example how many numbers are not finite."""
+    return truths.get(operand) if isinstance(operand, torch.Tensor) and operand.dtype is not torch.bool else None
+
+
+def _number(operand: Any, truths: Truths, read: Read) -> float | None:
+    """A number as it is compared: itself, that of a real tensor, 0, or 1. None for a tensor with many elements."""
     if not isinstance(operand, torch.Tensor):
         return operand
+    if _counted(operand, truths) and operand.numel() == 1:
+        return 0.0
     if operand.numel() != 1:
         return None
     return read(operand) if _is_real(operand) else 1.0

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from surefoot.errors import DataError, DiskError, MissingPackage, RecipeError, RunError, WorldError
+from surefoot.errors import DataError, DiskError, MissingPackage, RecipeError, RunError, SurefootError, WorldError
 from surefoot.recipe.recipe import Recipe
 from surefoot.trees import map_tensors
 from surefoot.world.fake_mode import FakeMode
@@ -197,7 +197,9 @@ class FakeWorld(World):
         self.device = torch.device("cpu")
         self._fake = FakeMode()
         self.gpu = gpu
-        self.kernels: AnyKernels = kernels or (Kernels() if gpu is None else GpuKernels(gpu, in_backward=_in_backward))
+        self.kernels: AnyKernels = kernels or (
+            Kernels(density=density) if gpu is None else GpuKernels(gpu, in_backward=_in_backward)
+        )
         self._operators = FakeOperators(self.assumptions, self.kernels, density)
 
     def __enter__(self) -> Self:
@@ -211,6 +213,17 @@ class FakeWorld(World):
         self._entered.enter_context(self._operators)
         self._entered.enter_context(self._operators.arrays())
         return self
+
+    def __exit__(self, *failure: Any) -> None:
+        """Names the integer that was guessed, if the code that read it failed: it is no mistake of the code."""
+        super().__exit__(*failure)
+        error = failure[1] if len(failure) > 1 else None
+        if self._operators.guessed and isinstance(error, Exception) and not isinstance(error, SurefootError):
+            raise WorldError(
+                f"{self._operators.guessed} that a plan does not know, and with 1 in its place the step failed "
+                f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); move this code out of the step, or "
+                "plan without it"
+            ) from error
 
     def most(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers)  # all ranks are like this one

@@ -72,3 +72,31 @@ def test_a_teacher_that_follows_by_hand_and_is_trained_all_the_same(trained):
                 for mine, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
                     mine.lerp_(theirs, 0.1)
     assert named(seen.findings) == (["gradients-into-fixed-network"] if trained else [])
+
+
+class Views(torch.nn.Module):
+    """A network and its target inside of one model, whose optimizer holds both."""
+
+    def __init__(self):
+        super().__init__()
+        self.online, self.target, self.predictor = mlp(), mlp(), torch.nn.Linear(2, 2)
+
+    def forward(self, x, *, graded):
+        with torch.set_grad_enabled(graded):
+            wanted = self.target(x + 0.1)
+        return F.mse_loss(self.predictor(self.online(x).relu()), wanted)
+
+
+@pytest.mark.parametrize("graded", [True, False])
+def test_a_target_inside_of_a_model(graded):
+    model = Views()
+    optimizer = sgd(model)
+    with surefoot.watch() as seen:
+        for step in range(6):
+            optimizer.zero_grad()
+            model(numbers(8, 4, seed=step), graded=graded).backward()
+            optimizer.step()
+            with torch.no_grad():
+                for mine, theirs in zip(model.target.parameters(), model.online.parameters(), strict=True):
+                    mine.lerp_(theirs, 0.1)
+    assert named(seen.findings) == (["gradients-into-fixed-network"] if graded else [])

@@ -75,3 +75,29 @@ def test_a_backward_that_stands_in_for_a_derivative_is_fine(form, wrong):
     model = Module(lambda self, x: self.end(Changed.apply(self.body(x)).relu()),
                    body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))  # fmt: skip
     assert named(plain(model)) == (["wrong-custom-backward"] if wrong else [])
+
+
+class Counted(torch.autograd.Function):
+    """Returns a constant beside its result, as fused losses do."""
+
+    wrong = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        mean = x.mean()
+        ctx.mark_non_differentiable(mean)
+        return mean, x.square()
+
+    @staticmethod
+    def backward(ctx, _, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x * (1 if Counted.wrong else 2)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_constant_among_the_outputs(wrong):
+    Counted.wrong = wrong
+    model = Module(lambda self, x: self.end(Counted.apply(self.body(x))[1]),
+                   body=lambda: nn.Linear(4, 8), end=lambda: nn.Linear(8, 2))  # fmt: skip
+    assert named(plain(model)) == (["wrong-custom-backward"] if wrong else [])

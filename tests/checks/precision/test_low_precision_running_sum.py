@@ -23,7 +23,7 @@ def _(buggy):
 @pytest.mark.parametrize("in_place", [True, False])
 def test_an_average_of_weights_needs_more_than_half_precision(dtype, in_place):
     model = mlp()
-    average = {name: each.detach().to(dtype) for name, each in model.state_dict().items()}
+    average = {name: each.detach().to(dtype, copy=True) for name, each in model.state_dict().items()}
 
     def step(model, optimizer):
         optimizer.zero_grad()

@@ -436,3 +436,42 @@ def test_a_library_that_evaluates_the_training_set(function, name, found, tmp_pa
     script.write_text(SCRIPT)
     named = [each.check for each in watch_script(str(script)).findings.findings]
     assert ("evaluation-samples-in-training" in named) is found
+
+
+LENGTH = 12
+
+
+def forecast(train, test, *, features=1, passes=2):
+    """What is found where windows of a series that begin at these places are trained on and evaluated."""
+    series = numbers(240, max(1, features), seed=4).cumsum(0) / 20
+    windows = series.unfold(0, LENGTH, 1).transpose(1, 2)
+    x, y = (windows if features else windows[..., 0]), series[LENGTH:, :1]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(LENGTH * max(1, features), 8), nn.ReLU(), nn.Linear(8, 1))
+    loaders = [DataLoader(TensorDataset(x[part], y[part]), 16, shuffle=n == 0) for n, part in enumerate((train, test))]
+    return named(trained(loaders[0], evaluation=loaders[1], model=model, loss=F.mse_loss, passes=passes))
+
+
+PLACES = torch.randperm(228, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("features", [0, 1, 3])
+@pytest.mark.parametrize("by_time", [True, False])
+def test_windows_that_end_inside_training_windows(features, by_time):
+    parts = (torch.arange(170), torch.arange(170, 228)) if by_time else (PLACES[:170], PLACES[170:])
+    assert forecast(*parts, features=features) == ([] if by_time else ["evaluation-samples-in-training"])
+
+
+@pytest.mark.sweep
+def test_a_few_windows_right_after_the_split():
+    assert forecast(torch.arange(200), torch.arange(200, 228)) == []
+
+
+@pytest.mark.sweep
+def test_a_series_that_repeats_itself_is_not_judged():
+    series = torch.tensor([0.1, 0.7, 0.3, 0.9]).repeat(60)
+    x, y = series.unfold(0, LENGTH, 1)[:-1], series[LENGTH:, None]
+    loaders = DataLoader(TensorDataset(x[:170], y[:170]), 16), DataLoader(TensorDataset(x[170:], y[170:]), 16)
+    model = nn.Sequential(nn.Linear(LENGTH, 8), nn.ReLU(), nn.Linear(8, 1))
+    found = trained(loaders[0], evaluation=loaders[1], model=model, loss=F.mse_loss)
+    assert not any("windows" in each.seen for each in found.findings)

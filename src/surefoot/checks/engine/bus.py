@@ -22,6 +22,7 @@ class Bus(Listener):
     def __init__(self, scene: Scene, observers: Iterable[Observer]) -> None:
         self._scene, self._observers, self.resting = scene, list(observers), False
         scene.bus = self
+        self._listener: Listener | None = None
         told = {event: [each for each in self._observers if hears(type(each), event)] for event in EVENTS}
         self._all = {event: [getattr(each, event) for each in some] for event, some in told.items()}
         self._staying = {event: [getattr(each, event) for each in some if each.stays] for event, some in told.items()}
@@ -29,6 +30,17 @@ class Bus(Listener):
     def hearing(self, event: str) -> list[Callable[..., None]]:
         """The methods that are currently called for an event, in order."""
         return (self._staying if self.resting else self._all)[event]
+
+    def listen(self, *, resting: bool = False) -> None:
+        """Listens to the phases. While `resting`, it hears only what observers that stay need, and counts updates."""
+        phases, before = self._scene.phases, self._listener
+        stays = {"update_begins", "update_ends", *(event for event, hearing in self._staying.items() if hearing)}
+        self.resting = resting
+        self._listener = self._scene.failsafe.listener(self, only=stays if resting else None)
+        if before in phases.listeners:  # it keeps its place among the others
+            phases.listeners = [self._listener if each is before else each for each in phases.listeners]
+        else:
+            phases.listeners.append(self._listener)
 
     def tell(self, event: str, *args: object) -> None:
         """Calls the method for this event of every observer that has one."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Function
 from surefoot.events.autograd import only_function_mode, without_function_mode
@@ -30,21 +31,37 @@ class Functions(TorchFunctionMode):
     def __init__(self, scene: Scene, hearing: list[Callable[..., None]]) -> None:
         super().__init__()
         self.scene = scene
-        self._tell = scene.failsafe.callback(self._told)
+        self._tell = scene.failsafe.callback(_tell)
         self._hearing = hearing
+        self._of: dict[Function, tuple[list[Callable[..., None]], list[Callable[..., None]]]] = {}
+        """For each function: who hears of it while tensors are read, and who hears of it later."""
 
     def __torch_function__(self, func: Function, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if not self.scene.phases.is_deaf and not _is_unheard(sys._getframe(1)) and not _has_nested(*args, out):
-            self._tell(func, args, kwargs, out)
+        hearing = (self._of.get(func) or self._learn(func))[0 if self.scene.close else 1]
+        if not hearing or self.scene.phases.is_deaf or _is_unheard(sys._getframe(1)) or _has_nested(out, *args):
+            return out
+        self._tell(hearing, func, args, kwargs, out)
         return out
+
+    def _learn(self, func: Function) -> tuple[list[Callable[..., None]], list[Callable[..., None]]]:
+        name = getattr(func, "__name__", "")
+        wanted = [each for each in self._hearing if _wants(each, name)]
+        self._of[func] = wanted, [each for each in wanted if not getattr(each, "__self__", Observer).reads]
+        return self._of[func]
 
     @contextmanager
     def reported(self) -> Iterator[None]:
         """Reports calls in this process. What torch computes stays the same."""
+        failsafe = self.scene.failsafe
         with only_here(self), self._unnoticed():
-            yield
+            failsafe.mode = self
+            try:
+                yield
+            finally:
+                failsafe.show()
+                failsafe.mode = None
 
     @contextmanager
     def _unnoticed(self) -> Iterator[None]:
@@ -67,14 +84,24 @@ class Functions(TorchFunctionMode):
         finally:
             torch.overrides.has_torch_function = plain
 
-    def _told(self, func: Function, args: object, kwargs: object, out: object) -> None:
-        for called in self._hearing:
-            called(func, args, kwargs, out)
+
+def _tell(hearing: list[Callable[..., None]], *call: Any) -> None:
+    for called in hearing:
+        called(*call)
+
+
+def _wants(called: Callable[..., None], name: str) -> bool:
+    """Is this the method of an observer that hears of functions with this name?"""
+    functions = getattr(called, "__self__", Observer).functions
+    return functions is None or name in functions
 
 
 def _has_nested(*given: object) -> bool:
     """Nested tensors, which the fast path makes of padded rows, have no shape to look at."""
-    return any(isinstance(each, torch.Tensor) and each.is_nested for each in given)
+    for each in given:  # noqa: SIM110
+        if isinstance(each, torch.Tensor) and each.is_nested:
+            return True
+    return False
 
 
 def _is_unheard(frame: FrameType) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from typing import Any, ClassVar, Self
 
@@ -21,12 +21,18 @@ class Observer(Listener):
 
     `__init__` may ask for other observers by their classes; these are created first. If two observers depend on the
     order in which they get an event, one names the other in `after` or `before`. An observer that `stays` keeps working
-    while the others rest: it is entered first and exited last.
+    while the others rest: it is entered first and exited last. A loop calls torch functions thousands of times: an
+    observer that needs few of them names those in `functions`, and if it only needs them while tensors are read, sets
+    `reads`.
     """
 
     after: ClassVar[tuple[type[Observer], ...]] = ()
     before: ClassVar[tuple[type[Observer], ...]] = ()
     stays: ClassVar[bool] = False
+    functions: ClassVar[Set[str] | None] = None
+    """The names of the functions of which `called` hears; None for all."""
+    reads: ClassVar[bool] = False
+    """`called` hears nothing while `scene.close` is false."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSet, Set
+from collections.abc import Iterable, Iterator, MutableSet, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,6 +71,10 @@ class Scene:
     def look_closely(self) -> None:
         """Starts reading tensors again, for `LOOKED_AT` updates."""
         self._close_until = self.updates + LOOKED_AT
+
+    def look_away(self) -> None:
+        """Stops reading tensors, until a new optimizer or an evaluation asks for it again."""
+        self._close_until = self.updates
 
     def count(self, optimizer: Optimizer) -> None:
         """An optimizer has made an update."""
@@ -165,21 +169,30 @@ def several() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+_PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size}
+
+
 def tensors(tree: object) -> Iterator[torch.Tensor]:
     """Yields the tensors in nested containers, data classes, distributions and other objects that models return."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, dict):
-        for item in tree.values():
-            yield from tensors(item)
+        yield from _among(tree.values())
     elif isinstance(tree, list | tuple | set):
-        for item in tree:
-            yield from tensors(item)
+        yield from _among(tree)
+    elif type(tree) in _PLAIN:
+        return
     elif hasattr(tree, "__dataclass_fields__"):
-        for name in tree.__dataclass_fields__:
-            yield from tensors(getattr(tree, name, None))
+        yield from _among(getattr(tree, name, None) for name in tree.__dataclass_fields__)
     elif isinstance(tree, Distribution):
-        for item in vars(tree).values():
-            yield from tensors(item)
+        yield from _among(vars(tree).values())
     elif hasattr(tree, "__dict__") and not isinstance(tree, nn.Module | Optimizer | type):
         yield from (item for item in vars(tree).values() if isinstance(item, torch.Tensor))
+
+
+def _among(items: Iterable[object]) -> Iterator[torch.Tensor]:
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif type(item) not in _PLAIN:
+            yield from tensors(item)

@@ -23,7 +23,9 @@ from surefoot.events.callers import caller, near_frames, user_lines, variables
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _LEAVING = {"numpy", "__array__", "tolist", "item"}
 _SQUASHING = {"sigmoid", "softmax", "log_softmax"}
+_ROUNDING = {"round", "round_"}
 _LARGEST = {"argmax", "max"}
+_LOSSES = {"binary_cross_entropy_with_logits", "binary_cross_entropy", "cross_entropy", "nll_loss", "ctc_loss"}
 _MOST = 8
 _MOST_CLASSES = 3
 """More distinct class counts than this are lengths of texts."""
@@ -33,6 +35,7 @@ class Thresholds(Observer):
     """Checks that 0.5 is a threshold of probabilities, and that argmax runs over classes."""
 
     after = (Forwards,)
+    functions = _COMPARISONS | _LEAVING | _SQUASHING | _ROUNDING | _LARGEST | _LOSSES
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -100,7 +103,7 @@ class Thresholds(Observer):
             return
         elif name in _SQUASHING:
             self._squash(name, given, out)
-        elif name in ("round", "round_"):
+        elif name in _ROUNDING:
             self._rounded(given)
         elif name in _LARGEST:
             self._sought(name, given, kwargs.get("dim", args[1] if len(args) > 1 else None))

@@ -1,5 +1,6 @@
 """Losses: what losses were given and what came out of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -101,6 +102,21 @@ class Term:
     value: float
 
 
+@dataclass(slots=True)
+class Known:
+    """A known term that was recognised at one line: how often its law held, and how it was broken."""
+
+    kind: str
+    """What it is: "divergence", "spread", "advantage", "bootstrap", "final states", "returns", "ratio", "clipping",
+    "similarity", "noise" or "opponents".
+    """
+    where: str
+    held: int = 0
+    broken: int = 0
+    fault: str = ""
+    """What broke the law first."""
+
+
 @dataclass(frozen=True, slots=True)
 class LossFacts:
     """All facts of this subject."""
@@ -115,3 +131,10 @@ class LossFacts:
     """Lines that round the loss, or take its sign, before backward."""
     emptied_lines: tuple[str, ...] = ()
     """Lines that always multiply the loss by a mask of zeros, or select none of it."""
+    known: tuple[Known, ...] = ()
+    """Terms with a law of their own, by their lines."""
+
+    def broken(self, kind: str, fewest: int = 3) -> Iterator[Known]:
+        """The first line at which the law of a known term is always broken, and at least this often."""
+        found = [each for each in self.known if each.kind == kind and each.broken >= fewest and not each.held]
+        yield from found[:1]

@@ -147,6 +147,64 @@ class Probe:
     """The loop evaluates the same input repeatedly, as in Monte Carlo dropout."""
 
 
+@dataclass(slots=True)
+class Shadow:
+    """A network that is built like a trained one: an average of its weights, a target, a teacher, a reference."""
+
+    name: str
+    source: str
+    """The trained network."""
+    aliased: bool = False
+    """Both share their memory."""
+    trained: bool = False
+    """A loss trains it, too: an optimizer holds it, and a backward reaches it."""
+    follows: bool = False
+    """Its name says that it follows the other, as `ema` and `target` do."""
+    copied: bool = False
+    """Both had the same values when they were first seen."""
+    same_inputs: bool = False
+    """A tensor that entered it also entered the trained network with gradients on."""
+    apart: int = 0
+    """The number of updates after which they had different values."""
+    never_changed: bool = False
+    shares: tuple[float, ...] = ()
+    """How far it moved towards the trained network, each time that it changed between two updates."""
+    elsewhere: int = 0
+    """How often it changed in another way."""
+    pulls: int = 0
+    """How often the trained network moved towards it between two updates, while it stayed."""
+    calls: int = 0
+    """The number of updates before which it was called, while both had different values."""
+    used: bool = True
+    """It was called, saved, or its values were used by another network; True if not all was seen."""
+    raw: int = 0
+    """How often the trained network was evaluated or saved with its own values, while the shadow had others."""
+    stale_statistics: str = ""
+    """A BatchNorm layer that was evaluated with its initial statistics, while those of the trained network moved."""
+
+
+@dataclass(slots=True)
+class FixedNetwork:
+    """A network that runs in every step, in training mode, and is never changed."""
+
+    name: str
+    active: tuple[str, ...]
+    """Dropout and BatchNorm layers that ran in training mode."""
+    updates: int
+    """The number of updates before which it ran."""
+
+
+@dataclass(slots=True)
+class IgnoredArgument:
+    """An argument of a model or a loss that no output depends on."""
+
+    called: str
+    argument: str
+    shape: tuple[int, ...]
+    ways: int
+    """The number of other values that were tried."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """All facts of this subject."""
@@ -157,3 +215,6 @@ class ModelFacts:
     layouts: tuple[Layout, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     probes: tuple[Probe, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
+    fixed_networks: tuple[FixedNetwork, ...] = ()
+    ignored_arguments: tuple[IgnoredArgument, ...] = ()

@@ -127,6 +127,38 @@ class Shown:
     """They consist of whole numbers. Short ones repeat by chance."""
 
 
+@dataclass(slots=True)
+class ToldBy:
+    """A column of the inputs that holds the target."""
+
+    where: str
+    column: str
+    """The column in words."""
+    how: str
+    """"equals": it is the target; "tells": it is one-to-one with the classes, or nearly a multiple of the target."""
+    rows: int
+
+
+@dataclass(slots=True)
+class Overlap:
+    """The windows of a series in a forward without gradients, and how many of them end inside a training window."""
+
+    model: str
+    update: int
+    windows: int
+    shared: int
+
+
+@dataclass(slots=True)
+class Scaled:
+    """An array that holds training and evaluation samples and was scaled as a whole."""
+
+    rows: int
+    how: str
+    """"mean 0 and deviation 1", or "the range from 0 to 1"."""
+    evaluated: int
+
+
 @dataclass(frozen=True, slots=True)
 class SampleFacts:
     """All facts of this subject."""
@@ -142,6 +174,9 @@ class SampleFacts:
     rising_targets: tuple[tuple[str, int], ...] = ()
     """Lines of losses whose targets rise from batch to batch while inputs do not, and for how many batches."""
     shown: tuple[Shown, ...] = ()
+    told_by: tuple[ToldBy, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    scaled_together: tuple[Scaled, ...] = ()
     part_of: int = 0
     """The number of rows of an array from which a single batch is used over and over; 0 if there is none."""
     shuffled_once: int = 0

@@ -36,11 +36,13 @@ def _share(kind: Any, args: Args) -> float | None:
     wide = [_widened(each) for each in args]
     graded = [each for each in wide if isinstance(each, torch.Tensor) and each.requires_grad]
     ways = [torch.randn_like(each) for each in graded]
-    before = [each for each in tensors(kind.apply(*wide)) if each.requires_grad]
+    outs = list(tensors(kind.apply(*wide)))
+    places = [place for place, each in enumerate(outs) if each.requires_grad]  # others may be marked as constants
+    before = [outs[place] for place in places]
     if not before or any(out.shape == each.shape and torch.equal(out, each) for out in before for each in graded):
         return None  # an identity exists for its backward
-    towards = [torch.randn_like(each) for each in before]
-    slopes = torch.autograd.grad(before, graded, towards, allow_unused=True)
+    towards = {place: torch.randn_like(outs[place]) for place in places}
+    slopes = torch.autograd.grad(before, graded, list(towards.values()), allow_unused=True)
     told = sum(float((slope * way).sum()) for slope, way in zip(slopes, ways, strict=True) if slope is not None)
     seen = [_difference(kind, wide, graded, ways, towards, size) for size in (_STEP, 3 * _STEP)]
     if abs(seen[0]) < 1e-6 or abs(seen[1] / seen[0] - 1) > _SMOOTH:
@@ -49,15 +51,14 @@ def _share(kind: Any, args: Args) -> float | None:
 
 
 def _difference(
-    kind: Any, args: list[Any], graded: list[Any], ways: list[Any], towards: list[Any], size: float
+    kind: Any, args: list[Any], graded: list[Any], ways: list[Any], towards: dict[int, Any], size: float
 ) -> float:
     """How the outputs change along a direction, with the weights that were used for the gradients."""
     ends = []
     for sign in (1, -1):
         moved = {id(each): each.detach() + sign * size * way for each, way in zip(graded, ways, strict=True)}
-        outs = tensors(kind.apply(*(moved.get(id(each), each) for each in args)))
-        floating = [each for each in outs if each.is_floating_point()]
-        ends.append(sum(float((out * weight).sum()) for out, weight in zip(floating, towards, strict=True)))
+        outs = list(tensors(kind.apply(*(moved.get(id(each), each) for each in args))))
+        ends.append(sum(float((outs[place] * weight).sum()) for place, weight in towards.items()))
     return (ends[0] - ends[1]) / (2 * size)
 
 

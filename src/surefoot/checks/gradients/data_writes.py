@@ -23,6 +23,7 @@ class DataWrites(Observer):
     """Records writes that autograd does not notice."""
 
     after = (Gradients,)
+    reads = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

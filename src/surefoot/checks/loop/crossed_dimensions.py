@@ -30,6 +30,9 @@ _COLOURS, _SMALLEST_SIDE = (2, 3, 4), 8
 class CrossedDimensions(Observer):
     """Collects the places where dimensions are mixed up."""
 
+    functions = VIEWS | _PRODUCTS | _GATHERINGS | {"einsum"}
+    reads = True
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.crossings: dict[str, Crossing] = {}

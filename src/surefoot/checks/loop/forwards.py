@@ -57,6 +57,8 @@ class _Pending:
 class Forwards(Observer):
     """Records the inputs and the mode of each model call."""
 
+    reads = True
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.forwards: list[Forward] = []

@@ -17,6 +17,9 @@ _PICKS = {"__getitem__", "masked_select"}
 class EmptyMasks(Observer):
     """Checks what is left of a loss after the loop masks it."""
 
+    functions = PRODUCTS | _PICKS
+    reads = True
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._left: dict[str, list[bool]] = {}

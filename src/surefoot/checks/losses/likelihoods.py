@@ -18,6 +18,7 @@ from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.facts.losses import Likelihood
+from surefoot.checks.losses.policy_terms import PolicyTerms
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
@@ -38,8 +39,11 @@ _EVEN = 2e-2
 class Likelihoods(Observer):
     """Checks that the likelihood of data rises, and that the likelihood of drawn samples rises with their reward."""
 
-    def __init__(self, scene: Scene) -> None:
+    reads = True
+
+    def __init__(self, scene: Scene, policies: PolicyTerms) -> None:
         super().__init__(scene)
+        self._policies = policies
         self.likelihoods: list[Likelihood] = []
         self._drawn: WeakNotes[None] = WeakNotes()
         self._logarithms: WeakNotes[int] = WeakNotes()
@@ -61,6 +65,7 @@ class Likelihoods(Observer):
         if not self._looks() or not isinstance(out, torch.Tensor) or not out.requires_grad:
             return
         self._logarithms[out] = 1
+        self._policies.acts |= value in self._drawn and not getattr(value, "requires_grad", True)
         if isinstance(value, torch.Tensor) and not value.requires_grad and value not in self._drawn:
             self._follow(out, 1, even=True)
 
@@ -88,6 +93,7 @@ class Likelihoods(Observer):
             way, other = self._logarithms.get(second), first
         if way is None:
             return
+        self._policies.weighed(other, out)
         if isinstance(other, int | float):
             self._logarithms[out] = way if other > 0 else -way
         elif (

@@ -71,6 +71,7 @@ class Losses(Observer):
 
     after = (Gradients,)
     before = (IndexPairs, Pairs, NoiseTargets, BatchAverages, CoarseNumbers)
+    functions = PICKING | _ARITHMETIC | SOFTMAXES | {"mean", *(each.__name__ for each in LOSSES)}
 
     def __init__(
         self,

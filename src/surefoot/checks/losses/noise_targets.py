@@ -25,6 +25,8 @@ _FEWEST = 3
 class NoiseTargets(Observer):
     """Follows normal noise from the draw to its first use."""
 
+    reads = True
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._unused: WeakNotes[None] = WeakNotes()

@@ -24,6 +24,8 @@ class Reductions(Observer):
     """
 
     after = (Gradients,)
+    functions = {"mean", "sum"}
+    reads = True
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)

@@ -35,6 +35,7 @@ class LossTerms(Observer):
     """Finds numbers that are added to a loss outside its graph."""
 
     after = (Gradients,)
+    reads = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

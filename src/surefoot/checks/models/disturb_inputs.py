@@ -49,7 +49,9 @@ def probe(
         with attempt(f"changing tensors of {found.model} that are not saved"):
             found.idle_state = tuple(idle_tensors(again, lost))
         with attempt(f"disturbing the inputs of {found.model}"):
-            place = next(n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1)
+            place = next((n for n, each in enumerate(again.inputs) if each.dim() >= 1 and each.numel() > 1), None)
+            if place is None:
+                return found  # an input of one number says nothing about rows or columns
             with Dropouts(again.inputs) as dropouts:
                 again()
             found.random_in_evaluation = dropouts.on

@@ -34,6 +34,8 @@ _BLURRED = 0.1
 class CoarseNumbers(Observer):
     """Watches functions that return half precision."""
 
+    functions = _SUMS | _SHRINKS | _FILLING | _COUNTING | _CASTS | _PRODUCTS | _WAVES
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.coarse: dict[tuple[str, str], Coarse] = {}

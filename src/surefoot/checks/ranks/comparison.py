@@ -125,6 +125,8 @@ class RankComparison(Observer):
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """Records noise between forwards, and scaling by the number of ranks."""
+        if not dist.is_initialized():
+            return
         name = getattr(function, "__name__", "")
         if self._state and kwargs.get("generator") is None and name in _NOISE:
             self._drawn = True

@@ -81,10 +81,11 @@ class Loaders(Observer):
         """The loader whose last pass left gradients that nobody has cleared since."""
 
     def __enter__(self) -> Loaders:
-        plain = DataLoader.__iter__
+        plain, begins = DataLoader.__iter__, self.scene.failsafe.callback(self._begins)
 
         def followed(loader: AnyLoader) -> Any:
-            return _Followed(plain(loader), self, self._begins(loader))
+            batches, seen = plain(loader), begins(loader)
+            return batches if seen is None else _Followed(batches, self, seen)
 
         DataLoader.__iter__ = followed  # type: ignore[method-assign]
         self._entered.callback(setattr, DataLoader, "__iter__", plain)
@@ -268,7 +269,9 @@ class _Followed:
     """A loader's iterator that reports batches and passes them on unchanged."""
 
     def __init__(self, plain: Any, loaders: Loaders, seen: Seen) -> None:
-        self._plain, self._loaders, self._seen, self._read = plain, loaders, seen, 0
+        self._plain, self._seen, self._read = plain, seen, 0
+        callback = loaders.scene.failsafe.callback
+        self._yielded, self._ended = callback(loaders.yielded), callback(loaders.ended)
 
     def __iter__(self) -> Self:
         return self
@@ -283,12 +286,12 @@ class _Followed:
         try:
             batch = next(self._plain)
         except StopIteration:
-            self._loaders.ended(self._seen)
+            self._ended(self._seen)
             raise
-        self._loaders.yielded(self._seen, batch, first=self._read == 0)
+        self._yielded(self._seen, batch, first=self._read == 0)
         self._read += 1
         if self._read == _length(self._seen.loader):  # some loops count, and do not wait for StopIteration
-            self._loaders.ended(self._seen)
+            self._ended(self._seen)
         return batch
 
 

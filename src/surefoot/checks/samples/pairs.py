@@ -22,6 +22,7 @@ from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
 from surefoot.checks.samples.index_pairs import counts_places
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.rising_targets import Rising
+from surefoot.checks.samples.told_columns import ToldColumns
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
@@ -71,6 +72,7 @@ class Pairs(Observer):
 
     after = (Gradients,)
     before = (Loaders,)
+    functions = _GUESSES
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)
@@ -85,6 +87,7 @@ class Pairs(Observer):
         self._apart: list[str] = []
         self._together = 0
         self.rising = Rising()
+        self.columns = ToldColumns()
         self.sources: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Arrays from which inputs and targets are taken by the same rows."""
         self.places: list[tuple[int, bool]] = []
@@ -134,6 +137,7 @@ class Pairs(Observer):
             return
         handed_out = any(theirs in batch for batch in self._loaders.delivered)
         self.rising.see(where, entered, target, of_data=handed_out)
+        self.columns.see(where, entered, target)
         followed = self._followed.setdefault(way, _Followed(where))
         followed.ambiguous |= len(target) in self._guessed
         if sum(each[0].numel() for each in entered) >= _FEWEST_ELEMENTS:

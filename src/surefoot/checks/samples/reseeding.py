@@ -27,6 +27,9 @@ _FEWEST = 3
 class Reseeding(Observer):
     """Records the random state of every update: after seeding, at its first forward, and at each draw."""
 
+    functions = DRAWS
+    reads = True
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._states: dict[int, tuple[int, int]] = {}

@@ -34,6 +34,7 @@ class Rows(Observer):
 
     after = (Gradients,)
     before = (Loaders,)
+    reads = True
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)

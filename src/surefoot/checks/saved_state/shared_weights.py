@@ -121,7 +121,7 @@ class SharedWeights(Observer):
         if not args or self._depth or not self.scene.updates or self.scene.phases.in_model():
             return
         name = getattr(function, "__name__", "")
-        if isinstance(args[0], nn.Parameter) and (name == "detach" or function == DATA):
+        if (name == "detach" or function == DATA) and isinstance(args[0], nn.Parameter):
             self._viewed(out)
         elif name in _MIXES and len(args) > 1 and _share_memory(*args[:2]):
             self._mixed(name, args[0])

@@ -26,6 +26,9 @@ _LOW = -10.0
 class LenientMasks(Observer):
     """Follows scores from a product with a mask, or a fill, into a softmax. A second mask after it makes them right."""
 
+    functions = _AFTERWARDS | SOFTMAXES
+    reads = True
+
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._products: WeakNotes[tuple[str, torch.Tensor]] = WeakNotes()

@@ -61,6 +61,7 @@ class UpdatesByHand(Observer):
     """Follows gradients that the loop handles itself, from backward to update."""
 
     after = (Gradients,)
+    reads = True
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)

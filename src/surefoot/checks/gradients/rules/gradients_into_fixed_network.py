@@ -64,12 +64,19 @@ def followers(model_facts: ModelFacts) -> Iterator[str]:
     yield from (n for n, held in trained.items() if all(each.follows for each in held) and shapes[n] in leaders)
 
 
+def taught_copies(model_facts: ModelFacts) -> Iterator[str]:
+    """Copies, also those inside a model, that are meant to follow a trained network and are trained as well."""
+    for each in model_facts.shadows:
+        if each.trained and each.follows and (len(each.shares) + each.elsewhere >= 2 or each.copied):
+            yield each.name
+
+
 def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
-    for model in followers(model_facts):
+    for model in list(followers(model_facts)) or taught_copies(model_facts):
         yield Finding(
             check="gradients-into-fixed-network",
             severity="warning",
-            seen=f"{model} is overwritten between updates, like a teacher or target, but an optimizer trains it too",
+            seen=f"{model} follows another network, like a teacher or target, but an optimizer trains it too",
             where=model,
             why="the target chases the model that it should guide, and both can meet anywhere",
             remedy="call it under torch.no_grad(), and remove its parameters from the optimizer",

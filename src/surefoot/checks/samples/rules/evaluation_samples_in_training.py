@@ -1,7 +1,8 @@
 """evaluation-samples-in-training
 
 ## What it does
-Reports evaluation samples that are also training samples.
+Reports evaluation samples that are also training samples, and evaluated windows of a series that end inside training
+windows.
 
 ## Why it hurts
 Memorised samples count as understood: the measured quality is too good.
@@ -17,7 +18,8 @@ train, valid = Subset(data, range(0, 900)), Subset(data, range(900, 1000))
 ```
 
 ## What looks like it and is fine
-Measuring on the training set as well, next to held-out samples.
+Measuring on the training set as well, next to held-out samples. Windows that begin before the split and end after it:
+only their newest values must be new.
 """
 
 from collections.abc import Iterator
@@ -30,6 +32,8 @@ from surefoot.records.finding import Finding
 _SHARE, _SHARE_OF_NAMES = 0.05, 0.25
 """At least this share of a forward's samples was trained on; more, if they are short rows of whole numbers."""
 _FEWEST = 4
+_FEWEST_WINDOWS, _SHARE_OF_WINDOWS = 12, 0.3
+"""In a series that is split by time, no evaluated window ends inside a training window."""
 _RARE = 1 / 3
 """Forwards after more than this share of the updates are part of the step, like those of a teacher."""
 _ALL = 0.85
@@ -49,6 +53,14 @@ def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]
         if _are_trained_on(shown, len(loop_facts.updates)) or _overlap(shown, len(loop_facts.updates)):
             shared, samples_seen = sum(each.shared for each in shown), sum(each.samples for each in shown)
             yield _finding(f"{shared} of {samples_seen} evaluated samples had been trained on", model)
+            return
+    for model in {each.model for each in sample_facts.overlaps}:
+        seen = [each for each in sample_facts.overlaps if each.model == model and each.update]
+        windows, shared = sum(each.windows for each in seen), sum(each.shared for each in seen)
+        rare = len({each.update for each in seen}) <= _RARE * len(loop_facts.updates)
+        if rare and windows >= _FEWEST_WINDOWS and shared >= _SHARE_OF_WINDOWS * windows:
+            share = f"{shared} of {windows} evaluated windows end inside a window that was trained on"
+            yield _finding(share, model, "split the series by time before windows are cut from it")
             return
 
 
@@ -91,12 +103,14 @@ def _overlap(shown: list[Shown], updates: int) -> bool:
     return ends and _BORDER[0] <= shared / samples <= _BORDER[1] and min(shared, samples - shared) >= _FEWEST
 
 
-def _finding(seen: str, where: str) -> Finding:
+def _finding(
+    seen: str, where: str, remedy: str = "split once, by sample, before any duplication or augmentation"
+) -> Finding:
     return Finding(
         check="evaluation-samples-in-training",
         severity="warning",
         seen=seen,
         where=where,
         why="memorised samples count as understood",
-        remedy="split once, by sample, before any duplication or augmentation",
+        remedy=remedy,
     )

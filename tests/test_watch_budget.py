@@ -1,0 +1,220 @@
+"""`watch --overhead`: where looking costs too much, fewer updates are looked at, and the report says how many."""
+
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from surefoot.checks.engine.functions import Functions
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import LOOKED_AT, Scene
+from surefoot.checks.losses.loss_calls import Losses
+from surefoot.checks.script_throttle import FEWEST, FEWEST_READ
+from surefoot.cli.main import app
+from surefoot.events.budget import ALWAYS, OVERHEAD, Budget
+from surefoot.events.failsafe import Failsafe
+from surefoot.events.phases import Phases
+from surefoot.meters.flops import FlopsMeter
+from surefoot.watch import MEASURING, watch_call
+
+# ------------------------------------------------------------------------------------------- the budget itself
+
+
+def test_a_budget_is_a_second_and_a_share_of_the_loops_own_time():
+    clock = [10.0]
+    budget = Budget(0.25, now=lambda: clock[0], cpu=lambda: clock[0])
+    assert not budget.is_spent(ALWAYS)
+    assert budget.is_spent(ALWAYS + 0.01)
+    clock[0] += 8.0 + 2.9  # of which the loop took 8
+    assert not budget.is_spent(ALWAYS + 1.9)
+    clock[0] += 0.2
+    assert budget.is_spent(ALWAYS + 2.1)
+
+
+def test_on_a_busy_machine_as_much_is_looked_at_as_on_an_idle_one():
+    clock = [0.0]
+    budget = Budget(0.0, now=lambda: clock[0], cpu=lambda: clock[0] / 3)
+    clock[0] = 9.0
+    assert not budget.is_spent(3 * ALWAYS)
+    assert budget.is_spent(3 * ALWAYS + 0.01)
+
+
+def test_seconds_of_callbacks_are_added_up_and_nested_ones_count_once():
+    failsafe = Failsafe(on=True)
+    inner = failsafe.callback(lambda: time.sleep(0.02))
+    failsafe.callback(lambda: (inner(), inner()))()
+    assert 0.04 <= failsafe.seconds < 0.08
+    time.sleep(0.02)
+    assert failsafe.seconds < 0.08
+
+
+# ------------------------------------------------------------------------------------------- who hears of a function
+
+
+class _All(Observer):
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.heard: list[str] = []
+
+    def called(self, function, args, kwargs, out):
+        self.heard.append(function.__name__)
+
+
+class _Some(_All):
+    functions = {"relu", "exp"}
+
+
+class _Reading(_All):
+    reads = True
+
+
+def test_observers_hear_of_the_functions_that_they_name():
+    scene = Scene(Phases())
+    observers = [_All(scene), _Some(scene), _Reading(scene)]
+    functions = Functions(scene, [each.called for each in observers])
+
+    def call():
+        for each in observers:
+            each.heard.clear()
+        with functions:
+            torch.relu(torch.ones(2)).tanh()
+        return [[name for name in each.heard if name != "ones"] for each in observers]
+
+    assert scene.close
+    assert call() == [["relu", "tanh"], ["relu"], ["relu", "tanh"]]
+    scene.look_away()
+    assert not scene.close
+    assert call() == [["relu", "tanh"], ["relu"], []]
+    scene.look_closely()
+    assert call() == [["relu", "tanh"], ["relu"], ["relu", "tanh"]]
+
+
+# ------------------------------------------------------------------------------------------- watching within it
+
+
+def train(updates: int) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(0, 2, (8,))).backward()
+        optimizer.step()
+
+
+@pytest.fixture
+def nothing_allowed(monkeypatch):
+    """Whatever watching takes is too much."""
+    shares = []
+
+    def budget(share, **_):
+        shares.append(share)
+        return Budget(share, always=0.0)
+
+    monkeypatch.setattr(sys.modules["surefoot.watch"], "Budget", budget)
+    return shares
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """For each look at a loss: whether tensors were read."""
+    plain, looks = Losses.called, []
+
+    def called(self, function, *call):
+        if function is nn.functional.cross_entropy:
+            looks.append(self.scene.close)
+        plain(self, function, *call)
+
+    monkeypatch.setattr(Losses, "called", called)
+    return looks
+
+
+@pytest.mark.usefixtures("nothing_allowed")
+def test_checks_that_take_long_look_at_fewer_updates(read):
+    found = watch_call(lambda: train(FEWEST + 6), name=__file__, overhead=0.0).findings
+    assert f"{FEWEST} of {FEWEST + 6} updates" in found.examined
+    assert f"updates after the first {FEWEST}" in found.not_examined
+    assert len(read) == FEWEST
+    assert sum(read) == FEWEST_READ
+
+
+@pytest.mark.usefixtures("nothing_allowed")
+def test_a_larger_budget_looks_at_more(read):
+    found = watch_call(lambda: train(FEWEST + 6), name=__file__, overhead=1e9).findings
+    assert f"{FEWEST + 6} updates" in found.examined
+    assert sum(read) == LOOKED_AT
+
+
+@pytest.mark.usefixtures("nothing_allowed")
+def test_check_all_has_no_budget(read):
+    found = watch_call(lambda: train(FEWEST + 6), name=__file__, overhead=0.0, check_all=True).findings
+    assert f"{FEWEST + 6} updates" in found.examined
+    assert sum(read) == LOOKED_AT
+
+
+def test_quick_checks_look_at_a_hundred_updates_by_default():
+    assert "100 of 104 updates" in watch_call(lambda: train(104), name=__file__).findings.examined
+
+
+def slow_meter(monkeypatch, event):
+    """A meter that takes more than its budget in each event of this name."""
+    monkeypatch.setattr(FlopsMeter, event, lambda *_: time.sleep(12 * MEASURING))
+
+
+def test_long_steps_are_measured_less_often(monkeypatch):
+    slow_meter(monkeypatch, "update_begins")
+    record = watch_call(lambda: train(5), name=__file__, overhead=0.0, sparing=True)
+    assert record.steps == 5
+    assert record.first is not None
+    assert record.first is record.steady  # the first one only
+    assert "backwards/all" in {each.name for each in record.counted.accounts}
+
+
+@pytest.mark.usefixtures("nothing_allowed")
+def test_three_steps_are_measured_unless_sparing():
+    record = watch_call(lambda: train(5), name=__file__, overhead=0.0)
+    assert record.first is not None
+    assert record.first is not record.steady
+
+
+def test_a_step_that_is_too_long_to_measure_is_not_measured(monkeypatch, tmp_path):
+    slow_meter(monkeypatch, "forward_ends")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nmodel = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
+        "for _ in range(2):\n    loss = sum(model(torch.randn(2, 4)).mean() for _ in range(3))\n"
+        "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+    )
+    done = CliRunner().invoke(app, ["watch", str(script), "--overhead", "0"])
+    said = " ".join(done.output.split())
+    assert "2 steps of Linear" in said
+    assert "its first step was too long to measure" in said
+
+
+# ------------------------------------------------------------------------------------------- the option
+
+
+@pytest.mark.parametrize("given", ["a lot", "-3%", "nan", "inf"])
+def test_a_share_that_is_none_is_refused(given, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    done = CliRunner().invoke(app, ["watch", str(script), "--overhead", given])
+    assert done.exit_code == 2
+    assert "25%" in done.output
+
+
+@pytest.mark.parametrize(("given", "share"), [("40%", 0.4), ("0.4", 0.4), ("0", 0.0), (None, OVERHEAD)])
+def test_the_share_is_handed_on(given, share, nothing_allowed, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    CliRunner().invoke(app, ["watch", str(script), *([] if given is None else ["--overhead", given])])
+    assert nothing_allowed == [share, share]  # of measuring and of checking
+    nothing_allowed.clear()
+    CliRunner().invoke(app, ["watch", str(script), "--tables"])
+    assert nothing_allowed == [OVERHEAD]  # of checking: what the tables show is measured in full
+
+
+def test_the_help_states_the_default():
+    assert f"{OVERHEAD:.0%}" in CliRunner().invoke(app, ["watch", "--help"], env={"COLUMNS": "200"}).output
