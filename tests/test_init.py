@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import surefoot
 from surefoot.cli.init import TEMPLATES
 from surefoot.cli.main import app
-from surefoot.errors import SurefootError
+from surefoot.errors import RecipeError, SurefootError
 from surefoot.watch import watch_script
 
 RECIPES = [name for name in TEMPLATES if name != "own-loop"]
@@ -57,14 +57,15 @@ def test_fine_tuning_starts_from_the_weights_in_a_file(here):
     init("tuned", "--like", "finetune")
     body = surefoot.load_recipe("tuned.py", ["seed=7"]).model().body
     save_file(body.state_dict(), "body.safetensors")
-    recipe = surefoot.load_recipe("tuned.py", ["weights=body.safetensors"])
-    model = recipe.model()
-    assert all(torch.equal(*pair) for pair in zip(model.body.parameters(), body.parameters(), strict=True))
-    assert [name for name, weight in model.named_parameters() if weight.requires_grad] == ["head.weight", "head.bias"]
-    assert surefoot.plan(recipe).parameters == sum(each.numel() for each in model.parameters())
-    save_file({name: weight for name, weight in body.state_dict().items() if name != "2.bias"}, "part.safetensors")
-    with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: \"2.bias\""):
-        surefoot.load_recipe("tuned.py", ["weights=part.safetensors"]).model()
+    words = ["init_from=body.safetensors", "max_steps=1", "evaluate_every=none"]
+    recipe = surefoot.load_recipe("tuned.py", [*words, "init_accept=head.*"])
+    run = surefoot.train(recipe, path="run")
+    trained = load_file(run.weights)
+    assert all(torch.equal(trained[f"body.{name}"], weight) for name, weight in body.state_dict().items())
+    frozen = recipe.model().named_parameters()
+    assert [name for name, weight in frozen if weight.requires_grad] == ["head.weight", "head.bias"]
+    with pytest.raises(RecipeError, match=r"keeps its first values, 2: head.weight, head.bias"):
+        surefoot.train(surefoot.load_recipe("tuned.py", words), path="other")
 
 
 def test_it_says_what_to_type_next(here):

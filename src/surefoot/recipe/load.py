@@ -49,6 +49,8 @@ SETTINGS = {
     "loss_chunks": int,
     "loss_parallel": bool,
     "fused": bool | None,
+    "init_from": None | str,
+    "init_accept": str,
     "density": float | None,
     "seed": int,
 }

@@ -36,7 +36,7 @@ _ONE_OF = {
 }
 _FUNCTIONS = ("model", "data", "optimizer")
 _FUNCTIONS_OR_NONE = ("loss", "step", "schedule", "collate", "evaluation", "metrics", "shard_blocks", "tensor_plan")
-_TEXTS = ("recompute", "about", "name", "target")
+_TEXTS = ("recompute", "init_accept", "about", "name", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,9 @@ class Recipe:
     `loss_chunks` and `loss_parallel` avoid that all logits of a language model exist at once
     (`techniques/loss_chunks.py`, `techniques/loss_parallel.py`). `fused=True` asks the optimizer for torch's fused
     kernels.
+
+    `init_from` is a file or folder with weights to start from: docs/guide/init-from.md. `init_accept` names the tensors
+    that may differ, as patterns with commas between them.
 
     `density` is the share of elements that masks and routing select, which a plan cannot know.
 
@@ -133,6 +136,8 @@ class Recipe:
     fused: bool | None = None
     shard_blocks: Callable[[nn.Module], Iterable[nn.Module]] | None = None
     tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = None
+    init_from: str | None = None
+    init_accept: str = ""
     density: float | None = None
     seed: int = 0
     about: str = ""
@@ -175,6 +180,10 @@ class Recipe:
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be text")
         if not (self.best is None or (isinstance(self.best, str) and self.best.removeprefix("-"))):
             raise RecipeError(f"best={self.best!r} must be the name of a metric, with - before it if lower is better")
+        if not (self.init_from is None or (isinstance(self.init_from, str) and self.init_from)):
+            raise RecipeError(f"init_from={self.init_from!r} must be the path of a file or folder, or None")
+        if self.init_accept and self.init_from is None:
+            raise RecipeError(f"init_accept={self.init_accept!r} needs init_from: a file or folder with weights")
         if not (self.test is None or all(map(callable, self.tests().values()))):
             raise RecipeError("test must be a function that returns data, or a dict of names and such functions")
         truths = {"rewind": (True, False), "loss_parallel": (True, False)}

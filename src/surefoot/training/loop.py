@@ -32,6 +32,7 @@ from surefoot.training.guards.drift import Drift
 from surefoot.training.guards.nonfinite import first_nonfinite
 from surefoot.training.guards.signals import StopRequests
 from surefoot.training.guards.spike import Spikes
+from surefoot.training.init_from import Taken, with_first_weights
 from surefoot.training.monitor import Monitor
 from surefoot.training.plain_state import PlainState
 from surefoot.training.run_data import RunData
@@ -79,6 +80,7 @@ class Training:
                 open_things.enter_context(self.scribe.log_of(self.run))
                 open_things.callback(self.data.close)
                 self.lookout = open_things.enter_context(Monitor(self.step, self.scribe, self.run))
+                self._keep_first_weights()
                 self._take_steps()
                 self._end()
         except BaseException as error:
@@ -95,7 +97,9 @@ class Training:
 
     def _build(self) -> None:
         """Builds the step, its data and its watchers. With many ranks or compiled code, fewer watchers are on."""
-        self.step = Step(self.recipe, self.world)
+        self.taken_from = list[Taken]()
+        resumes = next(iter(self.checkpoints), None) is not None
+        self.step = Step(self.recipe if resumes else with_first_weights(self.recipe, self.taken_from), self.world)
         self.data = RunData(self.step)
         glances = RunThrottle(
             self.step.model,
@@ -120,6 +124,13 @@ class Training:
         self.scribe.write(self.run)
         if self.run.starts > 1:
             self._tell_of("resumed", f"start {self.run.starts}, from {standing.place}")
+
+    def _keep_first_weights(self) -> None:
+        """Saves a model that was filled from `init_from`, so that a resume does not read that again."""
+        for taken in self.taken_from[:1]:
+            self._tell_of("initialised", str(taken))
+            self._save()
+            self._settle()
 
     def _take_steps(self) -> None:
         while not self._done() and not self._asked_to_stop():

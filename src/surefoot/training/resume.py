@@ -36,6 +36,7 @@ FREE = {
     "metrics_every",
     "bytes_per_token",
     "density",
+    "init_accept",
 }
 """Settings that may change on resume without changing any bit of a step."""
 SELECTING = {"evaluate_every", "evaluation_batches"}

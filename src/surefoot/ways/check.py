@@ -25,6 +25,7 @@ from surefoot.recipe.load import split_target
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.finding import Findings
 from surefoot.step import Step
+from surefoot.training.init_from import with_first_weights
 from surefoot.training.plain_state import PlainState, loss_of
 from surefoot.world.world import TinyWorld
 
@@ -34,7 +35,7 @@ STEPS = 4
 def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     """Runs four steps of a few samples and reports bugs that raise no exception."""
     world = TinyWorld()
-    small = world.fit(recipe)
+    small = with_first_weights(world.fit(recipe))
     batches = batches_of(small)
     with kept(), world:
         phases = Phases()

@@ -16,6 +16,7 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_optimizer
 from surefoot.records.lr_range import LrPoint, LrRange
 from surefoot.step import Step
+from surefoot.training.init_from import with_first_weights
 from surefoot.world.world import World
 
 FIRST_LR, LAST_LR, STEPS = 1e-7, 10.0, 100
@@ -32,7 +33,7 @@ def lr_range(recipe: Recipe, *, first_lr: float = FIRST_LR, last_lr: float = LAS
     recipe.refuse_own_step("a range test of learning rates")
     world = World()
     with kept(), world:
-        step = Step(_rising(recipe, first_lr, last_lr, steps), world)
+        step = Step(with_first_weights(_rising(recipe, first_lr, last_lr, steps)), world)
         rates, losses, ended = _climb(step, world, steps)
     course = lr_curve.smooth(rates, losses)
     steepest, edge = lr_curve.steepest(losses, course), lr_curve.edge(course)

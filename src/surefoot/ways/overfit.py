@@ -17,6 +17,7 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_model, checked_optimizer
 from surefoot.records.overfit import Attempt, Overfit, Wiring
 from surefoot.step import Step
+from surefoot.training.init_from import with_first_weights
 from surefoot.world.world import World
 
 MAX_STEPS = 200
@@ -37,7 +38,7 @@ def overfit(
 ) -> Overfit:
     """Trains a fresh model on one micro-batch until its loss is near zero, at its own learning rate or another."""
     recipe.refuse_own_step("learning one batch by heart")
-    world, plain, allowed = World(), _plain(recipe), known(allow)
+    world, plain, allowed = World(), with_first_weights(_plain(recipe)), known(allow)
     attempts: list[Attempt] = []
     with kept(), world:
         batch = world.take(batches_of(plain))

@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -32,11 +31,9 @@ def body(width: int) -> nn.Sequential:
 
 
 class Finetuned(nn.Module):
-    def __init__(self, width: int, weights: str) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.body, self.head = body(width), nn.Linear(width, CLASSES)
-        if weights:  # strict: a tensor that is missing or left over is an error, not a silent fresh start
-            self.body.load_state_dict(load_file(weights))
         self.body.requires_grad_(False)  # frozen: no gradients, no optimizer state, no memory for either
 
     def forward(self, images: Tensor) -> Tensor:
@@ -49,11 +46,12 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, 
     return F.cross_entropy(model(images), labels, reduction="sum"), len(labels)
 
 
-# The parameters are the knobs: `surefoot train FILE weights=body.safetensors`. Without weights the body is random,
-# which is enough to see everything work: its features differ from stripe to stripe, and the head learns to use them.
-def finetune(weights: str = "", width: int = 32, lr: float = 3e-2) -> Recipe:
+# `surefoot train FILE init_from=body.safetensors init_accept=head.*` starts from the weights of a body and a new head.
+# Without weights the body is random, which is enough to see everything work: its features differ from stripe to stripe,
+# and the head learns to use them.
+def finetune(width: int = 32, lr: float = 3e-2) -> Recipe:
     return Recipe(
-        model=lambda: Finetuned(width, weights),
+        model=lambda: Finetuned(width),
         data=lambda: stripes(2000),
         evaluation=lambda: stripes(400),  # held-out images that training never sees
         evaluate_every=100,
