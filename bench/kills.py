@@ -324,18 +324,20 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="30 kills; with --ranks 5")
-    parser.add_argument("--kills", type=int, help="how many (default 1000; with --ranks 100)")
+    parser.add_argument("--kills", type=int, help="how many (default 1000; with --ranks 100; with --recipes, of each)")
     parser.add_argument("--ranks", action="store_true", help="kill single ranks of torchrun's")
     parser.add_argument("--minutes", type=float, default=math.inf, help="with --ranks, begin no run after so many")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the clock has its say too")
     parser.add_argument("--out", type=Path, help="write the record to this file")
-    parser.add_argument("--recipes", action="store_true", help="kill every built-in recipe and example three times")
+    parser.add_argument(
+        "--recipes", nargs="*", metavar="NAME", help="kill these, or every built-in recipe and example, 3 times each"
+    )
     parser.add_argument("--mirror", action="store_true", help="wipe the run's directory after every kill")
     arguments = parser.parse_args()
     if arguments.ranks:
         kill_ranks(arguments)
         return
-    if arguments.recipes:
+    if arguments.recipes is not None:
         kill_recipes(arguments)
         return
     if arguments.mirror:
@@ -376,7 +378,8 @@ def kill_recipes(arguments: argparse.Namespace) -> None:
     import recipe_kills
 
     began = time.time()
-    killed, wrong = recipe_kills.main(1 if arguments.quick else recipe_kills.EACH, arguments.seed)
+    each = 1 if arguments.quick else arguments.kills or recipe_kills.EACH
+    killed, wrong = recipe_kills.main(each, arguments.seed, arguments.recipes)
     for what in wrong:
         print(f"WRONG {what}")
     if arguments.out:

@@ -17,6 +17,12 @@ class Export:
     tolerance: float
     weights_difference: float
     program_difference: float
+    free: tuple[tuple[int, ...], ...] = ()
+    """For each tensor that the program takes, the dimensions that may have any size."""
+    left_out: tuple[str, ...] = ()
+    """Outputs of the model that are no tensors, and so not of the program."""
+    why_no_program: str = ""
+    """Then `program` is empty."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """An export as text: the files it wrote, and how far they differ from the trained model."""
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -12,13 +14,26 @@ def export_text(export: Export) -> RenderableType:
     """The weights and the program, each with its difference to the trained model."""
     table = table_of("file", "size", "difference to the trained model")
     table.add_row(export.weights, bytes_text(export.weights_bytes), f"{export.weights_difference:.2g}")
-    table.add_row(export.program, bytes_text(export.program_bytes), f"{export.program_difference:.2g}")
-    batch = "a batch of any size" if export.dynamic_batch else "this batch size only"
+    if export.program:
+        table.add_row(export.program, bytes_text(export.program_bytes), f"{export.program_difference:.2g}")
+    inputs = ", ".join(export.inputs)
     return Group(
         table,
-        Text(f"read back and compared on {', '.join(export.inputs)}; tolerance {export.tolerance:.0e}, relative"),
-        Text(f"the program takes {batch}"),
+        Text(f"read back and compared on {inputs}; tolerance {export.tolerance:.0e}, relative"),
+        *(Text(line, style=style) for line, style in _about_program(export)),
     )
+
+
+def _about_program(export: Export) -> Iterator[tuple[str, str]]:
+    if export.why_no_program:
+        yield f"no program: torch.export cannot make one: {export.why_no_program}", "yellow"
+        return
+    batch = "a batch of any size" if export.dynamic_batch else "this batch size only"
+    others = sorted({dim for dims in export.free for dim in dims} - {0})
+    also = f"; dimension {', '.join(map(str, others))} may have any size too" if others else ""
+    yield f"the program takes {batch}{also}", ""
+    if export.left_out:
+        yield f"not among its outputs, because they are no tensors: {', '.join(export.left_out)}", "yellow"
 
 
 def weights_text(weights: Weights) -> RenderableType:

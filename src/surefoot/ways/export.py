@@ -1,9 +1,7 @@
 """export: writes the weights and the program of a finished run, and proves that they compute the same."""
 
-import math
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_model
@@ -13,16 +11,17 @@ from surefoot.checkpoint.consolidate import INDEX, TensorsOf, state_names
 from surefoot.checkpoint.consolidate import write_weights as write_set
 from surefoot.checkpoint.names import name_of
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.data.batches import batches_of
 from surefoot.errors import ParityError, RunError
+from surefoot.exports.example_call import Call, example_call
+from surefoot.exports.outputs import difference
+from surefoot.exports.program import Program, program_difference, save_program
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Export, Weights
 from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
-from surefoot.techniques import own_step
-from surefoot.techniques.precision import inputs_in, parameters_in
+from surefoot.techniques.precision import parameters_in
 from surefoot.training.trust import recipe_of
 from surefoot.training.weights import verified_weights, write_weights
 from surefoot.world.world import World
@@ -44,6 +43,8 @@ def export(
 ) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
 
+    If torch.export cannot make a program, the record says why, and the weights are written all the same.
+
     If the recipe has several networks, the weights are those of all, and the program is that of `network`; the default
     is the first.
 
@@ -59,37 +60,50 @@ def export(
     with kept(), world, torch.no_grad():
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
         folder = _folder(path, to)
-        weights, program = folder / "model.safetensors", folder / "model.pt2"
+        weights, file = folder / "model.safetensors", folder / "model.pt2"
         whole = _built(recipe, world, verified_weights(run))
         model = _network(whole, network)
-        inputs = _example_inputs(recipe, whole, model, world)
+        call = example_call(recipe, whole, model, world)
         write_weights(weights, TensorsOf(whole))
-        with refusals_of(program):
-            dynamic = _save_program(model, inputs, create_new(program))
-            sync_file(program)
-            sync_folder(folder)
-        expected = model(*inputs)
-        weights_difference = _difference(expected, _network(_built(recipe, world, weights), network)(*inputs))
-        program_difference = _program_difference(model, inputs, program, dynamic)
+        program = _program(model, call, file, folder)
+        rebuilt = _network(_built(recipe, world, weights), network)
+        differences = {"weights": difference(call.of(model), call.of(rebuilt))}
+        if not program.reason:
+            differences["program"] = program_difference(model, call, file, program)
     record = Export(
         run=str(path),
         weights=str(weights),
-        program=str(program),
+        program="" if program.reason else str(file),
         weights_bytes=os.path.getsize(weights),
-        program_bytes=os.path.getsize(program),
-        inputs=tuple(f"{str(each.dtype).removeprefix('torch.')}{list(each.shape)}" for each in inputs),
-        dynamic_batch=dynamic,
+        program_bytes=0 if program.reason else os.path.getsize(file),
+        inputs=call.texts(),
+        dynamic_batch=any(0 in dims for dims in program.free),
         tolerance=TOLERANCE,
-        weights_difference=weights_difference,
-        program_difference=program_difference,
+        weights_difference=differences["weights"],
+        program_difference=differences.get("program", 0.0),
+        free=program.free,
+        left_out=program.left_out,
+        why_no_program=program.reason,
     )
-    for name, difference in (("weights", weights_difference), ("program", program_difference)):
-        if not difference <= TOLERANCE:
+    for name, found in differences.items():
+        if not found <= TOLERANCE:
             raise ParityError(
                 f"the outputs of the exported {name} differ from those of the trained model: relative difference "
-                f"{difference:.3g}, allowed {TOLERANCE:.3g}; do not use the files in {folder}"
+                f"{found:.3g}, allowed {TOLERANCE:.3g}; do not use the files in {folder}"
             )
     return record
+
+
+def _program(model: torch.nn.Module, call: Call, file: Path, folder: Path) -> Program:
+    """Writes the program, or none if torch.export cannot make one."""
+    with refusals_of(file):
+        made = save_program(model, call, create_new(file))
+        if made.reason:
+            file.unlink(missing_ok=True)
+        else:
+            sync_file(file)
+        sync_folder(folder)
+    return made
 
 
 def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_BYTES) -> Weights:
@@ -140,64 +154,3 @@ def _network(model: torch.nn.Module, name: str | None) -> torch.nn.Module:
     if name is not None and name not in model:
         raise RunError(f"the recipe has no network {name!r}; it has {', '.join(model)}")
     return model[name or next(iter(model))]
-
-
-class _Called(Exception):
-    """The network was called: its inputs are known."""
-
-
-def _example_inputs(
-    recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module, world: World
-) -> tuple[torch.Tensor, ...]:
-    """The inputs of the network's first call in the recipe's loss, or in its own step, recorded by a hook."""
-    taken: list[tuple[Any, ...]] = []
-
-    def called(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        taken.append(args)
-        raise _Called
-
-    hook = model.register_forward_pre_hook(called)
-    batch = inputs_in(recipe.precision, world.take(batches_of(recipe)))
-    try:
-        if recipe.step is not None:
-            optimizers = own_step.optimizers_of(recipe.optimizer(whole), recipe.name)
-            with torch.enable_grad():
-                recipe.step(whole, own_step.handed_out(optimizers), batch)
-        elif recipe.loss is not None:
-            recipe.loss(whole, batch)
-    except _Called:
-        pass
-    finally:
-        hook.remove()
-    if not taken or not taken[0] or not all(isinstance(each, torch.Tensor) for each in taken[0]):
-        raise RunError(
-            "the loss calls the model with other arguments than tensors; surefoot cannot export such a model yet"
-        )
-    return taken[0]
-
-
-def _save_program(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path) -> bool:
-    """Exports for a batch of any size if the model allows it. Returns whether it does."""
-    batch = torch.export.Dim("batch", min=1)
-    try:
-        program = torch.export.export(model, inputs, dynamic_shapes=[{0: batch} for _ in inputs])
-        dynamic = True
-    except Exception:  # torch raises many types here; a program for one batch size is still useful
-        program, dynamic = torch.export.export(model, inputs), False
-    torch.export.save(program, file)
-    return dynamic
-
-
-def _program_difference(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], file: Path, dynamic: bool) -> float:
-    """The largest difference on the example batch and, if its size may vary, on a batch of one."""
-    loaded = torch.export.load(file).module()
-    batches = [inputs, tuple(each[:1] for each in inputs)] if dynamic else [inputs]
-    return max(_difference(model(*batch), loaded(*batch)) for batch in batches)
-
-
-def _difference(expected: torch.Tensor, got: torch.Tensor) -> float:
-    """The difference relative to the largest expected value; infinite if the shapes differ."""
-    if expected.shape != got.shape:
-        return math.inf
-    scale = max(expected.abs().max().item(), torch.finfo(torch.float32).tiny)
-    return (expected.float() - got.float()).abs().max().item() / scale

@@ -1,0 +1,1 @@
+"""What export writes besides weights, and how it is compared with the model."""

@@ -1,0 +1,103 @@
+"""One call of a network with real inputs, as the recipe's loss makes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from surefoot.data.batches import batches_of
+from surefoot.errors import RunError
+from surefoot.recipe.recipe import Recipe
+from surefoot.techniques import own_step
+from surefoot.techniques.precision import inputs_in
+from surefoot.trees import map_tensors, tensors_in
+from surefoot.world.world import World
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call of a network: nested tuples, lists and dicts of tensors and plain values."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def of(self, model: torch.nn.Module) -> Any:
+        """What the model returns."""
+        return model(*self.args, **self.kwargs)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among the arguments, in order."""
+        return list(tensors_in((self.args, self.kwargs)))
+
+    @property
+    def batch_size(self) -> int:
+        """The first dimension of the first tensor."""
+        return next((each.shape[0] for each in self.tensors if each.dim()), 0)
+
+    def bound(self, model: torch.nn.Module) -> dict[str, Any]:
+        """The arguments by the names of the network's parameters."""
+        return dict(inspect.signature(model.forward).bind(*self.args, **self.kwargs).arguments)
+
+    def cut(self, size: int, to: int) -> Call:
+        """The same call, with every dimension of one size cut to another."""
+
+        def shorter(tensor: torch.Tensor) -> torch.Tensor:
+            for dim, length in enumerate(tensor.shape):
+                if length == size:
+                    tensor = tensor.narrow(dim, 0, to)
+            return tensor.contiguous()
+
+        return Call(map_tensors(shorter, self.args), map_tensors(shorter, self.kwargs))
+
+    def texts(self) -> tuple[str, ...]:
+        """Each tensor with its name, number format and shape."""
+        named = [("", each) for each in self.args] + list(self.kwargs.items())
+        return tuple(
+            f"{name and name + ' '}{str(each.dtype).removeprefix('torch.')}{list(each.shape)}"
+            for name, tree in named
+            for each in tensors_in((tree,))
+        )
+
+
+class _Called(Exception):
+    """The network was called: its inputs are known."""
+
+
+def example_call(recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module, world: World) -> Call:
+    """The first call of a network in the recipe's loss, or in its own step, recorded by a hook."""
+    taken: list[Call] = []
+
+    def called(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        taken.append(Call(args, kwargs))
+        raise _Called
+
+    hook = model.register_forward_pre_hook(called, with_kwargs=True)
+    batch = inputs_in(recipe.precision, world.take(batches_of(recipe)))
+    try:
+        if recipe.step is not None:
+            optimizers = own_step.optimizers_of(recipe.optimizer(whole), recipe.name)
+            with torch.enable_grad():
+                recipe.step(whole, own_step.handed_out(optimizers), batch)
+        elif recipe.loss is not None:
+            recipe.loss(whole, batch)
+    except _Called:
+        pass
+    finally:
+        hook.remove()
+    if not taken:
+        raise RunError("the loss does not call the network itself, so surefoot does not know the inputs of its program")
+    return Call(_plain(taken[0].args), _plain(taken[0].kwargs))
+
+
+def _plain(tree: Any) -> Any:
+    """Dict subclasses, such as the batches of tokenizers, as dicts: a program can be called without their classes."""
+    if isinstance(tree, Mapping):
+        return {name: _plain(item) for name, item in tree.items()}
+    if isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
+        return type(tree)(_plain(item) for item in tree)
+    return tree.detach() if isinstance(tree, torch.Tensor) else tree

@@ -1,0 +1,145 @@
+"""The program of torch.export: for sizes as free as the network allows, and compared after reading it back."""
+
+from __future__ import annotations
+
+import math
+import os
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from surefoot.exports.example_call import Call
+from surefoot.exports.outputs import difference, is_plain, leaves, made_plain
+from surefoot.trees import tensors_in
+
+_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A written program. `free` holds, for each tensor that it takes, the dimensions that may have any size."""
+
+    free: tuple[tuple[int, ...], ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Outputs that are no tensors."""
+    reason: str = ""
+    """Why there is none."""
+
+
+def save_program(network: torch.nn.Module, call: Call, file: Path) -> Program:
+    """Exports a network and saves it. If torch.export cannot, the reason names the line of the network's code.
+
+    In the program, data classes among the outputs are dicts: it can be called without their classes.
+    """
+    output = call.of(network)
+    left_out = tuple(
+        f"{path} ({type(leaf).__name__})" for path, leaf in leaves(output) if not isinstance(leaf, torch.Tensor)
+    )
+    plain = [] if is_plain(output) else [network.register_forward_hook(lambda _, __, output: made_plain(output))]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice on how to write a model; what counts is compared below
+            program = _exported(network, call)
+    except Exception as error:  # torch.export raises many types
+        return Program(reason=_reason(error))
+    finally:
+        for hook in plain:
+            hook.remove()
+    torch.export.save(program, file)
+    return Program(_proven(network, call, _free(program)), left_out)
+
+
+def program_difference(network: torch.nn.Module, call: Call, file: Path, program: Program) -> float:
+    """The largest difference of outputs on the example call, and on smaller ones where sizes are free."""
+    loaded = torch.export.load(file).module()
+    return max(_of_call(network, loaded, each) for each in (call, *_smaller(call, program)))
+
+
+def _of_call(network: torch.nn.Module, loaded: torch.nn.Module, call: Call) -> float:
+    expected = call.of(network)
+    try:
+        got = call.of(loaded)
+    except Exception:  # a guard of the program, or a shape that it cannot take
+        return math.inf
+    return difference(expected if is_plain(expected) else made_plain(expected), got)
+
+
+def _smaller(call: Call, program: Program) -> list[Call]:
+    """The call with a batch of one, and with each other free size halved."""
+    sizes = {size for tensor, dims in zip(call.tensors, program.free, strict=True) for size in _sizes(tensor, dims)}
+    return [_cut(call, size) for size in sorted(sizes)]
+
+
+def _proven(network: torch.nn.Module, call: Call, free: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """The free dimensions whose size the network itself can take smaller. Others may depend on each other."""
+    pairs = list(zip(call.tensors, free, strict=True))
+    fixed = {size for tensor, dims in pairs for dim, size in enumerate(tensor.shape) if dim not in dims}
+    taken = set[int]()
+    for size in {size for tensor, dims in pairs for size in _sizes(tensor, dims)} - fixed:
+        try:
+            _cut(call, size).of(network)
+            taken.add(size)
+        except Exception:  # a network may refuse an input in any way
+            continue
+    return tuple(tuple(dim for dim in dims if tensor.shape[dim] in taken) for tensor, dims in pairs)
+
+
+def _sizes(tensor: torch.Tensor, dims: tuple[int, ...]) -> list[int]:
+    return [tensor.shape[dim] for dim in dims if tensor.shape[dim] > 1]
+
+
+def _cut(call: Call, size: int) -> Call:
+    return call.cut(size, 1 if size == call.batch_size else max(2, size // 2))
+
+
+def _exported(model: torch.nn.Module, call: Call) -> torch.export.ExportedProgram:
+    """The program with a batch of any size, with whatever sizes torch finds free, or for these sizes alone."""
+    batch = torch.export.Dim("batch", min=1)
+    for first in (batch, torch.export.Dim.AUTO):
+        shapes = _shapes(call.bound(model), call.batch_size, first)
+        try:
+            return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes)
+        except Exception:  # a size that the network fixes
+            continue
+    return torch.export.export(model, call.args, call.kwargs)
+
+
+def _shapes(tree: Any, batch_size: int, first: Any) -> Any:
+    """A tree of the same form that says which dimensions are free."""
+    if isinstance(tree, torch.Tensor):
+        free = {dim: torch.export.Dim.AUTO for dim, size in enumerate(tree.shape) if size > 1}  # torch fixes 0 and 1
+        return {**free, 0: first} if tree.dim() and tree.shape[0] == batch_size else free
+    if isinstance(tree, dict):
+        return {name: _shapes(item, batch_size, first) for name, item in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_shapes(item, batch_size, first) for item in tree)
+    return None
+
+
+def _free(program: torch.export.ExportedProgram) -> tuple[tuple[int, ...], ...]:
+    """The dimensions of each input that may have any size."""
+    inputs = set(program.graph_signature.user_inputs)
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
+    return tuple(
+        tuple(dim for dim, size in enumerate(each.shape) if not str(size).isdigit())  # a symbol such as s17
+        for each in tensors_in(values)
+    )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error of torch.export, with the innermost line of code that is neither torch's nor ours."""
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").split(".")[0] not in _NOT_THE_USER
+        and not frame.f_code.co_filename.startswith("<")
+    ]
+    if not frames:
+        return f"{type(error).__name__}: {said}"
+    frame, line = frames[-1]
+    return f"{os.path.basename(frame.f_code.co_filename)}:{line}: {type(error).__name__}: {said}"
