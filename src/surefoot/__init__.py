@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from surefoot.records.tally import Tally as Tally
     from surefoot.ways.check import check as check
     from surefoot.ways.export import export as export
+    from surefoot.ways.generate import generate as generate
     from surefoot.ways.plan import plan as plan
     from surefoot.ways.profile import profile as profile
     from surefoot.ways.train import train as train
@@ -43,6 +44,7 @@ _HOMES = {
     "datasheet": "surefoot.hardware.datasheet",
     "export": "surefoot.ways.export",
     "fake_world": "surefoot.world.world",
+    "generate": "surefoot.ways.generate",
     "load_recipe": "surefoot.recipe.load",
     "plan": "surefoot.ways.plan",
     "profile": "surefoot.ways.profile",

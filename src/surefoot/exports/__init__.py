@@ -1,1 +1,1 @@
-"""What export writes besides weights, and how it is compared with the model."""
+"""After training: the trained model, the program that export writes, how outputs compare, and text from a model."""

@@ -117,8 +117,12 @@ class GPT(nn.Module):
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
-        places = self.position.weight[: tokens.shape[1]] if positions is None else self.position(positions)
+    def forward(
+        self, tokens: Tensor, positions: Tensor | None = None, documents: Tensor | None = None, start: int = 0
+    ) -> Tensor:
+        """`start` is the number of tokens before these, whose keys and values were kept."""
+        here = slice(start, start + tokens.shape[1])
+        places = self.position.weight[here] if positions is None else self.position(positions)
         x = self.token(tokens) + places
         seen = None if documents is None else same_document(documents)
         for block in self.blocks:

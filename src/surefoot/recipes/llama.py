@@ -105,9 +105,10 @@ class Llama(nn.Module):
                 last = name.endswith(("attention.out.weight", "mlp.down.weight"))
                 nn.init.normal_(weight, std=0.02 / (2 * shape.layers) ** 0.5 if last else 0.02)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """`start` is the number of tokens before these, whose keys and values were kept."""
         x = self.token(tokens)
-        turns = self.turns[:, : tokens.shape[1]]
+        turns = self.turns[:, start : start + tokens.shape[1]]
         for block in self.blocks:
             x = block(x, turns)
         return self.head(self.norm(x))

@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_model
 
-from surefoot.build import build_model
 from surefoot.checkpoint.consolidate import INDEX, TensorsOf, state_names
 from surefoot.checkpoint.consolidate import write_weights as write_set
 from surefoot.checkpoint.names import name_of
@@ -15,13 +13,13 @@ from surefoot.errors import ParityError, RunError
 from surefoot.exports.example_call import Call, example_call
 from surefoot.exports.outputs import difference
 from surefoot.exports.program import Program, program_difference, save_program
+from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Export, Weights
 from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
-from surefoot.techniques.precision import parameters_in
 from surefoot.training.trust import recipe_of
 from surefoot.training.weights import verified_weights, write_weights
 from surefoot.world.world import World
@@ -61,12 +59,12 @@ def export(
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
         folder = _folder(path, to)
         weights, file = folder / "model.safetensors", folder / "model.pt2"
-        whole = _built(recipe, world, verified_weights(run))
+        whole = trained_model(recipe, world, verified_weights(run))
         model = _network(whole, network)
         call = example_call(recipe, whole, model, world)
         write_weights(weights, TensorsOf(whole))
         program = _program(model, call, file, folder)
-        rebuilt = _network(_built(recipe, world, weights), network)
+        rebuilt = _network(trained_model(recipe, world, weights), network)
         differences = {"weights": difference(call.of(model), call.of(rebuilt))}
         if not program.reason:
             differences["program"] = program_difference(model, call, file, program)
@@ -136,13 +134,6 @@ def _folder(path: str, to: str | None) -> Path:
         raise RunError(f"{folder} is a link to {os.readlink(folder)!r}; remove it, or name a folder with --to")
     make_folder(folder)
     return folder
-
-
-def _built(recipe: Recipe, world: World, weights: Path) -> torch.nn.Module:
-    with world.device, parameters_in(recipe.precision):
-        model = build_model(recipe).eval()
-    load_model(model, str(weights), device=str(world.device))
-    return model
 
 
 def _network(model: torch.nn.Module, name: str | None) -> torch.nn.Module:

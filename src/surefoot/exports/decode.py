@@ -1,0 +1,142 @@
+"""Tokens from a language model, one after the other, with a cache of keys and values where the model allows it.
+
+A model that takes `start`, the number of tokens before those it is given, and that attends through torch's
+`scaled_dot_product_attention` needs nothing else to be cached: while tokens are made, the keys and values of every
+such call are kept and put before the new ones. Any other model reads the whole text again for each token.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from surefoot.errors import RunError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen. With temperature 0 it is the likeliest."""
+
+    temperature: float = 0.8
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def picker(self) -> Callable[[torch.Tensor], int]:
+        """A function from logits to a token. It has a random generator of its own."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def pick(logits: torch.Tensor) -> int:
+            if self.temperature == 0:
+                return int(logits.argmax())
+            chances = self._chances(logits.float().cpu() / self.temperature)
+            return int(torch.multinomial(chances, 1, generator=generator))
+
+        return pick
+
+    def _chances(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.top_k is not None and self.top_k < len(logits):
+            least = logits.topk(self.top_k).values[-1]
+            logits = logits.masked_fill(logits < least, -torch.inf)
+        chances = logits.softmax(-1)
+        if self.top_p is not None:
+            ordered, places = chances.sort(descending=True)
+            beyond = ordered.cumsum(0) - ordered >= self.top_p  # the first one always stays
+            chances = chances.index_fill(0, places[beyond], 0.0)
+        return chances
+
+
+class Cache(TorchFunctionMode):
+    """Keeps the keys and values of every attention of a model, in the order of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.calls = 0
+        self.suits = True
+        """False if an attention is not plainly causal: then what it saw before cannot be kept."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            return self._attend(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **more: Any,
+    ) -> torch.Tensor:
+        self.suits &= is_causal and attn_mask is None
+        place, self.calls = self.calls, self.calls + 1
+        if place == len(self.kept):
+            self.kept.append((key, value))
+            return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, **more)
+        before = self.kept[place]
+        key, value = torch.cat((before[0], key), dim=-2), torch.cat((before[1], value), dim=-2)
+        self.kept[place] = key, value
+        return F.scaled_dot_product_attention(query, key, value, **more)  # one query, which sees all of them
+
+
+def decoded(
+    model: torch.nn.Module,
+    prompt: Sequence[int],
+    *,
+    context: int,
+    pick: Callable[[torch.Tensor], int],
+    cached: bool = True,
+) -> Iterator[int]:
+    """Endless tokens after a prompt. When the context is full, its older half is forgotten."""
+    if not prompt:
+        raise RunError("the prompt is empty; give it at least one token to go on from")
+    seen, first = list(prompt), max(0, len(prompt) - context)
+    cache: Cache | None = None
+    cached = cached and takes_start(model)
+    while True:
+        if len(seen) - first > context:
+            first, cache = len(seen) - max(1, context // 2), None
+        if cache is None:
+            logits, cache = _read(model, seen[first:], cached)
+        else:
+            cache.calls = 0
+            with cache:
+                logits = logits_of(model(_row(model, seen[-1:]), start=len(seen) - 1 - first))
+        seen.append(pick(logits[0, -1]))
+        yield seen[-1]
+
+
+def takes_start(model: torch.nn.Module) -> bool:
+    """Whether a model can be told how many tokens precede those it is given."""
+    return "start" in inspect.signature(model.forward).parameters
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """The logits that a model returns, alone or by that name."""
+    found = getattr(output, "logits", output)
+    if not isinstance(found, torch.Tensor) or found.dim() != 3:
+        raise RunError("the model does not return logits of (batch, tokens, vocabulary), so it makes no text")
+    return found
+
+
+def _read(model: torch.nn.Module, tokens: list[int], cached: bool) -> tuple[torch.Tensor, Cache | None]:
+    """The logits of a whole text, and the cache after it."""
+    if not cached:
+        return logits_of(model(_row(model, tokens))), None
+    with Cache() as cache:
+        logits = logits_of(model(_row(model, tokens)))
+    return logits, cache if cache.suits and cache.kept else None
+
+
+def _row(model: torch.nn.Module, tokens: list[int]) -> torch.Tensor:
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    return torch.tensor([tokens], device=device)
