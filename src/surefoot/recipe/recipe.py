@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
     from torch.utils.data import Dataset
 
+    from surefoot.records.log import LogRow
     from surefoot.techniques.schedule import ByToken
+    from surefoot.training.callbacks import RunSoFar
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
 Decay = Literal["all", "matrices"]
@@ -35,7 +38,18 @@ _ONE_OF = {
     "reduce_in": ReduceIn,
 }
 _FUNCTIONS = ("model", "data", "optimizer")
-_FUNCTIONS_OR_NONE = ("loss", "step", "schedule", "collate", "evaluation", "metrics", "shard_blocks", "tensor_plan")
+_FUNCTIONS_OR_NONE = (
+    "loss",
+    "step",
+    "schedule",
+    "collate",
+    "evaluation",
+    "metrics",
+    "on_step",
+    "on_evaluation",
+    "shard_blocks",
+    "tensor_plan",
+)
 _TEXTS = ("recompute", "about", "name", "target")
 
 
@@ -58,6 +72,10 @@ class Recipe:
     `best="accuracy"` keeps the checkpoint with the highest accuracy, `best="-loss"` that with the lowest held-out loss;
     its weights become the run's. `patience` ends the run after so many evaluations without a better one.
     `test` is data that is evaluated once, at the end, or a dict of names and such data.
+
+    `on_step(run, row)` is called after each logged step, `on_evaluation(run, row)` after each evaluation, on rank 0.
+    They cannot change the training. `row` is the row of the log; `run` has `folder`, `step`, `steps`, `recipe`,
+    `best_step` and `model()`, a copy of the model. See docs/guide/callbacks.md.
 
     `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
     stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
@@ -113,6 +131,8 @@ class Recipe:
     patience: int | None = None
     test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = None
     bytes_per_token: float | None = None
+    on_step: Callable[[RunSoFar, LogRow], object] | None = None
+    on_evaluation: Callable[[RunSoFar, LogRow], object] | None = None
     save_every: str | int | None = "10 min"
     keep_last: int = 3
     mirror: str | None = None
@@ -161,6 +181,7 @@ class Recipe:
         budget_of(self.recompute)
         self._check_selection()
         self._check_step()
+        self._check_callbacks()
         self.micro_batches()
 
     def _check_kinds(self) -> None:
@@ -229,6 +250,14 @@ class Recipe:
                 f"global_batch_tokens={self.global_batch_tokens:,}"
             )
 
+    def _check_callbacks(self) -> None:
+        """Refuses a callback that cannot be called with a run and a row, or that would never be called."""
+        for name in ("on_step", "on_evaluation"):
+            if (function := getattr(self, name)) is not None and not _takes(function, 2):
+                raise RecipeError(f"{name} must be a function of two things: {name}(run, row)")
+        if self.on_evaluation is not None and (self.evaluation is None or self.evaluate_every is None):
+            raise RecipeError("on_evaluation needs evaluation and evaluate_every: it is called after each evaluation")
+
     def refuse_own_step(self, what: str) -> None:
         """Raises if the recipe writes its own update, and `what` needs the usual one."""
         if self.step is not None:
@@ -267,6 +296,17 @@ class Recipe:
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
         given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
         return min(given) if given else None
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with this many arguments. True if Python cannot say."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

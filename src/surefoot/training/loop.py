@@ -26,6 +26,7 @@ from surefoot.records.run import Run
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
+from surefoot.training.callbacks import Callbacks
 from surefoot.training.end import ended, failed, with_weights
 from surefoot.training.exchange import Told, tell_all
 from surefoot.training.guards.drift import Drift
@@ -104,6 +105,7 @@ class Training:
         )
         many = self.world.ranks > 1 and not self.step.compiled
         self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
+        self.callbacks = Callbacks(self.step, self._tell_of)
         alone = self.world.ranks == 1 and not self.step.compiled
         self.findings = RunFindings(self.step, glances, PlainState(self.step.model) if alone else None)
 
@@ -140,6 +142,7 @@ class Training:
             better = self.selection.see(row)
             if better:
                 self._note_best()
+            self.callbacks.see(self.run, row)
             if better or (self.every is not None and self.every.due(self.saved, self._progress())):
                 self._save()
             if self.tell is not None:
