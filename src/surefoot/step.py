@@ -24,6 +24,7 @@ from surefoot.techniques import (
     clip,
     compile,
     ddp,
+    freeze,
     fsdp,
     fused,
     groups,
@@ -70,6 +71,7 @@ def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch
     """The recipe's model in training mode, before it is distributed. A model to be sharded stays in host memory."""
     with torch.device("cpu") if layout.shards else device, precision.parameters_in(recipe.precision):
         model = build_model(recipe)
+    freeze.apply(model, recipe)
     model.train()
     return model
 
@@ -90,6 +92,8 @@ class Step:
         self.number = 0
         self.model = model_of(recipe, self.layout, self.device)
         self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
+        if self.cutting is not None:
+            freeze.apply(self.model, recipe)  # torch's parallel styles make some parameters anew, as trainable ones
         self.compiled = world.compiles and recipe.compile != "off"
         sharded = fsdp.policy(recipe) if self.layout.shards else None
         returned = fsdp.policy(recipe, root=True).output_dtype if self.layout.shards else None
@@ -139,7 +143,8 @@ class Step:
             *(self.cutting.explain(self.model) if self.cutting else ()),
             *(self.chunking.explain() if self.chunking else ()),
         ]
-        return (*mixed, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
+        frozen = freeze.explain(self.model, self.recipe)
+        return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> Scores:
         """Loss and metrics over the batches of all ranks, in evaluation mode and without gradients.

@@ -37,6 +37,7 @@ SETTINGS = {
     "nonfinite": Nonfinite,
     "rewind": bool,
     "decay": Decay,
+    "freeze": None | str,
     "recompute": str,
     "compile": Compile | bool,
     "compile_mode": CompileMode | None,

@@ -88,7 +88,8 @@ class Recipe:
     several optimizers, and returns its loss, or a dict of losses. Then `model` may return a dict of networks, and
     `optimizer` gets the networks and may return a dict of optimizers. See docs/guide/own-step.md.
 
-    `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them.
+    `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them. `freeze="encoder.*"` freezes
+    the parameters whose names match: a shell pattern, or several as a tuple or divided by commas.
 
     On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`). `dp_shard=-1` takes
     the ranks that the others leave. `shard_blocks(model)` returns the modules to shard on their own, if the repeated
@@ -139,6 +140,7 @@ class Recipe:
     nonfinite: Nonfinite = "stop"
     rewind: bool = False
     decay: Decay = "all"
+    freeze: str | tuple[str, ...] | None = None
     recompute: str = "none"
     compile: Compile | bool = "off"
     compile_mode: CompileMode | None = None
@@ -163,6 +165,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if isinstance(self.compile, bool):
             object.__setattr__(self, "compile", "whole" if self.compile else "off")
+        self._check_freeze()
         for name, kind in _ONE_OF.items():
             if getattr(self, name) not in _choices(kind):
                 raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
@@ -202,6 +205,16 @@ class Recipe:
         for name, choices in (*truths.items(), *((name, (True, False, None)) for name in ("compile_dynamic", "fused"))):
             if not any(getattr(self, name) is each for each in choices):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
+
+    def _check_freeze(self) -> None:
+        """Joins several patterns into one text, as a command line gives them. Refuses one that is not text."""
+        given = (self.freeze,) if isinstance(self.freeze, str) else self.freeze
+        if given is None:
+            return
+        if not (isinstance(given, tuple | list) and given and all(isinstance(x, str) and x.strip() for x in given)):
+            raise RecipeError(f"freeze={self.freeze!r} must be a pattern of parameter names, such as 'encoder.*'")
+        parts = [part.strip() for each in given for part in each.split(",")]
+        object.__setattr__(self, "freeze", ",".join(filter(None, parts)))
 
     def _check_selection(self) -> None:
         """Refuses a choice of the best step, or a metric, for which something is missing."""
