@@ -106,8 +106,8 @@ class Step:
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = self._optimizer()
-        schedulers = [schedule.scheduler(recipe, each) for each in self.optimizers]
-        self.scheduler = own_step.Schedulers(schedulers) if self.is_own else schedulers[0]
+        self._schedulers = [schedule.scheduler(recipe, each) for each in self.optimizers]
+        self.scheduler = own_step.Schedulers(self._schedulers) if self.is_own else self._schedulers[0]
         self.scaler = precision.scaler(recipe.precision, self.device)
 
     def _optimizer(self) -> torch.optim.Optimizer:
@@ -168,6 +168,12 @@ class Step:
             return Scores(None, totals.over_ranks(self.world, speaks=self.layout.speaks))
         total_loss, total_count = self._over_ranks(total_loss, total_count)
         return Scores(total_loss / total_count, totals.over_ranks(self.world, speaks=self.layout.speaks))
+
+    def held_out(self, loss: float) -> None:
+        """Tells the loss of an evaluation to schedulers that wait for it. It is the same on all ranks."""
+        for each in self._schedulers:
+            if isinstance(each, schedule.TorchScheduler):
+                each.evaluated(loss)
 
     def measure(self, batches: Iterable[Any]) -> dict[str, torch.Tensor]:
         """The recipe's metrics over these batches of all ranks, in evaluation mode and without gradients."""

@@ -14,6 +14,8 @@ from surefoot.recipe.ranges import NUMBERS, check_numbers
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.distributed.tensor.parallel import ParallelStyle
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
 
     from surefoot.records.log import LogRow
@@ -91,6 +93,9 @@ class Recipe:
     `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them. `freeze="encoder.*"` freezes
     the parameters whose names match: a shell pattern, or several as a tuple or divided by commas.
 
+    `schedule(step, steps)` returns the factor of the learning rates. A function of one thing, `schedule(optimizer)`,
+    returns a scheduler of torch: it is stepped once per update, `ReduceLROnPlateau` once per evaluation.
+
     On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`). `dp_shard=-1` takes
     the ranks that the others leave. `shard_blocks(model)` returns the modules to shard on their own, if the repeated
     modules are not the right ones. `tensor_plan(model)` says how to split layers over `tp`, as torch's
@@ -113,7 +118,7 @@ class Recipe:
     loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = None
     optimizer: Callable[[Any], Any]
     step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = None
-    schedule: Callable[[int, int], float] | ByToken | None = None
+    schedule: Callable[[int, int], float] | Callable[[Optimizer], LRScheduler] | ByToken | None = None
     micro_batch_size: int = 1
     tokens_per_sample: int = 1
     global_batch_tokens: int | None = None
@@ -197,6 +202,8 @@ class Recipe:
         for name in _TEXTS:
             if not isinstance(getattr(self, name), str):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be text")
+        if callable(self.schedule) and not (_takes(self.schedule, 1) or _takes(self.schedule, 2)):
+            raise RecipeError("schedule must take two things, schedule(step, steps), or one, schedule(optimizer)")
         if not (self.best is None or (isinstance(self.best, str) and self.best.removeprefix("-"))):
             raise RecipeError(f"best={self.best!r} must be the name of a metric, with - before it if lower is better")
         if not (self.test is None or all(map(callable, self.tests().values()))):
@@ -283,6 +290,11 @@ class Recipe:
         return self.test if isinstance(self.test, Mapping) else {"test": self.test}
 
     @property
+    def schedules_itself(self) -> bool:
+        """Whether `schedule` makes a scheduler of torch: it takes one thing only, or the first is named `optimizer`."""
+        return callable(self.schedule) and (not _takes(self.schedule, 2) or _first(self.schedule) == "optimizer")
+
+    @property
     def unit(self) -> str:
         """What the run counts: tokens, or samples if a sample is one token."""
         return "token" if self.tokens_per_sample > 1 else "sample"
@@ -320,6 +332,14 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     except ValueError:
         return True
     return True
+
+
+def _first(function: Callable[..., Any]) -> str:
+    """The name of a function's first parameter. Empty if Python cannot say."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except ValueError:
+        return ""
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

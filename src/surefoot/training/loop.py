@@ -39,7 +39,7 @@ from surefoot.training.run_data import RunData
 from surefoot.training.run_findings import RunFindings
 from surefoot.training.run_writer import RunWriter
 from surefoot.training.selection import Selection
-from surefoot.training.start import restored
+from surefoot.training.start import refuse_unsavable_schedule, restored
 from surefoot.world.world import RealWorld
 
 Tell = Callable[[Run, LogRow], None]
@@ -97,6 +97,7 @@ class Training:
     def _build(self) -> None:
         """Builds the step, its data and its watchers. With many ranks or compiled code, fewer watchers are on."""
         self.step = Step(self.recipe, self.world)
+        refuse_unsavable_schedule(self.step)
         self.data = RunData(self.step)
         glances = RunThrottle(
             self.step.model,
@@ -181,6 +182,8 @@ class Training:
         every = self.recipe.evaluate_every
         if every and (row.step % every == 0 or row.step == self.recipe.steps()):
             scores = self._evaluate()
+            if "loss" in scores:
+                self.step.held_out(scores["loss"])
             row = replace(row, evaluation_loss=scores.pop("loss", None), metrics=scores)
         return row
 

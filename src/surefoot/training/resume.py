@@ -39,7 +39,7 @@ FREE = {
 }
 """Settings that may change on resume without changing any bit of a step."""
 SELECTING = {"evaluate_every", "evaluation_batches"}
-"""Of these, the ones that decide which step is best, if the recipe asks for it: then they may not change."""
+"""Of these, the ones that decide which step is best, or what a scheduler of torch is told: then they may not change."""
 LAYOUT = {*DIMENSIONS, "reshard_after_forward"}
 """Settings that may change on resume, and change steps by rounding only."""
 FAILURES = 3
@@ -201,7 +201,7 @@ def settings_of(recipe: Recipe) -> dict[str, Knob]:
 
 
 def _free(recipe: Recipe) -> set[str]:
-    return FREE if recipe.best is None else FREE - SELECTING
+    return FREE - SELECTING if recipe.best is not None or recipe.schedules_itself else FREE
 
 
 def source_digest(source: Path | None) -> str:
