@@ -24,6 +24,7 @@ from surefoot.techniques import (
     clip,
     compile,
     ddp,
+    ema,
     freeze,
     fsdp,
     fused,
@@ -109,6 +110,7 @@ class Step:
         self._schedulers = [schedule.scheduler(recipe, each) for each in self.optimizers]
         self.scheduler = own_step.Schedulers(self._schedulers) if self.is_own else self._schedulers[0]
         self.scaler = precision.scaler(recipe.precision, self.device)
+        self.ema = None if recipe.ema is None else ema.Averages(self.model, recipe.ema)
 
     def _optimizer(self) -> torch.optim.Optimizer:
         recipe = self.recipe
@@ -143,7 +145,7 @@ class Step:
             *(self.cutting.explain(self.model) if self.cutting else ()),
             *(self.chunking.explain() if self.chunking else ()),
         ]
-        frozen = freeze.explain(self.model, self.recipe)
+        frozen = (*freeze.explain(self.model, self.recipe), *ema.explain(self.model, self.recipe))
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> Scores:
@@ -183,9 +185,18 @@ class Step:
                 totals.add(self._metrics(batch))
         return totals.over_ranks(self.world, speaks=self.layout.speaks)
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """A context in which the model has its averaged weights, if the recipe averages them."""
+        return nullcontext() if self.ema is None else self.ema.swapped()
+
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode without gradients. Every module returns to its previous mode."""
+        """Evaluation mode without gradients, with averaged weights. Every module returns to its previous mode."""
+        with self.averaged(), self._in_evaluation_mode():
+            yield
+
+    @contextmanager
+    def _in_evaluation_mode(self) -> Iterator[None]:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
@@ -251,6 +262,8 @@ class Step:
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
         mean_loss = total_loss / total_count
         updated = self._update(mean_loss, grad_norm)
+        if updated and self.ema is not None:
+            self.ema.update()
         if not updated:
             for buffer, value in before.items():
                 buffer.copy_(value)
@@ -272,6 +285,8 @@ class Step:
         loss = parts.get("loss", next(iter(parts.values())))
         if not self.world.finite(loss):
             raise NonFinite(self.number + 1, loss.item(), math.nan)
+        if self.ema is not None:
+            self.ema.update()
         self.scheduler.step()
         self.number += 1
         self.optimizer.zero_grad(set_to_none=True)

@@ -14,6 +14,7 @@ import surefoot
 from surefoot import Recipe
 from surefoot.errors import RecipeError, RunError
 from surefoot.techniques.schedule import warmup_cosine
+from surefoot.ways.audit import audit
 from surefoot.ways.lr_range import lr_range
 from surefoot.ways.overfit import overfit
 from tests.test_own_step import two
@@ -137,6 +138,12 @@ def test_a_plateau_is_told_each_held_out_loss(tmp_path):
             scheduler.step(row.evaluation_loss)
     assert [row.lr for row in run.rows()] == told
     assert told[-1] < told[0]
+
+
+def test_an_audit_tells_it_the_losses_of_the_log(tmp_path):
+    made = recipe(SCHEDULERS["ReduceLROnPlateau"], max_steps=40, save_every=10)
+    surefoot.train(made, path=str(tmp_path / "run"))
+    assert audit(made, str(tmp_path / "run")).differing == ()
 
 
 def test_with_a_scheduler_of_torch_evaluations_may_not_change(tmp_path):

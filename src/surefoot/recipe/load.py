@@ -38,6 +38,7 @@ SETTINGS = {
     "rewind": bool,
     "decay": Decay,
     "freeze": None | str,
+    "ema": float | None,
     "recompute": str,
     "compile": Compile | bool,
     "compile_mode": CompileMode | None,

@@ -92,6 +92,7 @@ NUMBERS: Mapping[str, Range] = {
     "tp": _COUNT,
     "loss_chunks": Range(int, 1, 65536),
     "density": Range(float, 0, 1, above=True, none=True),
+    "ema": Range(float, 0, 0.999999, above=True, none=True),
     "seed": Range(int, 0),
 }
 """Every number of a `Recipe`."""

@@ -91,7 +91,8 @@ class Recipe:
     `optimizer` gets the networks and may return a dict of optimizers. See docs/guide/own-step.md.
 
     `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them. `freeze="encoder.*"` freezes
-    the parameters whose names match: a shell pattern, or several as a tuple or divided by commas.
+    the parameters whose names match: a shell pattern, or several as a tuple or divided by commas. With `ema=0.999`, the
+    run also keeps a moving average of the trained weights, evaluates it, and its weights are that average.
 
     `schedule(step, steps)` returns the factor of the learning rates. A function of one thing, `schedule(optimizer)`,
     returns a scheduler of torch: it is stepped once per update, `ReduceLROnPlateau` once per evaluation.
@@ -146,6 +147,7 @@ class Recipe:
     rewind: bool = False
     decay: Decay = "all"
     freeze: str | tuple[str, ...] | None = None
+    ema: float | None = None
     recompute: str = "none"
     compile: Compile | bool = "off"
     compile_mode: CompileMode | None = None

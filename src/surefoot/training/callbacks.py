@@ -39,11 +39,16 @@ class RunSoFar:
     _step: Step = field(repr=False)
 
     def model(self) -> nn.Module:
-        """A new model in evaluation mode with the weights of this step. It is yours: the run goes on with its own."""
+        """A new model in evaluation mode with the weights of this step, averaged if the recipe averages them.
+
+        It is yours: the run goes on with its own.
+        """
         if self._step.layout.shards or self._step.layout.tp > 1:
             raise RunError(f"run.model() needs the whole model on one rank, and here it is split: {self._step.layout}")
         made = model_of(self.recipe, self._step.layout, self._step.device)
         made.load_state_dict(self._step.model.state_dict())
+        if self._step.ema is not None:
+            self._step.ema.copy_to(dict(made.named_parameters()))
         return made.eval()
 
 
@@ -133,4 +138,5 @@ def _tensors(step: Step) -> dict[str, torch.Tensor]:
         for key, value in values.items()
         if isinstance(value, torch.Tensor)
     }
-    return {**dict(named), **state}
+    averages = {} if step.ema is None else {f"the average of {name}": each for name, each in step.ema.tensors.items()}
+    return {**dict(named), **state, **averages}

@@ -377,5 +377,6 @@ def _standing_bytes(step: Step) -> dict[str, int]:
         "gradients": step.parameters,
         "optimizer": (each for each in held if isinstance(each, torch.Tensor)),
         "buffers": step.model.buffers(),
+        **({} if step.ema is None else {"averages": step.ema.tensors.values()}),
     }
     return {account: sum(local_part(each).nbytes for each in tensors) for account, tensors in kept_in.items()}
