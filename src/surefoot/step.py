@@ -103,7 +103,7 @@ class Step:
         if self.compiled:
             compile.apply(self.model, recipe)
         self.sharding = fsdp.apply(self.model, recipe, self.layout, of_many) if self.layout.shards else None
-        self.called = ddp.apply(self.model, of_many) if self.layout.replicates else self.model
+        self.called = ddp.apply(self.model, of_many, recipe.bucket_cap_mb) if self.layout.replicates else self.model
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = self._optimizer()

@@ -90,6 +90,7 @@ NUMBERS: Mapping[str, Range] = {
     "dp_replicate": _COUNT,
     "dp_shard": Range(int, 1, also=(-1,)),
     "tp": _COUNT,
+    "bucket_cap_mb": Range(float, 0, 1e6, above=True, none=True),
     "loss_chunks": Range(int, 1, 65536),
     "density": Range(float, 0, 1, above=True, none=True),
     "ema": Range(float, 0, 0.999999, above=True, none=True),

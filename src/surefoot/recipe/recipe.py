@@ -63,7 +63,8 @@ class Recipe:
     differ in the number of elements that count for the loss: the step then divides once, by the count of all
     micro-batches. Means of micro-batches get equal weight.
 
-    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes.
+    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes. With
+    `pin_memory=True`, `train` loads batches into pinned memory and copies them to the GPU without waiting.
 
     `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
     evaluated; with None, each of its samples once. If it is text, set `bytes_per_token` to see its loss in bits per
@@ -102,7 +103,7 @@ class Recipe:
     modules are not the right ones. `tensor_plan(model)` says how to split layers over `tp`, as torch's
     `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`; with `"but-last"`, the last
     of the modules stays gathered, because backward needs it first. `reduce_in` is the format in which sharded ranks
-    add up the gradients of `bf16-mixed` and `16-mixed`.
+    add up the gradients of `bf16-mixed` and `16-mixed`. `bucket_cap_mb` is that of torch's `DistributedDataParallel`.
 
     `loss_chunks` and `loss_parallel` avoid that all logits of a language model exist at once
     (`techniques/loss_chunks.py`, `techniques/loss_parallel.py`). `fused=True` asks the optimizer for torch's fused
@@ -129,6 +130,7 @@ class Recipe:
     max_grad_norm: float | None = None
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
+    pin_memory: bool = False
     evaluation: Callable[[], Dataset[Any]] | None = None
     evaluate_every: int | None = None
     evaluation_batches: int | None = 8
@@ -152,11 +154,13 @@ class Recipe:
     compile: Compile | bool = "off"
     compile_mode: CompileMode | None = None
     compile_dynamic: bool | None = None
+    fullgraph: bool = False
     dp_replicate: int = 1
     dp_shard: int = -1
     tp: int = 1
     reshard_after_forward: Reshard | None = None
     reduce_in: ReduceIn = "float32"
+    bucket_cap_mb: float | None = None
     loss_chunks: int = 1
     loss_parallel: bool = False
     fused: bool | None = None
@@ -182,6 +186,8 @@ class Recipe:
             raise RecipeError(
                 f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how to split layers"
             )
+        if self.fullgraph and self.compile == "off":
+            raise RecipeError("fullgraph=True needs compile='blocks' or compile='whole': nothing is compiled")
         if self.loss_parallel and self.tp == 1:
             raise RecipeError("loss_parallel splits logits over the ranks of tp, and tp=1; use loss_chunks")
         if self.tp > 1 and self.precision == "16-mixed":
@@ -210,7 +216,7 @@ class Recipe:
             raise RecipeError(f"best={self.best!r} must be the name of a metric, with - before it if lower is better")
         if not (self.test is None or all(map(callable, self.tests().values()))):
             raise RecipeError("test must be a function that returns data, or a dict of names and such functions")
-        truths = {"rewind": (True, False), "loss_parallel": (True, False)}
+        truths = dict.fromkeys(("rewind", "loss_parallel", "pin_memory", "fullgraph"), (True, False))
         for name, choices in (*truths.items(), *((name, (True, False, None)) for name in ("compile_dynamic", "fused"))):
             if not any(getattr(self, name) is each for each in choices):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
