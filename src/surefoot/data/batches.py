@@ -86,7 +86,7 @@ def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank
         rank=rank,
         ranks=ranks,
         collate=recipe.collate,
-        workers=recipe.workers if ahead else 0,
+        workers=recipe.loaders if ahead else 0,
         ahead=ahead,
         pinned=ahead and recipe.pin_memory and torch.accelerator.is_available(),
     )

@@ -25,7 +25,7 @@ SETTINGS = {
     "max_tokens": int | None,
     "precision": Precision,
     "max_grad_norm": float | None,
-    "workers": int,
+    "workers": int | Literal["auto"],
     "pin_memory": bool,
     "evaluate_every": int | None,
     "evaluation_batches": int | None,

@@ -63,8 +63,9 @@ class Recipe:
     differ in the number of elements that count for the loss: the step then divides once, by the count of all
     micro-batches. Means of micro-batches get equal weight.
 
-    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes. With
-    `pin_memory=True`, `train` loads batches into pinned memory and copies them to the GPU without waiting.
+    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes;
+    with "auto", `train` times a few steps and chooses one, which changes no bit. With `pin_memory=True`, `train` loads
+    batches into pinned memory and copies them to the GPU without waiting.
 
     `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
     evaluated; with None, each of its samples once. If it is text, set `bytes_per_token` to see its loss in bits per
@@ -129,7 +130,7 @@ class Recipe:
     precision: Precision = "32-true"
     max_grad_norm: float | None = None
     collate: Callable[[list[Any]], Any] | None = None
-    workers: int = 0
+    workers: int | Literal["auto"] = 0
     pin_memory: bool = False
     evaluation: Callable[[], Dataset[Any]] | None = None
     evaluate_every: int | None = None
@@ -301,6 +302,11 @@ class Recipe:
     def schedules_itself(self) -> bool:
         """Whether `schedule` makes a scheduler of torch: it takes one thing only, or the first is named `optimizer`."""
         return callable(self.schedule) and (not _takes(self.schedule, 2) or _first(self.schedule) == "optimizer")
+
+    @property
+    def loaders(self) -> int:
+        """The number of loader processes at the start of a run."""
+        return 0 if self.workers == "auto" else self.workers
 
     @property
     def unit(self) -> str:

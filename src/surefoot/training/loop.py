@@ -26,6 +26,7 @@ from surefoot.records.run import Run
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
+from surefoot.training.auto_workers import AutoWorkers, most_workers, why_none
 from surefoot.training.callbacks import Callbacks
 from surefoot.training.end import ended, failed, with_weights
 from surefoot.training.exchange import Told, tell_all
@@ -119,6 +120,9 @@ class Training:
         self._select(standing.taken)
         self.spikes, self.drift = Spikes(row.loss for row in standing.taken if row.loss is not None), Drift()
         self.saved = self._progress()
+        self.workers = AutoWorkers(most=most_workers()) if self.recipe.workers == "auto" else None
+        if self.workers is not None and (reason := why_none(self.data.batches.dataset)):
+            self._settle_workers(reason)
         self.findings.begin()
         self.scribe.write(self.run)
         if self.run.starts > 1:
@@ -146,8 +150,24 @@ class Training:
             self.callbacks.see(self.run, row)
             if better or (self.every is not None and self.every.due(self.saved, self._progress())):
                 self._save()
+            self._choose_workers(row)
             if self.tell is not None:
                 self.tell(self.run, row)
+
+    def _choose_workers(self, row: LogRow) -> None:
+        """Follows the steps until a number of loader processes is chosen. All ranks see the same seconds."""
+        if self.workers is None:
+            return
+        chosen = self.workers.see(row.seconds, row.data_seconds)
+        if chosen is not None:
+            self.data.load_with(chosen, self.run)
+        if self.workers.said:
+            self._settle_workers(self.workers.said)
+
+    def _settle_workers(self, said: str) -> None:
+        self.workers = None
+        self.run = replace(self.run, choices=(*self.run.choices, said))
+        self._tell_of("workers", said)
 
     def _report(self) -> None:
         """Reports each new finding once, and keeps all of them with the run."""
