@@ -48,7 +48,7 @@ def test_a_number_outside_of_its_range_is_refused_by_name(name, value):
     [
         ("max_grad_norm", -1, "max_grad_norm=-1 must be above 0, or None"),
         ("max_grad_norm", 0.0, "max_grad_norm=0.0 must be above 0, or None"),
-        ("workers", 2000, "workers=2000 must be at least 0 and at most 1,024"),
+        ("workers", 2000, "workers=2000 must be at least 0 and at most 1,024, or auto"),
         ("seed", -1, "seed=-1 must be at least 0"),
         ("density", 1.5, "density=1.5 must be above 0 and at most 1, or None"),
         ("density", 0, "density=0 must be above 0 and at most 1, or None"),

@@ -24,6 +24,8 @@ from surefoot.techniques import (
     clip,
     compile,
     ddp,
+    ema,
+    freeze,
     fsdp,
     fused,
     groups,
@@ -70,6 +72,7 @@ def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch
     """The recipe's model in training mode, before it is distributed. A model to be sharded stays in host memory."""
     with torch.device("cpu") if layout.shards else device, precision.parameters_in(recipe.precision):
         model = build_model(recipe)
+    freeze.apply(model, recipe)
     model.train()
     return model
 
@@ -90,6 +93,8 @@ class Step:
         self.number = 0
         self.model = model_of(recipe, self.layout, self.device)
         self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
+        if self.cutting is not None:
+            freeze.apply(self.model, recipe)  # torch's parallel styles make some parameters anew, as trainable ones
         self.compiled = world.compiles and recipe.compile != "off"
         sharded = fsdp.policy(recipe) if self.layout.shards else None
         returned = fsdp.policy(recipe, root=True).output_dtype if self.layout.shards else None
@@ -98,13 +103,14 @@ class Step:
         if self.compiled:
             compile.apply(self.model, recipe)
         self.sharding = fsdp.apply(self.model, recipe, self.layout, of_many) if self.layout.shards else None
-        self.called = ddp.apply(self.model, of_many) if self.layout.replicates else self.model
+        self.called = ddp.apply(self.model, of_many, recipe.bucket_cap_mb) if self.layout.replicates else self.model
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self.optimizer = self._optimizer()
-        schedulers = [schedule.scheduler(recipe, each) for each in self.optimizers]
-        self.scheduler = own_step.Schedulers(schedulers) if self.is_own else schedulers[0]
+        self._schedulers = [schedule.scheduler(recipe, each) for each in self.optimizers]
+        self.scheduler = own_step.Schedulers(self._schedulers) if self.is_own else self._schedulers[0]
         self.scaler = precision.scaler(recipe.precision, self.device)
+        self.ema = None if recipe.ema is None else ema.Averages(self.model, recipe.ema)
 
     def _optimizer(self) -> torch.optim.Optimizer:
         recipe = self.recipe
@@ -139,7 +145,8 @@ class Step:
             *(self.cutting.explain(self.model) if self.cutting else ()),
             *(self.chunking.explain() if self.chunking else ()),
         ]
-        return (*mixed, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
+        frozen = (*freeze.explain(self.model, self.recipe), *ema.explain(self.model, self.recipe))
+        return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> Scores:
         """Loss and metrics over the batches of all ranks, in evaluation mode and without gradients.
@@ -164,6 +171,12 @@ class Step:
         total_loss, total_count = self._over_ranks(total_loss, total_count)
         return Scores(total_loss / total_count, totals.over_ranks(self.world, speaks=self.layout.speaks))
 
+    def held_out(self, loss: float) -> None:
+        """Tells the loss of an evaluation to schedulers that wait for it. It is the same on all ranks."""
+        for each in self._schedulers:
+            if isinstance(each, schedule.TorchScheduler):
+                each.evaluated(loss)
+
     def measure(self, batches: Iterable[Any]) -> dict[str, torch.Tensor]:
         """The recipe's metrics over these batches of all ranks, in evaluation mode and without gradients."""
         totals = metrics.Totals()
@@ -172,9 +185,18 @@ class Step:
                 totals.add(self._metrics(batch))
         return totals.over_ranks(self.world, speaks=self.layout.speaks)
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """A context in which the model has its averaged weights, if the recipe averages them."""
+        return nullcontext() if self.ema is None else self.ema.swapped()
+
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode without gradients. Every module returns to its previous mode."""
+        """Evaluation mode without gradients, with averaged weights. Every module returns to its previous mode."""
+        with self.averaged(), self._in_evaluation_mode():
+            yield
+
+    @contextmanager
+    def _in_evaluation_mode(self) -> Iterator[None]:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
@@ -240,6 +262,8 @@ class Step:
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
         mean_loss = total_loss / total_count
         updated = self._update(mean_loss, grad_norm)
+        if updated and self.ema is not None:
+            self.ema.update()
         if not updated:
             for buffer, value in before.items():
                 buffer.copy_(value)
@@ -261,6 +285,8 @@ class Step:
         loss = parts.get("loss", next(iter(parts.values())))
         if not self.world.finite(loss):
             raise NonFinite(self.number + 1, loss.item(), math.nan)
+        if self.ema is not None:
+            self.ema.update()
         self.scheduler.step()
         self.number += 1
         self.optimizer.zero_grad(set_to_none=True)

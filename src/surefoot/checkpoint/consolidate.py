@@ -79,7 +79,11 @@ def write_weights(
 
     At most one file is in memory at a time: `file_bytes`, or a single larger tensor.
     """
-    saved: dict[str, Saved] = checkpoint.outline()["model"]
+    outline = checkpoint.outline()
+    model: dict[str, Saved] = outline["model"]
+    averages: dict[str, Saved] = outline.get("ema", {}).get("averages", {})
+    averaged = {model[name].name: average for name, average in averages.items() if name in model}
+    saved = {name: averaged.get(tensor.name, tensor) for name, tensor in model.items()}
     missing = [name for name in names if name not in saved]
     if missing:
         raise CheckpointError(f"{checkpoint.path.name} belongs to another model; it lacks {', '.join(missing[:5])}")
@@ -88,6 +92,7 @@ def write_weights(
     for file, part in files.items():
         tensors = {name: allocated(saved[name]).contiguous() for name in part}
         checkpoint.read({saved[name].name: tensor for name, tensor in tensors.items()})
+        tensors = {name: tensor.to(model[name].dtype) for name, tensor in tensors.items()}
         save_file(tensors, create_new(folder / file), metadata={"format": "pt"})
         _compare(folder / file, tensors)
     if len(files) > 1:

@@ -34,6 +34,7 @@ def state_of(step: Stepping) -> State:
         "optimizer": _optimizer_state(step.optimizer, _names(step.model)),
         "scheduler": step.scheduler.state_dict(),
         "scaler": step.scaler.state_dict(),
+        **_averages(step),
     }
 
 
@@ -52,15 +53,18 @@ def restore(step: Stepping, checkpoint: Checkpoint) -> State:
         ) from error
 
 
-def restore_model(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """Fills a model with the saved parameters, buffers and extra state. The optimizer's state is not kept."""
+def restore_model(step: Stepping, checkpoint: Checkpoint) -> None:
+    """Fills a step's model and averages with the saved ones. The optimizer's state is not kept."""
+    model, held = step.model, _averages_into(step, checkpoint)
     outline, live, extra = checkpoint.outline(), _live(model), {_plain(name): name for name in _extra(model)}
     _refuse_another_model({*outline["model"], *outline["extra"]}, {*live, *extra})
     if extra:
-        state = checkpoint.load({"model": live})
+        state = checkpoint.load({"model": live, **held})
         _bare(model).load_state_dict({extra[name]: state["extra"][name] for name in extra}, strict=False)
     else:
-        checkpoint.read({outline["model"][name].name: tensor for name, tensor in reversed(live.items())})
+        averages = {outline["ema"]["averages"][name].name: each for name, each in _averages_of(held).items()}
+        tensors = {outline["model"][name].name: tensor for name, tensor in reversed(live.items())}
+        checkpoint.read({**tensors, **averages})
 
 
 def _restored(step: Stepping, checkpoint: Checkpoint) -> State:
@@ -68,12 +72,13 @@ def _restored(step: Stepping, checkpoint: Checkpoint) -> State:
     extra = {_plain(name): name for name in _extra(step.model)}
     _refuse_another_model({*outline["model"], *outline["extra"]}, {*live, *extra})
     room = _room(outline["optimizer"]["state"], {name: parameter for parameter, name in names.items()})
-    state: State = checkpoint.load({"model": live, "optimizer": {"state": room}})
+    state: State = checkpoint.load({"model": live, "optimizer": {"state": room}, **_averages_into(step, checkpoint)})
     if extra:
         _bare(step.model).load_state_dict({extra[name]: state["extra"][name] for name in extra}, strict=False)
     _restore_optimizer(step.optimizer, state["optimizer"], names)
     step.scheduler.load_state_dict(state["scheduler"])
     step.scaler.load_state_dict(state["scaler"])
+    _restart_averages(step, state)
     if hasattr(step, "number"):
         if type(state["number"]) is not int or state["number"] < 0:
             raise CheckpointError(f"{checkpoint.path.name} holds the state of step {state['number']!r}")
@@ -128,6 +133,35 @@ def _refuse_another_model(saved: set[str], here: set[str]) -> None:
     parts = (("only in the checkpoint", saved - here), ("only in this model", here - saved))
     texts = [f"{title}: {', '.join(sorted(names)[:5])}" for title, names in parts if names]
     raise CheckpointError(f"the checkpoint belongs to another model; {'; '.join(texts)}")
+
+
+# ---------------------------------------------------------------------------------------- averages of weights
+
+
+def _averages(step: Stepping) -> State:
+    """The averages of a step that keeps them; nothing otherwise."""
+    ema = getattr(step, "ema", None)
+    return {} if ema is None else {"ema": {"updates": ema.updates, "averages": dict(ema.tensors)}}
+
+
+def _averages_into(step: Stepping, checkpoint: Checkpoint) -> State:
+    """Where saved averages go. Nothing if the checkpoint has none, or the step keeps none."""
+    return {} if "ema" not in checkpoint.outline() else _averages(step)
+
+
+def _averages_of(held: State) -> dict[str, torch.Tensor]:
+    return held["ema"]["averages"] if held else {}
+
+
+def _restart_averages(step: Stepping, state: State) -> None:
+    """Counts on from a checkpoint; from one without averages, they begin with its weights."""
+    ema = getattr(step, "ema", None)
+    if ema is None:
+        return
+    if "ema" in state:
+        ema.updates = state["ema"]["updates"]
+    else:
+        ema.restart()
 
 
 # ---------------------------------------------------------------------------------------- the optimizer

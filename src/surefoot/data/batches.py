@@ -26,6 +26,7 @@ from surefoot.data.prefetch import Ahead
 from surefoot.errors import RecipeError
 from surefoot.randomness import Stream, derive, kept, seed_all
 from surefoot.recipe.recipe import Recipe
+from surefoot.trees import map_tensors
 from surefoot.world.child_processes import tied_to_this_process
 
 Collate = Callable[[list[Any]], Any]
@@ -37,11 +38,17 @@ class Batches(Iterator[Any]):
     """An endless iterator over micro-batches.
 
     `taken` holds the sample numbers since `begin_step`. If `hashed` is set, `hashes` holds the hash of each
-    micro-batch.
+    micro-batch. If they are `pinned`, a copy to a GPU need not be waited for.
     """
 
-    def __init__(self, numbered: Iterator[tuple[list[int], Any]], dataset: Dataset[Any] | None = None) -> None:
-        self._numbered, self.dataset, self.hashed = numbered, dataset, False
+    def __init__(
+        self,
+        numbered: Iterator[tuple[list[int], Any]],
+        dataset: Dataset[Any] | None = None,
+        *,
+        pinned: bool = False,
+    ) -> None:
+        self._numbered, self.dataset, self.hashed, self.pinned = numbered, dataset, False, pinned
         self.begin_step()
 
     def begin_step(self) -> None:
@@ -79,8 +86,9 @@ def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank
         rank=rank,
         ranks=ranks,
         collate=recipe.collate,
-        workers=recipe.workers if ahead else 0,
+        workers=recipe.loaders if ahead else 0,
         ahead=ahead,
+        pinned=ahead and recipe.pin_memory and torch.accelerator.is_available(),
     )
 
 
@@ -96,11 +104,12 @@ def micro_batches(
     workers: int = 0,
     ahead: bool = False,
     once: bool = False,
+    pinned: bool = False,
 ) -> Batches:
     """Endless micro-batches of `size` samples, from the rank's `first` one on.
 
     With `once`, one epoch: its last micro-batch has the samples that are left. Ranks get equally many; one that has
-    no samples left gets one again.
+    no samples left gets one again. With `pinned`, they are in pinned memory.
 
     Every sample comes once per epoch. The order and each sample's random numbers do not depend on the ranks, the
     micro-batch size, the workers or the first batch. The random numbers of `collate` depend on the seed and the
@@ -111,8 +120,9 @@ def micro_batches(
             raise RecipeError(
                 "a stream has no end, so it cannot be evaluated whole; set evaluation_batches; test data needs a length"
             )
-        stream = _streamed(dataset, size=size, seed=seed, collate=collate or default_collate, workers=workers)
-        return Batches(_every(stream, first * ranks + rank, ranks), dataset)
+        join_stream = collate or default_collate
+        stream = _streamed(dataset, size=size, seed=seed, collate=join_stream, workers=workers, pinned=pinned)
+        return Batches(_every(stream, first * ranks + rank, ranks), dataset, pinned=pinned)
     samples = len(cast(Sized, dataset))
     if samples == 0:
         raise RecipeError("the data set is empty")
@@ -121,17 +131,26 @@ def micro_batches(
     if not _draws(dataset) and hasattr(dataset, "__getitems__") and workers == 0:
         ahead = ahead and collate is None  # generators are global: no other thread may draw from them
         gathered = _gathered(dataset, iter(places), join, look=LOOK_AHEAD if ahead else 0)
-        return Batches(Ahead(gathered) if ahead else gathered, dataset)
+        if pinned:
+            gathered = _pinned(gathered)
+        return Batches(Ahead(gathered) if ahead else gathered, dataset, pinned=pinned)
     loader = DataLoader(
         cast(Any, _Seeded(dataset, seed)),
         batch_sampler=cast(Any, places),
         collate_fn=join,
         num_workers=workers,
         persistent_workers=workers > 0,
+        pin_memory=pinned,
         worker_init_fn=tied_to_this_process(),
         generator=_own_generator(seed),
     )
-    return Batches(iter(loader), dataset)
+    return Batches(iter(loader), dataset, pinned=pinned)
+
+
+def _pinned(numbered: Iterator[tuple[list[int], Any]]) -> Iterator[tuple[list[int], Any]]:
+    """Batches in pinned memory, from which a GPU copies by itself."""
+    for numbers, batch in numbered:
+        yield numbers, map_tensors(torch.Tensor.pin_memory, batch)
 
 
 def _gathered(dataset: Any, places: Iterator[np.ndarray], join: _Join, *, look: int) -> Iterator[tuple[list[int], Any]]:
@@ -243,7 +262,7 @@ class _Numbered(IterableDataset[Any]):
 
 
 def _streamed(
-    dataset: IterableDataset[Any], *, size: int, seed: int, collate: Collate, workers: int
+    dataset: IterableDataset[Any], *, size: int, seed: int, collate: Collate, workers: int, pinned: bool
 ) -> Iterator[tuple[list[int], Any]]:
     """The stream's micro-batches, epoch after epoch. To start later, earlier ones are read and skipped."""
     epoch = 0
@@ -253,6 +272,7 @@ def _streamed(
             batch_size=size,
             collate_fn=partial(_collate, collate),
             num_workers=workers,
+            pin_memory=pinned,
             worker_init_fn=tied_to_this_process(),
             generator=_own_generator(seed),
         )

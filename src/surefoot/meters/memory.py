@@ -9,6 +9,7 @@ freed. Its purpose may become known later, so accounts are settled when the step
 | `buffers`     | holds a buffer of the model                                                 |
 | `gradients`   | is a parameter's `.grad` at the end of a backward                           |
 | `optimizer`   | is in the optimizer's state at the end of an update                         |
+| `averages`    | holds the moving average of a parameter                                     |
 | `inputs`      | was loaded and is live when a forward begins, or existed before and is used |
 | `activations` | was made by forward or loss and is live when their backward begins          |
 | `temporary`   | is none of these                                                            |
@@ -28,7 +29,7 @@ The data set is not part of the step: storages that existed before and are only 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -155,6 +156,11 @@ class MemoryMeter(Meter):
             self._settle(parameter, "parameters", self.owners[parameter])
         for name, buffer in model.named_buffers():
             self._settle(buffer, "buffers", (prefix + name).rpartition(".")[0])
+
+    def know_averages(self, averages: Mapping[str, torch.Tensor]) -> None:
+        """Books the moving averages of parameters, by the names of the parameters."""
+        for name, tensor in averages.items():
+            self._settle(tensor, "averages", name.rpartition(".")[0])
 
     def entered(self, segment: Segment) -> None:
         self.book.enter(segment)

@@ -7,7 +7,7 @@ import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 
@@ -21,6 +21,7 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.records.usage import Usage
 from surefoot.step import Step, model_of
 from surefoot.techniques.compile import units
+from surefoot.techniques.ema import Averages
 from surefoot.techniques.mesh import layout_of
 from surefoot.trees import map_tensors, plain, tensors_in
 from surefoot.world.gpu.target import Gpu
@@ -197,6 +198,7 @@ def know(books: Books, step: Step) -> None:
     """Registers a step with the books: its modules, its mesh, and its compiled regions."""
     books.phases.find(step.model)
     books.ending = step.optimizer
+    books.memory.know_averages({} if step.ema is None else step.ema.tensors)
     books.traffic.know(step.mesh)
     if step.recipe.compile != "off":
         books.work.regions = Regions(units(step.model, step.recipe, unless=IF_LOSS_INSIDE))
@@ -230,7 +232,8 @@ def saved_state(step: Step) -> dict[str, Any]:
 
     model = step.model.state_dict()
     model.update(map_tensors(copy, dict(model)))  # in place: the dict also holds the versions of its modules
-    return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict())}
+    averages = {} if step.ema is None else {"averages": map_tensors(copy, dict(step.ema.tensors))}
+    return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict()), **averages}
 
 
 def whole_bytes(saved: dict[str, Any]) -> int:
@@ -242,6 +245,8 @@ def whole_bytes(saved: dict[str, Any]) -> int:
 def load_state(step: Step, saved: dict[str, Any]) -> None:
     step.model.load_state_dict(saved["model"])
     step.optimizer.load_state_dict(saved["optimizer"])
+    for name, average in saved.get("averages", {}).items():
+        cast(Averages, step.ema).tensors[name].copy_(average)
 
 
 def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:

@@ -49,10 +49,13 @@ def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
         raise Irregular("the recompute budget is shared among all blocks")
     if tracing.layout.replicates:
         raise Irregular("the buckets of ddp hold gradients of several blocks")
+    if tracing.recipe.freeze is not None and tracing.layout.tp > 1:
+        raise Irregular("freeze names parameters of blocks that a short model lacks, and tp makes some of them anew")
     assumed, too_large = dict(tracing.world.assumptions), set(tracing.kernels.too_large)
     copies = Copies(tracing.model, repeats, tracing.books, tracing.kernels)
     runs = _runs(tracing, copies)
     step = whole_step(copies, runs[-1].step, [run.parts for run in runs])
+    step.recipe = dataclasses.replace(step.recipe, freeze=tracing.recipe.freeze)
     made = _posted(tracing, copies, step, unrolled([run.entries for run in runs], copies.more))
     made.assumed = _sum(assumed, _unrolled_counts([run.assumed for run in runs], copies.more))
     (made.checkpoint_bytes,) = _unrolled_counts([{"": run.checkpoint_bytes} for run in runs], copies.more).values()
@@ -101,7 +104,8 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
 
 def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
     """Builds a step and registers it with the books. Closes them as often as `Tracing.built` does."""
-    step = Step(dataclasses.replace(tracing.recipe, model=lambda: model), tracing.world)
+    recipe = dataclasses.replace(tracing.recipe, model=lambda: model, freeze=None)  # the copies are frozen already
+    step = Step(recipe, tracing.world)
     if step.optimizer.state:
         raise Irregular("the optimizer creates its state when it is created")  # loading a state replaces it
     books.close()

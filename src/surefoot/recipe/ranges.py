@@ -21,7 +21,7 @@ _KINDS = {int: "a whole number", float: "a number"}
 class Range:
     """Numbers of one kind from `low` to `high`.
 
-    `above` excludes `low` itself. `none` allows None too. The numbers in `also` are allowed too.
+    `above` excludes `low` itself. `none` allows None too. The numbers in `also` and the `word` are allowed too.
     """
 
     kind: type[int] | type[float]
@@ -30,11 +30,12 @@ class Range:
     above: bool = False
     none: bool = False
     also: tuple[int, ...] = ()
+    word: str | None = None
 
     def check(self, name: str, value: Any) -> Any:
         """The value as a number of this kind, or a `RecipeError` that says what it must be."""
-        if value is None and self.none:
-            return None
+        if (value is None and self.none) or (isinstance(value, str) and value == self.word):
+            return value
         number = self._number(value)
         if number is None:
             raise RecipeError(f"{name}={_short(value)} must be {_KINDS[self.kind]}, {self}")
@@ -60,7 +61,7 @@ class Range:
         low = f"above {self.low:,}" if self.above else f"at least {self.low:,}"
         high = f" and at most {self.high:,}" if self.high != MOST else ""
         also = "".join(f", or {each} for all remaining ranks" for each in self.also)
-        return low + high + also + (", or None" if self.none else "")
+        return low + high + also + (", or None" if self.none else "") + (f", or {self.word}" if self.word else "")
 
 
 def _short(value: Any) -> str:
@@ -80,7 +81,7 @@ NUMBERS: Mapping[str, Range] = {
     "max_steps": _COUNT_OR_NONE,
     "max_tokens": _COUNT_OR_NONE,
     "max_grad_norm": Range(float, 0, above=True, none=True),
-    "workers": Range(int, 0, 1024),
+    "workers": Range(int, 0, 1024, word="auto"),
     "evaluate_every": _COUNT_OR_NONE,
     "evaluation_batches": _COUNT_OR_NONE,
     "metrics_every": _COUNT_OR_NONE,
@@ -90,8 +91,10 @@ NUMBERS: Mapping[str, Range] = {
     "dp_replicate": _COUNT,
     "dp_shard": Range(int, 1, also=(-1,)),
     "tp": _COUNT,
+    "bucket_cap_mb": Range(float, 0, 1e6, above=True, none=True),
     "loss_chunks": Range(int, 1, 65536),
     "density": Range(float, 0, 1, above=True, none=True),
+    "ema": Range(float, 0, 0.999999, above=True, none=True),
     "seed": Range(int, 0),
 }
 """Every number of a `Recipe`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,9 +14,13 @@ from surefoot.recipe.ranges import NUMBERS, check_numbers
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.distributed.tensor.parallel import ParallelStyle
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
 
+    from surefoot.records.log import LogRow
     from surefoot.techniques.schedule import ByToken
+    from surefoot.training.callbacks import RunSoFar
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
 Decay = Literal["all", "matrices"]
@@ -35,7 +40,18 @@ _ONE_OF = {
     "reduce_in": ReduceIn,
 }
 _FUNCTIONS = ("model", "data", "optimizer")
-_FUNCTIONS_OR_NONE = ("loss", "step", "schedule", "collate", "evaluation", "metrics", "shard_blocks", "tensor_plan")
+_FUNCTIONS_OR_NONE = (
+    "loss",
+    "step",
+    "schedule",
+    "collate",
+    "evaluation",
+    "metrics",
+    "on_step",
+    "on_evaluation",
+    "shard_blocks",
+    "tensor_plan",
+)
 _TEXTS = ("recompute", "init_accept", "about", "name", "target")
 
 
@@ -47,7 +63,9 @@ class Recipe:
     differ in the number of elements that count for the loss: the step then divides once, by the count of all
     micro-batches. Means of micro-batches get equal weight.
 
-    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes.
+    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes;
+    with "auto", `train` times a few steps and chooses one, which changes no bit. With `pin_memory=True`, `train` loads
+    batches into pinned memory and copies them to the GPU without waiting.
 
     `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
     evaluated; with None, each of its samples once. If it is text, set `bytes_per_token` to see its loss in bits per
@@ -58,6 +76,10 @@ class Recipe:
     `best="accuracy"` keeps the checkpoint with the highest accuracy, `best="-loss"` that with the lowest held-out loss;
     its weights become the run's. `patience` ends the run after so many evaluations without a better one.
     `test` is data that is evaluated once, at the end, or a dict of names and such data.
+
+    `on_step(run, row)` is called after each logged step, `on_evaluation(run, row)` after each evaluation, on rank 0.
+    They cannot change the training. `row` is the row of the log; `run` has `folder`, `step`, `steps`, `recipe`,
+    `best_step` and `model()`, a copy of the model. See docs/guide/callbacks.md.
 
     `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
     stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
@@ -70,14 +92,19 @@ class Recipe:
     several optimizers, and returns its loss, or a dict of losses. Then `model` may return a dict of networks, and
     `optimizer` gets the networks and may return a dict of optimizers. See docs/guide/own-step.md.
 
-    `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them.
+    `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them. `freeze="encoder.*"` freezes
+    the parameters whose names match: a shell pattern, or several as a tuple or divided by commas. With `ema=0.999`, the
+    run also keeps a moving average of the trained weights, evaluates it, and its weights are that average.
+
+    `schedule(step, steps)` returns the factor of the learning rates. A function of one thing, `schedule(optimizer)`,
+    returns a scheduler of torch: it is stepped once per update, `ReduceLROnPlateau` once per evaluation.
 
     On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`). `dp_shard=-1` takes
     the ranks that the others leave. `shard_blocks(model)` returns the modules to shard on their own, if the repeated
     modules are not the right ones. `tensor_plan(model)` says how to split layers over `tp`, as torch's
     `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`; with `"but-last"`, the last
     of the modules stays gathered, because backward needs it first. `reduce_in` is the format in which sharded ranks
-    add up the gradients of `bf16-mixed` and `16-mixed`.
+    add up the gradients of `bf16-mixed` and `16-mixed`. `bucket_cap_mb` is that of torch's `DistributedDataParallel`.
 
     `loss_chunks` and `loss_parallel` avoid that all logits of a language model exist at once
     (`techniques/loss_chunks.py`, `techniques/loss_parallel.py`). `fused=True` asks the optimizer for torch's fused
@@ -97,7 +124,7 @@ class Recipe:
     loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = None
     optimizer: Callable[[Any], Any]
     step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = None
-    schedule: Callable[[int, int], float] | ByToken | None = None
+    schedule: Callable[[int, int], float] | Callable[[Optimizer], LRScheduler] | ByToken | None = None
     micro_batch_size: int = 1
     tokens_per_sample: int = 1
     global_batch_tokens: int | None = None
@@ -106,7 +133,8 @@ class Recipe:
     precision: Precision = "32-true"
     max_grad_norm: float | None = None
     collate: Callable[[list[Any]], Any] | None = None
-    workers: int = 0
+    workers: int | Literal["auto"] = 0
+    pin_memory: bool = False
     evaluation: Callable[[], Dataset[Any]] | None = None
     evaluate_every: int | None = None
     evaluation_batches: int | None = 8
@@ -116,21 +144,27 @@ class Recipe:
     patience: int | None = None
     test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = None
     bytes_per_token: float | None = None
+    on_step: Callable[[RunSoFar, LogRow], object] | None = None
+    on_evaluation: Callable[[RunSoFar, LogRow], object] | None = None
     save_every: str | int | None = "10 min"
     keep_last: int = 3
     mirror: str | None = None
     nonfinite: Nonfinite = "stop"
     rewind: bool = False
     decay: Decay = "all"
+    freeze: str | tuple[str, ...] | None = None
+    ema: float | None = None
     recompute: str = "none"
     compile: Compile | bool = "off"
     compile_mode: CompileMode | None = None
     compile_dynamic: bool | None = None
+    fullgraph: bool = False
     dp_replicate: int = 1
     dp_shard: int = -1
     tp: int = 1
     reshard_after_forward: Reshard | None = None
     reduce_in: ReduceIn = "float32"
+    bucket_cap_mb: float | None = None
     loss_chunks: int = 1
     loss_parallel: bool = False
     fused: bool | None = None
@@ -148,6 +182,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if isinstance(self.compile, bool):
             object.__setattr__(self, "compile", "whole" if self.compile else "off")
+        self._check_freeze()
         for name, kind in _ONE_OF.items():
             if getattr(self, name) not in _choices(kind):
                 raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
@@ -157,6 +192,8 @@ class Recipe:
             raise RecipeError(
                 f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how to split layers"
             )
+        if self.fullgraph and self.compile == "off":
+            raise RecipeError("fullgraph=True needs compile='blocks' or compile='whole': nothing is compiled")
         if self.loss_parallel and self.tp == 1:
             raise RecipeError("loss_parallel splits logits over the ranks of tp, and tp=1; use loss_chunks")
         if self.tp > 1 and self.precision == "16-mixed":
@@ -166,6 +203,7 @@ class Recipe:
         budget_of(self.recompute)
         self._check_selection()
         self._check_step()
+        self._check_callbacks()
         self.micro_batches()
 
     def _check_kinds(self) -> None:
@@ -178,6 +216,8 @@ class Recipe:
         for name in _TEXTS:
             if not isinstance(getattr(self, name), str):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be text")
+        if callable(self.schedule) and not (_takes(self.schedule, 1) or _takes(self.schedule, 2)):
+            raise RecipeError("schedule must take two things, schedule(step, steps), or one, schedule(optimizer)")
         if not (self.best is None or (isinstance(self.best, str) and self.best.removeprefix("-"))):
             raise RecipeError(f"best={self.best!r} must be the name of a metric, with - before it if lower is better")
         if not (self.init_from is None or (isinstance(self.init_from, str) and self.init_from)):
@@ -186,10 +226,20 @@ class Recipe:
             raise RecipeError(f"init_accept={self.init_accept!r} needs init_from: a file or folder with weights")
         if not (self.test is None or all(map(callable, self.tests().values()))):
             raise RecipeError("test must be a function that returns data, or a dict of names and such functions")
-        truths = {"rewind": (True, False), "loss_parallel": (True, False)}
+        truths = dict.fromkeys(("rewind", "loss_parallel", "pin_memory", "fullgraph"), (True, False))
         for name, choices in (*truths.items(), *((name, (True, False, None)) for name in ("compile_dynamic", "fused"))):
             if not any(getattr(self, name) is each for each in choices):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
+
+    def _check_freeze(self) -> None:
+        """Joins several patterns into one text, as a command line gives them. Refuses one that is not text."""
+        given = (self.freeze,) if isinstance(self.freeze, str) else self.freeze
+        if given is None:
+            return
+        if not (isinstance(given, tuple | list) and given and all(isinstance(x, str) and x.strip() for x in given)):
+            raise RecipeError(f"freeze={self.freeze!r} must be a pattern of parameter names, such as 'encoder.*'")
+        parts = [part.strip() for each in given for part in each.split(",")]
+        object.__setattr__(self, "freeze", ",".join(filter(None, parts)))
 
     def _check_selection(self) -> None:
         """Refuses a choice of the best step, or a metric, for which something is missing."""
@@ -238,6 +288,14 @@ class Recipe:
                 f"global_batch_tokens={self.global_batch_tokens:,}"
             )
 
+    def _check_callbacks(self) -> None:
+        """Refuses a callback that cannot be called with a run and a row, or that would never be called."""
+        for name in ("on_step", "on_evaluation"):
+            if (function := getattr(self, name)) is not None and not _takes(function, 2):
+                raise RecipeError(f"{name} must be a function of two things: {name}(run, row)")
+        if self.on_evaluation is not None and (self.evaluation is None or self.evaluate_every is None):
+            raise RecipeError("on_evaluation needs evaluation and evaluate_every: it is called after each evaluation")
+
     def refuse_own_step(self, what: str) -> None:
         """Raises if the recipe writes its own update, and `what` needs the usual one."""
         if self.step is not None:
@@ -248,6 +306,16 @@ class Recipe:
         if self.test is None:
             return {}
         return self.test if isinstance(self.test, Mapping) else {"test": self.test}
+
+    @property
+    def schedules_itself(self) -> bool:
+        """Whether `schedule` makes a scheduler of torch: it takes one thing only, or the first is named `optimizer`."""
+        return callable(self.schedule) and (not _takes(self.schedule, 2) or _first(self.schedule) == "optimizer")
+
+    @property
+    def loaders(self) -> int:
+        """The number of loader processes at the start of a run."""
+        return 0 if self.workers == "auto" else self.workers
 
     @property
     def unit(self) -> str:
@@ -276,6 +344,25 @@ class Recipe:
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
         given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
         return min(given) if given else None
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with this many arguments. True if Python cannot say."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _first(function: Callable[..., Any]) -> str:
+    """The name of a function's first parameter. Empty if Python cannot say."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except ValueError:
+        return ""
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

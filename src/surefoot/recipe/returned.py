@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset
 
 from surefoot.errors import RecipeError
@@ -118,12 +119,26 @@ def is_stateful(metric: Any) -> bool:
     return callable(getattr(metric, "merge_state", None)) and callable(getattr(metric, "compute", None))
 
 
+def checked_scheduler(made: Any, optimizer: torch.optim.Optimizer, name: str) -> LRScheduler:
+    """Returns a scheduler of this optimizer, or raises."""
+    if not isinstance(made, LRScheduler):
+        raise _wrong(
+            f"{name}: schedule(optimizer)",
+            made,
+            "a torch.optim.lr_scheduler; a function that returns a factor takes two things: schedule(step, steps)",
+        )
+    if made.optimizer is not optimizer:
+        raise RecipeError(f"{name}: schedule(optimizer) returned a {type(made).__name__} of another optimizer")
+    return made
+
+
 def checked_factor(made: Any, step: int) -> Any:
     """Returns the factor of the learning rate, or raises."""
     if isinstance(made, torch.Tensor) and made.numel() == 1:
         made = made.item()
     if isinstance(made, bool) or not isinstance(made, numbers.Real):
-        raise _wrong(f"schedule({step}, ...)", made, "a number, the factor of the learning rate")
+        hint = "; to return a scheduler, take one thing: the optimizer" if isinstance(made, LRScheduler) else ""
+        raise _wrong(f"schedule({step}, ...)", made, f"a number, the factor of the learning rate{hint}")
     if not 0 <= float(made) < math.inf:
         raise RecipeError(f"schedule({step}, ...) returned {made}; the factor of the learning rate is at least 0")
     return made

@@ -19,6 +19,7 @@ ACCOUNTS = {
     "parameters": "#4477aa",
     "unsharded-parameters": "#2b4d73",
     "optimizer": "#66aadd",
+    "averages": "#557f99",
     "buffers": "#99bbcc",
     "gradients": "#aa7744",
     "unsharded-gradients": "#6e4a24",

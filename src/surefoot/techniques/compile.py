@@ -6,8 +6,8 @@
 | `blocks`         | the forward of each block: quick, since blocks of one class share the result    |
 | `whole`, `True`  | the forward of the model                                                        |
 
-`compile_mode` and `compile_dynamic` are torch's `mode` and `dynamic`. A model is compiled only to train it at its
-real size: a plan and a check run it as it was written.
+`compile_mode`, `compile_dynamic` and `fullgraph` are torch's `mode`, `dynamic` and `fullgraph`. A model is compiled
+only to train it at its real size: a plan and a check run it as it was written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def apply(model: nn.Module, recipe: Recipe) -> None:
     if not modules:
         raise RecipeError(f"compile='blocks' needs blocks, and {type(model).__name__} has none; use compile='whole'")
     for module in modules:
-        module.forward = torch.compile(module.forward, mode=recipe.compile_mode, dynamic=recipe.compile_dynamic)
+        module.forward = torch.compile(
+            module.forward, mode=recipe.compile_mode, dynamic=recipe.compile_dynamic, fullgraph=recipe.fullgraph
+        )
 
 
 def units(model: nn.Module, recipe: Recipe, *, unless: str = "") -> Callable[[str, str], str]:

@@ -20,8 +20,8 @@ class Replicas(DistributedDataParallel):
     or more ranks are summed depends on the place in a bucket, so a resumed run would get different bits.
     """
 
-    def __init__(self, model: nn.Module, group: ProcessGroup) -> None:
-        super().__init__(model, process_group=group, gradient_as_bucket_view=True)
+    def __init__(self, model: nn.Module, group: ProcessGroup, bucket_cap_mb: float | None = None) -> None:
+        super().__init__(model, process_group=group, gradient_as_bucket_view=True, bucket_cap_mb=bucket_cap_mb)
         self.reducer._push_all_rebuilt_params()
         self.reducer._rebuild_buckets()
 
@@ -30,12 +30,12 @@ class Replicas(DistributedDataParallel):
         return parameters[::-1], sparse[::-1]
 
 
-def apply(model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
+def apply(model: nn.Module, mesh: DeviceMesh, bucket_cap_mb: float | None = None) -> DistributedDataParallel:
     """The wrapper that the loss calls instead of the model. The model keeps its names and parameters.
 
     Gradients are views of DDP's buckets, so they are not stored twice.
     """
-    return Replicas(model, mesh.get_group(REPLICATE))
+    return Replicas(model, mesh.get_group(REPLICATE), bucket_cap_mb)
 
 
 @contextmanager

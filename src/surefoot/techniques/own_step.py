@@ -7,7 +7,7 @@ saves everything that the next one depends on, and lets the recipe's schedule se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -72,10 +72,20 @@ class Optimizers(torch.optim.Optimizer):
         self.param_groups = [group for each in self.named.values() for group in each.param_groups]
 
 
+class Scheduler(Protocol):
+    """What is stepped and saved."""
+
+    def step(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+
 class Schedulers:
     """One scheduler for each optimizer, stepped together."""
 
-    def __init__(self, each: Sequence[torch.optim.lr_scheduler.LRScheduler]) -> None:
+    def __init__(self, each: Sequence[Scheduler]) -> None:
         self._each = each
 
     def step(self) -> None:

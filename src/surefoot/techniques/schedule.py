@@ -2,17 +2,21 @@
 
 A schedule is a function of the step, counted from 0, and of the number of steps. So the factor of any step depends
 only on its number. Lengths are in steps or in tokens: `warmup_cosine(warmup_tokens=10_000_000)`.
+
+A function that takes one thing, the optimizer, returns a scheduler of torch instead.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
-from surefoot.recipe.returned import checked_factor
+from surefoot.recipe.returned import checked_factor, checked_scheduler
 
 Schedule = Callable[[int, int], float]
 
@@ -81,9 +85,58 @@ def step_decay(
     return _in_steps(make, steps=(every_steps,), tokens=(every_tokens,))
 
 
-def scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-    """A torch scheduler that follows the recipe's schedule. Step it once per update."""
-    follow = recipe.schedule or constant()
+class TorchScheduler:
+    """A scheduler of torch that a recipe made. Step it once per update, and tell it each held-out loss."""
+
+    def __init__(self, made: LRScheduler, recipe: Recipe) -> None:
+        self.made, self.name, self.steps = made, type(made).__name__, recipe.steps()
+        self._updates = 0
+        self._waits = isinstance(made, ReduceLROnPlateau)
+        if not isinstance(made, ReduceLROnPlateau):
+            return
+        if recipe.loss is None or recipe.evaluation is None or recipe.evaluate_every is None:
+            raise RecipeError(
+                f"{recipe.name}: ReduceLROnPlateau waits for held-out losses; set loss, evaluation and evaluate_every"
+            )
+        if made.mode != "min":
+            raise RecipeError(f"{recipe.name}: ReduceLROnPlateau gets the held-out loss: it needs mode='min'")
+
+    def step(self) -> None:
+        """Moves on after an update. After the recipe's last update it stays where it is."""
+        if self._waits or self._updates == self.steps:
+            return
+        self._updates += 1
+        try:
+            self.made.step()
+        except ValueError as error:  # OneCycleLR has an end
+            raise RecipeError(
+                f"{self.name} cannot take update {self._updates} of {self.steps or 'this run'}: {error}"
+            ) from error
+
+    def evaluated(self, loss: float) -> None:
+        """Tells the held-out loss to a scheduler that waits for it."""
+        if self._waits:
+            cast(ReduceLROnPlateau, self.made).step(loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self._updates, "made": self.made.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._updates = state_dict["updates"]
+        self.made.load_state_dict(state_dict["made"])
+
+
+def scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> LRScheduler | TorchScheduler:
+    """A scheduler that follows the recipe's schedule. Step it once per update."""
+    if recipe.schedules_itself:
+        make = cast(Callable[[torch.optim.Optimizer], LRScheduler], recipe.schedule)
+        return TorchScheduler(checked_scheduler(make(optimizer), optimizer, recipe.name), recipe)
+    return by_factor(recipe, optimizer)
+
+
+def by_factor(recipe: Recipe, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+    """A scheduler whose factor of any step depends only on its number."""
+    follow = cast(Schedule | ByToken | None, recipe.schedule) or constant()
     if isinstance(follow, ByToken):
         follow = follow.by_step(recipe.tokens_per_step)
     steps = recipe.steps() or 0

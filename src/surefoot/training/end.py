@@ -20,7 +20,9 @@ def with_weights(run: Run, step: Step, scribe: RunWriter, checkpoints: Checkpoin
     of_step = step.number
     if best:
         of_step = _go_to_best(run, step, scribe, checkpoints, best)
-    if (kept_as := scribe.keep_weights(run, step.model)) is not None:
+    with step.averaged():
+        kept_as = scribe.keep_weights(run, step.model)
+    if kept_as is not None:
         run = replace(run, weights_bytes=kept_as.bytes, weights_digest=kept_as.xxh3_128)
     return replace(run, weights_step=of_step)
 
@@ -35,7 +37,7 @@ def _go_to_best(run: Run, step: Step, scribe: RunWriter, checkpoints: Checkpoint
     except CheckpointError as error:
         scribe.tell_of(run, step.number, "best-lost", f"the weights are of the last step, not of step {best}: {error}")
         return step.number
-    restore_model(step.model, found)
+    restore_model(step, found)
     return best
 
 

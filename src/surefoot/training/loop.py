@@ -26,6 +26,8 @@ from surefoot.records.run import Run
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
+from surefoot.training.auto_workers import AutoWorkers, most_workers, why_none
+from surefoot.training.callbacks import Callbacks
 from surefoot.training.end import ended, failed, with_weights
 from surefoot.training.exchange import Told, tell_all
 from surefoot.training.guards.drift import Drift
@@ -39,7 +41,7 @@ from surefoot.training.run_data import RunData
 from surefoot.training.run_findings import RunFindings
 from surefoot.training.run_writer import RunWriter
 from surefoot.training.selection import Selection
-from surefoot.training.start import restored
+from surefoot.training.start import refuse_unsavable_schedule, restored
 from surefoot.world.world import RealWorld
 
 Tell = Callable[[Run, LogRow], None]
@@ -100,6 +102,7 @@ class Training:
         self.taken_from = list[Taken]()
         resumes = next(iter(self.checkpoints), None) is not None
         self.step = Step(self.recipe if resumes else with_first_weights(self.recipe, self.taken_from), self.world)
+        refuse_unsavable_schedule(self.step)
         self.data = RunData(self.step)
         glances = RunThrottle(
             self.step.model,
@@ -108,6 +111,7 @@ class Training:
         )
         many = self.world.ranks > 1 and not self.step.compiled
         self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
+        self.callbacks = Callbacks(self.step, self._tell_of)
         alone = self.world.ranks == 1 and not self.step.compiled
         self.findings = RunFindings(self.step, glances, PlainState(self.step.model) if alone else None)
 
@@ -120,6 +124,9 @@ class Training:
         self._select(standing.taken)
         self.spikes, self.drift = Spikes(row.loss for row in standing.taken if row.loss is not None), Drift()
         self.saved = self._progress()
+        self.workers = AutoWorkers(most=most_workers()) if self.recipe.workers == "auto" else None
+        if self.workers is not None and (reason := why_none(self.data.batches.dataset)):
+            self._settle_workers(reason)
         self.findings.begin()
         self.scribe.write(self.run)
         if self.run.starts > 1:
@@ -151,10 +158,27 @@ class Training:
             better = self.selection.see(row)
             if better:
                 self._note_best()
+            self.callbacks.see(self.run, row)
             if better or (self.every is not None and self.every.due(self.saved, self._progress())):
                 self._save()
+            self._choose_workers(row)
             if self.tell is not None:
                 self.tell(self.run, row)
+
+    def _choose_workers(self, row: LogRow) -> None:
+        """Follows the steps until a number of loader processes is chosen. All ranks see the same seconds."""
+        if self.workers is None:
+            return
+        chosen = self.workers.see(row.seconds, row.data_seconds)
+        if chosen is not None:
+            self.data.load_with(chosen, self.run)
+        if self.workers.said:
+            self._settle_workers(self.workers.said)
+
+    def _settle_workers(self, said: str) -> None:
+        self.workers = None
+        self.run = replace(self.run, choices=(*self.run.choices, said))
+        self._tell_of("workers", said)
 
     def _report(self) -> None:
         """Reports each new finding once, and keeps all of them with the run."""
@@ -189,6 +213,8 @@ class Training:
         every = self.recipe.evaluate_every
         if every and (row.step % every == 0 or row.step == self.recipe.steps()):
             scores = self._evaluate()
+            if "loss" in scores:
+                self.step.held_out(scores["loss"])
             row = replace(row, evaluation_loss=scores.pop("loss", None), metrics=scores)
         return row
 
@@ -382,5 +408,6 @@ def _standing_bytes(step: Step) -> dict[str, int]:
         "gradients": step.parameters,
         "optimizer": (each for each in held if isinstance(each, torch.Tensor)),
         "buffers": step.model.buffers(),
+        **({} if step.ema is None else {"averages": step.ema.tensors.values()}),
     }
     return {account: sum(local_part(each).nbytes for each in tensors) for account, tensors in kept_in.items()}

@@ -28,6 +28,7 @@ FREE = {
     "about",
     "target",
     "workers",
+    "pin_memory",
     "save_every",
     "keep_last",
     "mirror",
@@ -40,9 +41,11 @@ FREE = {
 }
 """Settings that may change on resume without changing any bit of a step."""
 SELECTING = {"evaluate_every", "evaluation_batches"}
-"""Of these, the ones that decide which step is best, if the recipe asks for it: then they may not change."""
+"""Of these, the ones that decide which step is best, or what a scheduler of torch is told: then they may not change."""
 LAYOUT = {*DIMENSIONS, "reshard_after_forward"}
 """Settings that may change on resume, and change steps by rounding only."""
+_USUAL = {field.name: field.default for field in fields(Recipe) if isinstance(field.default, Knob)}
+"""The setting of a run that began before surefoot had it."""
 FAILURES = 3
 """After so many failures in a row without a new checkpoint, a run resumes only with --accept-change."""
 
@@ -190,7 +193,7 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
         yield f"it is {run.recipe}, not {recipe.name}"
     before, now = {**run.knobs, **run.settings}, {**recipe.knobs, **settings_of(recipe)}
     for name in sorted({*before, *now} - _free(recipe) - LAYOUT):
-        if before.get(name) != now.get(name):
+        if before.get(name, _USUAL.get(name)) != now.get(name):
             was, given = (repr(each[name]) if name in each else "not given" for each in (before, now))
             yield f"{name} was {was} and is {given}"
 
@@ -202,7 +205,7 @@ def settings_of(recipe: Recipe) -> dict[str, Knob]:
 
 
 def _free(recipe: Recipe) -> set[str]:
-    return FREE if recipe.best is None else FREE - SELECTING
+    return FREE - SELECTING if recipe.best is not None or recipe.schedules_itself else FREE
 
 
 def source_digest(source: Path | None) -> str:

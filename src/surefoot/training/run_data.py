@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sized
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -32,6 +33,11 @@ class RunData:
         self.batch = run.batch_of(self.step.number)
         self.batches = self._batches(ahead=True)
         self.batches.hashed = True
+
+    def load_with(self, workers: int, run: Run) -> None:
+        """Goes on with another number of loader processes, from the next step on. The batches stay the same."""
+        self.recipe = replace(self.recipe, workers=workers)
+        self.open(run)
 
     def close(self) -> None:
         """Stops the workers that load ahead."""
@@ -96,7 +102,7 @@ class RunData:
 
     def _identity(self, dataset: Dataset[Any], before: DataIdentity | None) -> DataIdentity:
         items = before.items if before is not None and before.items else None
-        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.workers, items=items)
+        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.loaders, items=items)
 
     def _batches(self, *, ahead: bool = False) -> Batches:
         layout = self.step.layout

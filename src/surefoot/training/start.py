@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.checkpoint.state import restore
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.errors import CheckpointError, RecipeError
 from surefoot.planning.mfu import peak_flops, step_flops
 from surefoot.randomness import set_generators
 from surefoot.recipe.recipe import Recipe
@@ -60,6 +62,15 @@ def restored(
     replayed = {row.step: row for row in rows if row.step > step.number and row.attempt == run.attempt}
     run = replace(_described(run.before_its_steps().after(taken), step), saved_step=saved_step)
     return Standing(run, taken, replayed, checkpoint.path.name if checkpoint else "step 0")
+
+
+def refuse_unsavable_schedule(step: Step) -> None:
+    """Raises if a scheduler of the recipe's own holds what a checkpoint cannot: the run could not be resumed."""
+    try:
+        if step.recipe.schedules_itself:
+            to_json(take_apart(step.scheduler.state_dict())[0])
+    except CheckpointError as error:
+        raise RecipeError(f"{step.recipe.name}: the schedule cannot be saved: {error}") from error
 
 
 def _with_identities(run: Run, step: Step, data: RunData) -> Run:

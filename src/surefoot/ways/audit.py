@@ -39,11 +39,14 @@ def audit(recipe: Recipe, path: str) -> Audit:
         step = Step(recipe, world)
         restore(step, earlier)
         batches, at = Batches(iter(())), -1
+        held_out = {row.step: row.evaluation_loss for row in world.from_first(run.rows)}
         while step.number < later.step:
             if at != run.batch_of(step.number):
                 at = run.batch_of(step.number)
                 batches = batches_of(recipe, first_step=at, rank=layout.data_rank, ranks=layout.data_ranks)
             step(world.take(batches) for _ in range(step.micro_batches))
+            if (loss := held_out.get(step.number)) is not None:
+                step.held_out(loss)
             at += 1
         differing = _differences(state_of(step), later, world)
     return Audit(path, earlier.step, later.step, tuple(differing))

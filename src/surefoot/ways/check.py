@@ -58,7 +58,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         with noting_attempts() as skipped:
             facts = watcher.facts()
             lost = () if recipe.loss is None else tuple(plain.lost(partial(loss_of, step, world.take(batches))))
-            identity = identity_of(data, seed=recipe.seed, workers=recipe.workers)
+            identity = identity_of(data, seed=recipe.seed, workers=recipe.loaders)
             saved, samples = facts[SavedStateFacts], facts[SampleFacts]
             facts = facts.having(
                 replace(saved, lost_attributes=lost, unstable_samples=(identity.unstable, identity.items)),
@@ -72,7 +72,7 @@ def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:
 
     def loader(data: Dataset[Any]) -> Seen:
         shuffle = None if isinstance(data, IterableDataset) else True  # surefoot shuffles a recipe's samples
-        workers, collate = recipe.workers, recipe.collate
+        workers, collate = recipe.loaders, recipe.collate
         return Seen(DataLoader(data, recipe.micro_batch_size, shuffle, num_workers=workers, collate_fn=collate))
 
     evaluation = [] if recipe.evaluation is None else [loader(build_evaluation(recipe))]

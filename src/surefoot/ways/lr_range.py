@@ -68,6 +68,7 @@ def _rising(recipe: Recipe, first_lr: float, last_lr: float, steps: int) -> Reci
         recipe,
         optimizer=optimizer,
         schedule=lambda step, _: growth**step,
+        ema=None,
         nonfinite="skip",
     )
 

@@ -73,6 +73,7 @@ def _plain(recipe: Recipe) -> Recipe:
         recipe,
         model=lambda: _without_dropout(checked_model(recipe.model(), recipe.name)),
         schedule=None,
+        ema=None,
         micro_batch_size=samples,
         global_batch_tokens=None,
         nonfinite="skip",

@@ -176,6 +176,7 @@ def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[list[Usage], Tal
         books.close()
         books.phases.find(step.model)
         books.ending = step.optimizer
+        books.memory.know_averages({} if step.ema is None else step.ema.tensors)
         books.traffic.know(step.mesh)
         _take(step, books, data)
         for meter in more:

@@ -112,7 +112,7 @@ class World:
     def take(self, batches: Iterator[Any]) -> Any:
         """The next batch, on the world's device. Loading is not part of the step: no mode sees it."""
         with unseen():
-            return map_tensors(self._place, next(batches))
+            return map_tensors(self._copy if getattr(batches, "pinned", False) else self._place, next(batches))
 
     def finite(self, number: torch.Tensor) -> bool:
         """Whether a number is finite, so that the step may continue."""
@@ -120,6 +120,10 @@ class World:
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Begins a copy from pinned memory. What computes on the device waits for it."""
+        return tensor.to(self.device, non_blocking=True)
 
 
 class RealWorld(World):
