@@ -27,6 +27,7 @@ from surefoot.techniques import (
     fsdp,
     fused,
     groups,
+    layers,
     loss_chunks,
     loss_parallel,
     mesh,
@@ -163,6 +164,13 @@ class Step:
             return Scores(None, totals.over_ranks(self.world, speaks=self.layout.speaks))
         total_loss, total_count = self._over_ranks(total_loss, total_count)
         return Scores(total_loss / total_count, totals.over_ranks(self.world, speaks=self.layout.speaks))
+
+    def measure_layers(self) -> layers.Layers | None:
+        """A context that measures the layers of a step, if the recipe asks for it; in compiled code no activations."""
+        if self.recipe.layers_every is None:
+            return None
+        eager = self.recipe.compile == "off"
+        return layers.Layers(self.model, self.optimizers, self.world, activations=eager)
 
     def measure(self, batches: Iterable[Any]) -> dict[str, torch.Tensor]:
         """The recipe's metrics over these batches of all ranks, in evaluation mode and without gradients."""

@@ -59,6 +59,9 @@ class Recipe:
     its weights become the run's. `patience` ends the run after so many evaluations without a better one.
     `test` is data that is evaluated once, at the end, or a dict of names and such data.
 
+    Every `layers_every` steps, the run records the gradient, the update and the activations of each layer: see
+    docs/guide/layers.md.
+
     `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
     stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
     spike (see docs/guide/trouble.md) takes the run back to its last checkpoint and past the samples of that step.
@@ -109,6 +112,7 @@ class Recipe:
     evaluation_batches: int | None = 8
     metrics: Callable[[nn.Module, Any], Mapping[str, Any]] | None = None
     metrics_every: int | None = None
+    layers_every: int | None = None
     best: str | None = None
     patience: int | None = None
     test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +21,13 @@ from surefoot.meters.process_memory import held_bytes
 from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.randomness import derive, generators, kept, seed_all
 from surefoot.recipe.recipe import Recipe
+from surefoot.records.layers import Layer, LayersRow
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
+from surefoot.techniques.layers import Layers
 from surefoot.training.end import ended, failed, with_weights
 from surefoot.training.exchange import Told, tell_all
 from surefoot.training.guards.drift import Drift
@@ -106,6 +108,7 @@ class Training:
         self.traffic = SteadyTraffic(self.step.model, self.step.mesh, on=many)
         alone = self.world.ranks == 1 and not self.step.compiled
         self.findings = RunFindings(self.step, glances, PlainState(self.step.model) if alone else None)
+        self.layers = self.step.measure_layers()
 
     def _begin(self) -> None:
         """Resumes from the newest checkpoint that can be trusted, or starts at step 0."""
@@ -160,13 +163,16 @@ class Training:
         batches: Iterable[Any] = self.findings.noting(self.data.of_step())
         if every and (self.step.number + 1) % every == 0:
             batches = _keeping(batches, seen)
+        measured = self.layers if (self.step.number + 1) % (self.recipe.layers_every or 1) == 0 else None
         try:
-            with self.findings.around_step(), self.traffic.around_step():
+            with self.findings.around_step(), self.traffic.around_step(), measured or nullcontext():
                 outcome = self.step(batches)
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
             raise self._explained(error) from None
         loss, norm = outcome.loss.item(), None if outcome.grad_norm is None else outcome.grad_norm.item()
+        if measured is not None:
+            self._note_layers(measured, norm)
         row = self._row(self.step.number, loss, norm, outcome.updated, lr, began)
         if not row.updated:
             self._tell_of("left-out", f"the update was skipped: loss {row.loss}, gradient norm {row.grad_norm}")
@@ -180,6 +186,13 @@ class Training:
             scores = self._evaluate()
             row = replace(row, evaluation_loss=scores.pop("loss", None), metrics=scores)
         return row
+
+    def _note_layers(self, layers: Layers, norm: float | None) -> None:
+        """Records what each layer did in this step. The optimizer saw clipped gradients; the record has them whole."""
+        clipped = None if norm is None else clip.norm_after(norm, self.recipe.max_grad_norm)
+        figures = layers.figures(gradient_scale=norm / clipped if norm and clipped else 1.0)
+        found = {name: Layer(**each) for name, each in figures.items()}
+        self.scribe.append_layers(self.run, LayersRow(self.step.number, self.run.attempt, found))
 
     def _row(self, step: int, loss: float, norm: float | None, updated: bool, lr: float, began: float) -> LogRow:
         told = self._told(time.perf_counter() - began)

@@ -74,7 +74,7 @@ def plan(
     chapters: list[Chapter] = []
     traced = _traced(
         tracing if snapshot is None else partial(_kept, tracing, chapters),
-        reuse=reuse and not measure and recipe.step is None,
+        reuse=reuse and not measure and recipe.step is None and recipe.layers_every is None,
     )
     if snapshot is not None:
         write_snapshot(Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes)))
@@ -119,7 +119,7 @@ def plan(
             *_missing(traced),
         ),
         compiled_bytes=None if recipe.compile == "off" else compiled_bytes(_written_bytes(traced, target)),
-        choices=(*traced.choices, *_compiled(recipe, _written_bytes(traced, target))),
+        choices=(*traced.choices, *_measured(recipe, traced), *_compiled(recipe, _written_bytes(traced, target))),
     )
 
 
@@ -252,6 +252,17 @@ def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
     return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
+
+
+def _measured(recipe: Recipe, traced: Trace) -> list[str]:
+    """The note of a plan on the steps whose layers are measured."""
+    if traced.layers is None:
+        return []
+    most, more = traced.layers.peak.peak_bytes, traced.layers.peak.peak_bytes - traced.steady.peak.peak_bytes
+    return [
+        f"layers_every={recipe.layers_every}: a step that measures layers takes {bytes_text(most)} at its peak, "
+        f"{bytes_text(more)} more than others"
+    ]
 
 
 def _written_bytes(traced: Trace, target: Gpu | None) -> int:
