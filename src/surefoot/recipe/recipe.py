@@ -47,6 +47,8 @@ class Recipe:
     differ in the number of elements that count for the loss: the step then divides once, by the count of all
     micro-batches. Means of micro-batches get equal weight.
 
+    `data()` returns a data set, a stream of samples, or something that makes whole micro-batches: a function
+    `batch(number, size)`, or an object with that method, which may have a state. See docs/guide/made-data.md.
     `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes.
 
     `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
@@ -93,7 +95,7 @@ class Recipe:
     """
 
     model: Callable[[], Any]
-    data: Callable[[], Dataset[Any]]
+    data: Callable[[], Any]
     loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = None
     optimizer: Callable[[Any], Any]
     step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = None

@@ -286,9 +286,10 @@ class Training:
     def _explained(self, error: NonFinite) -> NonFinite:
         """The error with its cause: repeats the step without its update, to name the module and the samples."""
         self.step.optimizer.zero_grad(set_to_none=True)
-        if self.step.is_own:
+        again = self.data.again()
+        if self.step.is_own or again is None:
             return error
-        finding = first_nonfinite(self.step, self.data.again())
+        finding = first_nonfinite(self.step, again)
         if finding is None:
             return error
         self.scribe.find(self.run, finding)
@@ -319,7 +320,9 @@ class Training:
         self.saved, began = self._progress(), time.perf_counter()
         try:
             self.world.from_first(self.scribe.sync)  # no checkpoint may be newer than the log on disk
-            self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
+            self.checkpoints.save(
+                self.step.number, {**state_of(self.step), "generators": generators(), **self.data.state}
+            )
         except (CheckpointError, DiskError) as error:
             self._tell_of("save-failed", str(error))
         stood_still = self.run.save_seconds + time.perf_counter() - began

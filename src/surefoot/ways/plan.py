@@ -31,6 +31,7 @@ from surefoot.planning.trace import Trace, Tracing
 from surefoot.planning.unrolled_trace import FEWEST, run_few
 from surefoot.recipe.bare import recipe_of
 from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.sources import has_state
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
@@ -67,7 +68,7 @@ def plan(
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = build_data(recipe)
-    known = dataclasses.replace(recipe, data=lambda: data)
+    known = recipe if has_state(data) else dataclasses.replace(recipe, data=lambda: data)
     sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
     largest = sizes.largest if sizes is not None and sizes.differ else None
     tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, work=bool(target or sheet), script=measure)
