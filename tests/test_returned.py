@@ -87,6 +87,7 @@ WRONG = {
     "a dict of data": ({"data": lambda: {"train": DATA}}, "mine: data() returned a dict of 1; expected a data set"),
     "one iterator": ({"data": lambda: ONE}, "mine: data() returned the same iterator twice, and an iterator cannot"),
     "a function of nothing": ({"data": lambda: whole_batch}, "mine: data() must take (number, size), the micro-batch"),
+    "a set of data": ({"data": lambda: {1, 2}}, "mine: data() returned a set; expected a data set"),
     "a class of data": ({"data": lambda: Nothing}, "mine: data() returned the class Nothing; expected a data set"),
     "no data": ({"data": lambda: None}, "mine: data() returned None"),
     "a float": (

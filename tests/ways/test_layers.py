@@ -15,6 +15,7 @@ from surefoot.checks.engine.functions import UNHEARD
 from surefoot.cli.main import main
 from surefoot.costs.layers import findings_of, verdicts_of
 from surefoot.data.batches import batches_of
+from surefoot.data.sizes import sizes_of
 from surefoot.errors import DiskError, RecipeError
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
@@ -323,6 +324,21 @@ def test_a_plan_knows_the_peak_of_a_measured_step(kind, changes):
     assert planned > without.steady.peak.peak_bytes
     assert any("layers_every=3: a step that measures layers takes" in each for each in with_layers.choices)
     assert with_layers.reserved_bytes["classic"] >= without.reserved_bytes["classic"]
+
+
+def test_a_measured_step_is_planned_with_the_largest_batch():
+    rows = [(torch.zeros(length, 3), torch.zeros(length, dtype=torch.long)) for length in [4] * 30 + [400] + [4] * 33]
+    recipe = layered(
+        data=lambda: rows,
+        collate=lambda samples: tuple(torch.cat(each) for each in zip(*samples, strict=True)),
+    )
+    with Tracing(recipe) as tracing:
+        small = tracing.traced().layers.peak.peak_bytes
+    note = next(each for each in surefoot.plan(recipe).choices if "layers_every" in each)
+    steady = surefoot.plan(recipe).steady.peak.peak_bytes
+    with Tracing(recipe, largest=sizes_of(recipe).largest) as tracing:
+        assert tracing.traced().layers.peak.peak_bytes >= steady > 2 * small
+    assert " 0 B more" not in note
 
 
 def three_steps(recipe, world, seen=iter):

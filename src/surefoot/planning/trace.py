@@ -137,7 +137,7 @@ class Tracing:
                 if step.is_own:
                     books.end_step()
             made.first, made.steady = books.steps
-            made.layers = self.measured(step, next(loaded) if self.recipe.layers_every else iter(()))
+            made.layers = self.measured(step)
             made.script = self.script
             made.choices = step.choices()  # a budget for recomputation is decided by now
             made.attention = books.flops.attention
@@ -153,13 +153,15 @@ class Tracing:
             made.resume = self.resumed(beside, saved)
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
 
-    def measured(self, step: Step, batches: Iterator[Any]) -> Usage | None:
-        """The usage of a step whose layers are measured, up to the end of its update."""
+    def measured(self, step: Step) -> Usage | None:
+        """The usage of a step whose layers are measured, up to the end of its update. It has the largest batch too."""
         layers = step.measure_layers()
         if layers is None:
             return None
+        loaded = self.loaded(self.books)
+        next(loaded)
         with layers:
-            step(batches)
+            step(next(loaded))
         if step.is_own:
             self.books.end_step()
         return self.books.steps[-1]

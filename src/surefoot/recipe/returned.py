@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import torch
@@ -44,7 +44,7 @@ def checked_data(made: Any, name: str, again: Callable[[], Any]) -> Any:
     )
     if isinstance(made, DataLoader):
         raise _wrong(name, made, f"{expected}. Return its `.dataset`: surefoot makes the batches")
-    if isinstance(made, Mapping | str):
+    if isinstance(made, Mapping | str | Set):  # a set has no order to begin again
         raise _wrong(name, made, expected)
     if not hasattr(type(made), "__getitem__"):
         source = made_into_source(made, name, again)

@@ -259,10 +259,10 @@ def _measured(recipe: Recipe, traced: Trace) -> list[str]:
     """The note of a plan on the steps whose layers are measured."""
     if traced.layers is None:
         return []
-    most, more = traced.layers.peak.peak_bytes, traced.layers.peak.peak_bytes - traced.steady.peak.peak_bytes
+    most, usual = traced.layers.peak.peak_bytes, traced.steady.peak.peak_bytes
     return [
         f"layers_every={recipe.layers_every}: a step that measures layers takes {bytes_text(most)} at its peak, "
-        f"{bytes_text(more)} more than others"
+        f"{bytes_text(max(0, most - usual))} more than others"
     ]
 
 
