@@ -57,6 +57,13 @@ def frozen() -> nn.Module:
     return nn.Linear(2, 1).requires_grad_(False)
 
 
+ONE = iter([1])
+
+
+def whole_batch():
+    return torch.zeros(2, 2)
+
+
 def whole(model, batch):
     return torch.ones((), dtype=torch.long)
 
@@ -75,10 +82,13 @@ WRONG = {
     "no length": ({"data": Unsized}, "mine: data() returned an Unsized, which has no `__len__`"),
     "a loader": (
         {"data": lambda: DataLoader(DATA)},
-        "IterableDataset. Return its `.dataset`: surefoot makes the batches",
+        "or an object with that method. Return its `.dataset`: surefoot makes the batches",
     ),
     "a dict of data": ({"data": lambda: {"train": DATA}}, "mine: data() returned a dict of 1; expected a data set"),
-    "a generator": ({"data": lambda: iter([1])}, "mine: data() returned a list_iterator; expected a data set"),
+    "one iterator": ({"data": lambda: ONE}, "mine: data() returned the same iterator twice, and an iterator cannot"),
+    "a function of nothing": ({"data": lambda: whole_batch}, "mine: data() must take (number, size), the micro-batch"),
+    "a set of data": ({"data": lambda: {1, 2}}, "mine: data() returned a set; expected a data set"),
+    "a class of data": ({"data": lambda: Nothing}, "mine: data() returned the class Nothing; expected a data set"),
     "no data": ({"data": lambda: None}, "mine: data() returned None"),
     "a float": (
         {"loss": lambda model, batch: 0.5},

@@ -27,7 +27,7 @@ def build_model(recipe: Recipe) -> nn.Module:
 def build_data(recipe: Recipe) -> Dataset[Any]:
     """The recipe's training data."""
     with _seeded(recipe, "data"):
-        return checked_data(recipe.data(), f"{recipe.name}: data()")
+        return checked_data(recipe.data(), f"{recipe.name}: data()", recipe.data)
 
 
 def build_evaluation(recipe: Recipe) -> Dataset[Any]:
@@ -35,13 +35,14 @@ def build_evaluation(recipe: Recipe) -> Dataset[Any]:
     if recipe.evaluation is None:
         raise RecipeError(f"{recipe.name} has no evaluation data")
     with _seeded(recipe, "evaluation"):
-        return checked_data(recipe.evaluation(), f"{recipe.name}: evaluation()")
+        return checked_data(recipe.evaluation(), f"{recipe.name}: evaluation()", recipe.evaluation)
 
 
 def build_test(recipe: Recipe, name: str) -> Dataset[Any]:
     """The recipe's test data of this name."""
     with _seeded(recipe, f"test {name}"):
-        return checked_data(recipe.tests()[name](), f"{recipe.name}: test data {name!r}")
+        made = recipe.tests()[name]
+        return checked_data(made(), f"{recipe.name}: test data {name!r}", made)
 
 
 @contextmanager

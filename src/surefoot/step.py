@@ -29,6 +29,7 @@ from surefoot.techniques import (
     fsdp,
     fused,
     groups,
+    layers,
     loss_chunks,
     loss_parallel,
     mesh,
@@ -176,6 +177,13 @@ class Step:
         for each in self._schedulers:
             if isinstance(each, schedule.TorchScheduler):
                 each.evaluated(loss)
+
+    def measure_layers(self) -> layers.Layers | None:
+        """A context that measures the layers of a step, if the recipe asks for it; in compiled code no activations."""
+        if self.recipe.layers_every is None:
+            return None
+        eager = self.recipe.compile == "off"
+        return layers.Layers(self.model, self.optimizers, self.world, activations=eager)
 
     def measure(self, batches: Iterable[Any]) -> dict[str, torch.Tensor]:
         """The recipe's metrics over these batches of all ranks, in evaluation mode and without gradients."""

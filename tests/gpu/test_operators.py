@@ -182,7 +182,7 @@ def test_optimizers_and_clipping_take_lists_unless_told_otherwise(on_gpu):
 
 
 def test_the_private_parts_of_torch_that_a_gpu_world_touches_are_there():
-    """If this fails, torch moved them: see `_as_on`, `_lists_by_default` and `_in_backward` in world.py."""
+    """If this fails, torch moved them: see `_as_on`, `_lists_by_default` and `in_backward` in world.py."""
     assert torch._C._current_graph_task_id() == -1
     assert hasattr(torch.library, "_scoped_library")
     for types in (optimizers._foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types):

@@ -18,7 +18,7 @@ hash of that list."""
 OWNER = "OWNER"
 """The file that names the one trainer that copies to this mirror."""
 RUN = "run.json"
-RUN_FILES = ("log.jsonl", "events.jsonl", "findings.json", "plan.json", "recipe.py", RUN)
+RUN_FILES = ("log.jsonl", "layers.jsonl", "events.jsonl", "findings.json", "plan.json", "recipe.py", RUN)
 """The files of a run that are copied with each checkpoint. The log comes before run.json, which counts its attempts."""
 WEIGHTS = "model.safetensors"
 INSIDE = "checkpoint/"

@@ -26,6 +26,7 @@ from surefoot.data.prefetch import Ahead
 from surefoot.errors import RecipeError
 from surefoot.randomness import Stream, derive, kept, seed_all
 from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.sources import PUT_BACK, has_state, is_source
 from surefoot.trees import map_tensors
 from surefoot.world.child_processes import tied_to_this_process
 
@@ -114,12 +115,18 @@ def micro_batches(
     Every sample comes once per epoch. The order and each sample's random numbers do not depend on the ranks, the
     micro-batch size, the workers or the first batch. The random numbers of `collate` depend on the seed and the
     batch's first sample. Nothing is drawn from the global generators.
+
+    A source makes each micro-batch itself, from its number over all ranks and the size.
     """
+    if once and not has_samples(dataset):
+        raise RecipeError(
+            "a stream has no end, so it cannot be evaluated whole; set evaluation_batches; test data needs a length"
+        )
+    if is_source(dataset):
+        _refuse_what_samples_need(collate, workers)
+        made = _made(dataset, size=size, seed=seed, first=first * ranks + rank, stride=ranks)
+        return Batches(_pinned(made) if pinned else made, dataset, pinned=pinned)
     if isinstance(dataset, IterableDataset):
-        if once:
-            raise RecipeError(
-                "a stream has no end, so it cannot be evaluated whole; set evaluation_batches; test data needs a length"
-            )
         join_stream = collate or default_collate
         stream = _streamed(dataset, size=size, seed=seed, collate=join_stream, workers=workers, pinned=pinned)
         return Batches(_every(stream, first * ranks + rank, ranks), dataset, pinned=pinned)
@@ -151,6 +158,42 @@ def _pinned(numbered: Iterator[tuple[list[int], Any]]) -> Iterator[tuple[list[in
     """Batches in pinned memory, from which a GPU copies by itself."""
     for numbers, batch in numbered:
         yield numbers, map_tensors(torch.Tensor.pin_memory, batch)
+
+
+def has_samples(dataset: Any) -> bool:
+    """Whether it has a length and samples by number. Streams and sources have not."""
+    return not isinstance(dataset, IterableDataset) and not is_source(dataset)
+
+
+def _made(dataset: Any, *, size: int, seed: int, first: int, stride: int) -> Iterator[tuple[list[int], Any]]:
+    """The micro-batches of a source. Random numbers depend on the seed and the number of the micro-batch.
+
+    Without a state, the first one is made twice: if it differs, it depends on something that no checkpoint holds.
+    """
+    number = first
+    if not has_state(dataset) and content_hash(_one(dataset, number, size, seed)) != content_hash(
+        _one(dataset, number, size, seed)
+    ):
+        raise RecipeError(
+            f"batch({number}, {size}) gave two different micro-batches, so a killed run could not resume: {PUT_BACK}; "
+            "random numbers must come from the generators of random, numpy and torch, which surefoot seeds"
+        )
+    while True:
+        yield list(range(number * size, (number + 1) * size)), _one(dataset, number, size, seed)
+        number += stride
+
+
+def _one(dataset: Any, number: int, size: int, seed: int) -> Any:
+    with kept(devices=()):
+        seed_all(derive(seed, "made", number))
+        return dataset.batch(number, size)
+
+
+def _refuse_what_samples_need(collate: Collate | None, workers: int) -> None:
+    if collate is not None:
+        raise RecipeError("collate joins samples, and batch(number, size) returns whole micro-batches: leave it out")
+    if workers:
+        raise RecipeError(f"workers={workers} load samples, and batch(number, size) runs in the trainer: set workers=0")
 
 
 def _gathered(dataset: Any, places: Iterator[np.ndarray], join: _Join, *, look: int) -> Iterator[tuple[list[int], Any]]:

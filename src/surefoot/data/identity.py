@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
 from surefoot.randomness import derive, kept, seed_all
+from surefoot.recipe.sources import has_state, is_source
 from surefoot.records.data_identity import DataIdentity
 from surefoot.world.child_processes import tied_to_this_process
 
@@ -37,7 +38,12 @@ def identity_of(
     """
     if hasattr(dataset, "identity"):
         return DataIdentity(str(dataset.identity()))
-    name = "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
+    if has_state(dataset):
+        return DataIdentity("micro-batches of an object with a state")  # reading some would change it
+    if is_source(dataset):
+        name = "micro-batches of a function"
+    else:
+        name = "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
     hasher, began, read, unstable = xxhash.xxh3_64(), clock(), 0, 0
     reader: DataLoader[tuple[int, int]] = DataLoader(
         _Hashes(dataset, seed, items or ITEMS),
@@ -64,13 +70,17 @@ class _Hashes(IterableDataset[tuple[int, int]]):
             yield from self._of_stream() if isinstance(self.dataset, IterableDataset) else self._of_items()
 
     def _of_items(self) -> Iterator[tuple[int, int]]:
+        if is_source(self.dataset):
+            yield from ((self._hash(number), self._hash(number)) for number in range(self.items))
+            return
         length = len(cast(Sized, self.dataset))
         for number in sample_ids(length, _DRAW, 0, min(self.items, length)).tolist():
             yield self._hash(number), self._hash(number)
 
     def _hash(self, number: int) -> int:
         seed_all(derive(self.seed, "identity", number))
-        return content_hash(self.dataset[number])
+        source = cast(Any, self.dataset)
+        return content_hash(source.batch(number, 1) if is_source(source) else source[number])
 
     def _of_stream(self) -> Iterator[tuple[int, int]]:
         """Opens a stream twice. A stream that can be read only once is skipped: training needs its items."""

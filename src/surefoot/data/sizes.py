@@ -7,10 +7,8 @@ from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import cast
 
-from torch.utils.data import IterableDataset
-
 from surefoot.build import build_data
-from surefoot.data.batches import micro_batches
+from surefoot.data.batches import has_samples, micro_batches
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.units import bytes_text
 from surefoot.trees import tensors_in
@@ -58,10 +56,10 @@ def sizes_of(
     """The sizes of one pass, or of as much of it as there is time for. None if they cannot differ.
 
     Which samples a step holds is known beforehand. Samples of a data set without a `collate` function have one shape,
-    unless a micro-batch is a single sample. A stream is not read ahead.
+    unless a micro-batch is a single sample. Streams and sources are not read ahead.
     """
     may_differ = recipe.collate is not None or recipe.micro_batch_size == 1
-    if not may_differ or isinstance(dataset := build_data(recipe), IterableDataset):
+    if not may_differ or not has_samples(dataset := build_data(recipe)):
         return None
     per_step = recipe.micro_batches(ranks)
     length = -(-len(cast(Sized, dataset)) // recipe.micro_batch_size)

@@ -39,6 +39,8 @@ class Trace:
     choices: tuple[str, ...] = ()
     first: Usage = Usage()
     steady: Usage = Usage()
+    layers: Usage | None = None
+    """Of a step whose layers are measured, if the recipe has such steps."""
     evaluate: Usage = Usage()
     resume: Usage = Usage()
     script: Script | None = None
@@ -125,7 +127,10 @@ class Tracing:
         return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
 
     def run(self, made: Trace) -> None:
-        """Runs two steps, an evaluation if the recipe has one, and a resume. The first step creates optimizer state."""
+        """Runs two steps, one that measures layers and an evaluation if the recipe has them, and a resume.
+
+        The first step creates optimizer state.
+        """
         books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
             for _ in range(2):
@@ -133,6 +138,7 @@ class Tracing:
                 if step.is_own:
                     books.end_step()
             made.first, made.steady = books.steps
+            made.layers = self.measured(step)
             made.script = self.script
             made.choices = step.choices()  # a budget for recomputation is decided by now
             made.attention = books.flops.attention
@@ -147,6 +153,19 @@ class Tracing:
             beside.memory.see(saved)
             made.resume = self.resumed(beside, saved)
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
+
+    def measured(self, step: Step) -> Usage | None:
+        """The usage of a step whose layers are measured, up to the end of its update. It has the largest batch too."""
+        layers = step.measure_layers()
+        if layers is None:
+            return None
+        loaded = self.loaded(self.books)
+        next(loaded)
+        with layers:
+            step(next(loaded))
+        if step.is_own:
+            self.books.end_step()
+        return self.books.steps[-1]
 
     def evaluated(self, step: Step, loaded: Iterator[Iterator[Any]], close: Callable[[], Usage]) -> Usage:
         """The usage of an evaluation of one step's batches. Nothing if the recipe has no evaluation."""

@@ -30,6 +30,7 @@ SETTINGS = {
     "evaluate_every": int | None,
     "evaluation_batches": int | None,
     "metrics_every": int | None,
+    "layers_every": int | None,
     "best": str | None,
     "patience": int | None,
     "save_every": None | str,

@@ -85,6 +85,7 @@ NUMBERS: Mapping[str, Range] = {
     "evaluate_every": _COUNT_OR_NONE,
     "evaluation_batches": _COUNT_OR_NONE,
     "metrics_every": _COUNT_OR_NONE,
+    "layers_every": _COUNT_OR_NONE,
     "patience": _COUNT_OR_NONE,
     "bytes_per_token": Range(float, 0, above=True, none=True),
     "keep_last": _COUNT,

@@ -63,6 +63,9 @@ class Recipe:
     differ in the number of elements that count for the loss: the step then divides once, by the count of all
     micro-batches. Means of micro-batches get equal weight.
 
+    `data()` returns a data set, a stream of samples, or something that makes whole micro-batches: a function
+    `batch(number, size)`, or an object with that method, which may have a state. See docs/guide/made-data.md.
+
     `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes;
     with "auto", `train` times a few steps and chooses one, which changes no bit. With `pin_memory=True`, `train` loads
     batches into pinned memory and copies them to the GPU without waiting.
@@ -80,6 +83,9 @@ class Recipe:
     `on_step(run, row)` is called after each logged step, `on_evaluation(run, row)` after each evaluation, on rank 0.
     They cannot change the training. `row` is the row of the log; `run` has `folder`, `step`, `steps`, `recipe`,
     `best_step` and `model()`, a copy of the model. See docs/guide/callbacks.md.
+
+    Every `layers_every` steps, the run records the gradient, the update and the activations of each layer: see
+    docs/guide/layers.md.
 
     `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
     stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
@@ -120,7 +126,7 @@ class Recipe:
     """
 
     model: Callable[[], Any]
-    data: Callable[[], Dataset[Any]]
+    data: Callable[[], Any]
     loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = None
     optimizer: Callable[[Any], Any]
     step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = None
@@ -140,6 +146,7 @@ class Recipe:
     evaluation_batches: int | None = 8
     metrics: Callable[[nn.Module, Any], Mapping[str, Any]] | None = None
     metrics_every: int | None = None
+    layers_every: int | None = None
     best: str | None = None
     patience: int | None = None
     test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = None

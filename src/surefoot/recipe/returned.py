@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset
 
 from surefoot.errors import RecipeError
+from surefoot.recipe.sources import made_into_source
 
 
 def checked_model(made: Any, name: str) -> nn.Module:
@@ -31,15 +32,26 @@ def checked_model(made: Any, name: str) -> nn.Module:
     return made
 
 
-def checked_data(made: Any, name: str) -> Any:
-    """Returns a stream, or a data set with length and index, or raises. `name` says which function made it."""
+def checked_data(made: Any, name: str, again: Callable[[], Any]) -> Any:
+    """Returns a data set with length and index, a stream, or a source of micro-batches, or raises.
+
+    `name` says which function made it, and `again` calls that function once more.
+    """
     if isinstance(made, IterableDataset):
         return made
-    expected = "a data set: `len(data)` samples, `data[number]`; or a torch IterableDataset"
+    expected = (
+        "a data set: `len(data)` samples, `data[number]`; or a torch IterableDataset or another iterable of samples; "
+        "or a function `batch(number, size)`, or an object with that method"
+    )
     if isinstance(made, DataLoader):
         raise _wrong(name, made, f"{expected}. Return its `.dataset`: surefoot makes the batches")
-    if isinstance(made, Mapping | str | Iterator) or not hasattr(type(made), "__getitem__"):
+    if isinstance(made, Mapping | str | Set):  # a set has no order to begin again
         raise _wrong(name, made, expected)
+    if not hasattr(type(made), "__getitem__"):
+        source = made_into_source(made, name, again)
+        if source is None:
+            raise _wrong(name, made, expected)
+        return source
     if not hasattr(type(made), "__len__"):
         raise RecipeError(f"{name} returned {_kind(made)}, which has no `__len__`; expected {expected}")
     if len(made) == 0:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, TypeVar
 
 from surefoot.records.codec import read_lines
 from surefoot.records.plain_files import open_own
@@ -71,6 +71,16 @@ class LogRow:
         )
 
 
+class _Numbered(Protocol):
+    """A row of any log."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+Row = TypeVar("Row", bound=_Numbered)
 _REPLAYED = ("loss", "grad_norm", "clipped_norm", "lr", "tokens", "samples_digest", "batch_digest", "updated")
 
 
@@ -118,9 +128,9 @@ def read_rows(path: Path) -> Iterator[LogRow]:
     return read_lines(LogRow, path)
 
 
-def standing(rows: Iterable[LogRow]) -> list[LogRow]:
+def standing(rows: Iterable[Row]) -> list[Row]:
     """One row for each step: its first row in the attempt that counts."""
-    kept: dict[int, LogRow] = {}
+    kept: dict[int, Row] = {}
     attempt = 0
     for row in rows:
         if row.attempt > attempt:

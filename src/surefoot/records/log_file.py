@@ -1,36 +1,41 @@
-"""Writes the log of a running run. Rows that the disk refuses are kept and written before the next checkpoint."""
+"""Writes a log of a running run. Rows that the disk refuses are kept and written before the next checkpoint."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from surefoot.records.files import refusal, refusals_of, sync_folder, write_whole
-from surefoot.records.log import LogRow, line_of, mend
+from surefoot.records.log import mend
 from surefoot.records.plain_files import open_own
 
 MOST_KEPT_BYTES = 16 * 2**20
 """The most bytes of refused rows to keep, about ten thousand rows. Beyond that the run ends."""
 
 
-class LogFile:
+Row = TypeVar("Row")
+
+
+class LogFile(Generic[Row]):
     """Writes rows in order and without gaps: if one is refused, it waits, and so do those after it.
 
     After a failed sync, the kernel may have dropped written data and still report success for the next sync. So the
     whole file is rewritten.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._waiting, self._doubtful = path, b"", False
+    def __init__(self, path: Path, line_of: Callable[[Row], str]) -> None:
+        self.path, self._line_of, self._waiting, self._doubtful = path, line_of, b"", False
         with refusals_of(path):
             mend(path)
             self._file = self._open()
             sync_folder(path.parent)
 
-    def append(self, row: LogRow) -> None:
+    def append(self, row: Row) -> None:
         """Passes one row to the operating system, or keeps it."""
-        self._waiting += line_of(row).encode()
+        self._waiting += self._line_of(row).encode()
         try:
             self._write()
         except OSError as error:

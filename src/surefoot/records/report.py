@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from surefoot.records.event import Event
 from surefoot.records.finding import Finding, Findings
+from surefoot.records.layers import LayersRow
 from surefoot.records.ledger import Ledger
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.usage import Peak, Timeline
@@ -73,6 +74,8 @@ class Sheet:
     tokens: TokenLedger | None = None
     cost: dict[str, str] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    layers: tuple[LayersRow, ...] = ()
+    """What each layer did, for at most 200 of the measured steps."""
     recipe: str = ""
     """The name of the recipe or script."""
     knobs: dict[str, str | int | float | bool | None] = field(default_factory=dict)

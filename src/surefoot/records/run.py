@@ -13,6 +13,7 @@ from surefoot.records.codec import read_both, to_json, to_plain
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
 from surefoot.records.files import write_whole
+from surefoot.records.layers import LayersRow, read_layers
 from surefoot.records.log import LogRow, read_rows, standing
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
@@ -108,6 +109,11 @@ class Run:
         return Path(self.path) / "log.jsonl"
 
     @property
+    def layers(self) -> Path:
+        """One JSON line for each step whose layers were measured."""
+        return Path(self.path) / "layers.jsonl"
+
+    @property
     def events(self) -> Path:
         """One JSON line for each event besides the steps."""
         return Path(self.path) / "events.jsonl"
@@ -141,6 +147,10 @@ class Run:
     def rows(self) -> list[LogRow]:
         """The log, one row for each step, oldest first."""
         return standing(read_rows(self.log)) if self.log.exists() else []
+
+    def layer_rows(self) -> list[LayersRow]:
+        """The figures of the layers, one row for each step that was measured, oldest first."""
+        return standing(read_layers(self.layers))
 
     def bits_per_byte(self, loss: float) -> float | None:
         """A held-out loss in bits per byte of text; None if the data is not text."""

@@ -8,6 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
+from surefoot.records.layers import Layer, LayersRow
 from surefoot.records.report import HELD_OUT, Curve, ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, flops_text, seconds_text
 from surefoot.records.visible import visible
@@ -307,6 +308,94 @@ def roofline_figure(sheet: Sheet) -> Figure | None:
     return {"data": [roof, modules], "layout": axes}
 
 
+LAYER_FIGURES: dict[str, Callable[[Layer], float | None]] = {
+    "gradient norm by layer": lambda layer: layer.gradient_norm,
+    "update over weight by layer": lambda layer: layer.update_ratio,
+    "deviation of activations by layer": lambda layer: layer.deviation,
+    "share of zeros by layer": lambda layer: layer.zeros,
+    "share of saturated activations by layer": lambda layer: layer.saturated,
+}
+"""The figures of layers over the steps, by title."""
+_NAMES = 20
+"""How many layers are named beside a figure. The others are named where the mouse points."""
+
+
+def layer_figures(sheet: Sheet) -> dict[str, Figure]:
+    """For each figure of the layers a map: steps to the right, layers from the first down."""
+    drawn = {title: _layer_figure(sheet.layers, value, title) for title, value in LAYER_FIGURES.items()}
+    return {title: figure for title, figure in drawn.items() if figure is not None}
+
+
+def _layer_figure(rows: Sequence[LayersRow], value: Callable[[Layer], float | None], title: str) -> Figure | None:
+    """None if no layer has this figure, or all shares are 0. Amounts are coloured by their logarithm."""
+    is_share = title.startswith("share")
+    found = {name: [value(row.layers[name]) if name in row.layers else None for row in rows] for name in _names(rows)}
+    found = {name: values for name, values in found.items() if any(each is not None for each in values)}
+    colours = [[_colour(each, is_share=is_share) for each in values] for values in found.values()]
+    heights = [each for line in colours for each in line if each is not None]
+    if not heights or (is_share and not any(heights)):
+        return None
+    told = [
+        [f"{as_text(name)}<br>{'none' if each is None else f'{each:.4g}'}" for each in values]
+        for name, values in found.items()
+    ]
+    bar: dict[str, Any] = {"thickness": 12, "outlinewidth": 0}
+    ends = {"zmin": 0, "zmax": 1} if is_share else {}
+    if is_share:
+        bar |= {"tickformat": ".0%"}
+    else:
+        bar |= _powers_of_ten(min(heights), max(heights))
+    drawn = {
+        "type": "heatmap",
+        "x": [str(row.step) for row in rows],
+        "y": list(range(len(found))),
+        "z": colours,
+        "text": told,
+        "hovertemplate": "step %{x}<br>%{text}<extra></extra>",
+        "colorscale": "Viridis",
+        "colorbar": bar,
+        **ends,
+    }
+    every = -(-len(found) // _NAMES)
+    ticks = list(range(0, len(found), every))
+    names = list(found)
+    axes = {
+        "xaxis": {"type": "category", "nticks": 8, "title": {"text": "step"}},
+        "yaxis": {
+            "autorange": "reversed",
+            "tickvals": ticks,
+            "ticktext": [as_text(_tail(names[at])) for at in ticks],
+            "showgrid": False,
+        },
+    }
+    return {"data": [drawn], "layout": axes}
+
+
+def _names(rows: Sequence[LayersRow]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row.layers))
+
+
+def _colour(number: float | None, *, is_share: bool) -> float | None:
+    """The height of a number on the colour scale. None, which is not drawn, for zero and for what is not finite."""
+    if number is None or not math.isfinite(number):
+        return None
+    return number if is_share else math.log10(number) if number > 0 else None
+
+
+def _powers_of_ten(low: float, high: float) -> dict[str, Any]:
+    """Ticks of a logarithmic scale. Within one power of ten, its two ends."""
+    ticks: list[float] = [float(each) for each in range(math.ceil(low), math.floor(high) + 1)]
+    if len(ticks) < 2:
+        ticks = [low, high] if high > low else [low]
+    step = -(-len(ticks) // 6)
+    return {"tickvals": ticks[::step], "ticktext": [f"{10**each:.2g}" for each in ticks[::step]]}
+
+
+def _tail(name: str) -> str:
+    """The end of a long name: the beginning is the same for most layers."""
+    return (name or "(model)") if len(name) <= 22 else f"…{name[-21:]}"
+
+
 def _byte_ticks(highest: float) -> dict[str, Any]:
     """Ticks at round numbers, in the largest unit that fits the highest value."""
     unit = 1
@@ -339,4 +428,5 @@ def titled_figures(report: Report) -> dict[str, Figure]:
         of = f" of {sheet.name}" if len(report.sheets) > 1 else ""
         made = {title + of: make(sheet) for title, make in _OF_A_SHEET.items()}
         found |= {title: figure for title, figure in made.items() if figure is not None}
+        found |= {title + of: figure for title, figure in layer_figures(sheet).items()}
     return found

@@ -8,11 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from surefoot.costs.diagnosis import Signs, diagnose, first_of, said_once
+from surefoot.costs.layers import MEASUREMENTS, findings_of
 from surefoot.costs.ledgers import ledger_of
 from surefoot.costs.module_shares import Ceilings, bound, module_shares, operator_seconds, seen_ceilings
 from surefoot.errors import RunError
 from surefoot.records.codec import read_plain_file, read_record
 from surefoot.records.finding import Finding, Findings
+from surefoot.records.layers import LayersRow
 from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.log import LogRow
 from surefoot.records.plan import Plan, read_plan
@@ -26,6 +28,9 @@ from surefoot.reports.plan_time import cost_interval, dollars_text
 
 POINTS = 2000
 """How many points of a curve are kept: the lowest and the highest of each stretch, so that no spike is lost."""
+
+LAYER_STEPS = 200
+"""How many of the steps whose layers were measured are drawn."""
 
 
 def report_of(*folders: Path, ceilings: Ceilings | None = None) -> Report:
@@ -59,6 +64,7 @@ def _sheet(folder: Path, ceilings: Ceilings | None, *, alone: bool) -> Sheet:
         tokens=None if run is None else run.token_ledger,
         cost=cost_facts(plan),
         events=tuple(run.happened()) if run is not None else (),
+        layers=tuple(_spread(run.layer_rows())) if run is not None else (),
     )
     sheet = _with_usage(sheet, plan, profile, watched)
     sheet = _with_profile(sheet, profile, ceilings)
@@ -82,6 +88,8 @@ def _findings(
         seen = {each.check for each in found}
         diagnosed = [each for each in diagnose(signs) if each.check not in seen]
         found = [*said_once(found, diagnosed), *diagnosed]
+    if run is not None:
+        found += findings_of(run.layer_rows())
     failure = watched.findings.failure if watched is not None else ""
     return Findings(recipe=str(folder), checks=checks, findings=tuple(found), failure=failure)
 
@@ -295,6 +303,14 @@ def _curves(rows: tuple[LogRow, ...], unit: str) -> tuple[Curve, ...]:
         for (name, unit), points in figures.items()
         if points
     )
+
+
+def _spread(rows: list[LayersRow], most: int = LAYER_STEPS) -> list[LayersRow]:
+    """At most `most` rows, evenly spread, and always the last few, which verdicts are made from."""
+    if len(rows) <= most:
+        return rows
+    kept = {round(at * (len(rows) - 1) / (most - 1)) for at in range(most)}
+    return [rows[at] for at in sorted(kept | set(range(len(rows) - MEASUREMENTS, len(rows))))]
 
 
 def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:

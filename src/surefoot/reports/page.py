@@ -9,6 +9,7 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
+from surefoot.costs.layers import verdicts_of
 from surefoot.errors import MissingPackage
 from surefoot.records.codec import to_plain
 from surefoot.records.files import write_whole
@@ -18,9 +19,12 @@ from surefoot.records.markup import Markup, joined, markup
 from surefoot.records.report import ModuleShare, Report, Sheet
 from surefoot.records.units import bytes_text, count_text, flops_text, seconds_text
 from surefoot.reports import figures
+from surefoot.reports.layers import COLUMNS, layer_cells
 
 MODULES = 15
 """How many modules the table shows; the tree next to it has all."""
+LAYERS = 200
+"""How many layers the table shows; the maps have all."""
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; "
     "connect-src 'none'; form-action 'none'; base-uri 'none'; frame-src 'none'; object-src 'none'; worker-src 'none'"
@@ -111,6 +115,7 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
         charts.place(figures.timeline_figure(sheet), f"{sheet.timeline_of.capitalize()}, by account", tall=True),
     )
     yield from _section(f"Where it {'went' if sheet.timeline_of != 'planned' else 'goes'}{of}", _where(sheet, charts))
+    yield from _section(f"Layers{of}", _layers(sheet, charts))
     yield from _section(f"Ledger{of}", ledger_table(sheet.ledger))
     yield from _section(
         f"Findings{of}", joined(_finding(each) for each in (sheet.findings.by_severity if sheet.findings else ()))
@@ -146,6 +151,19 @@ def _where(sheet: Sheet, charts: _Charts) -> Markup:
     table = html_table(["module", "memory at peak", "FLOPs", *measured], rows)
     left = _note(f"{more} more in the trees above" if more > 0 else "")
     return joined((_pairs(trees), table, left, html_table(["phase", "time"], phases)))
+
+
+def _layers(sheet: Sheet, charts: _Charts) -> Markup:
+    """Figures over the steps, then all layers in the last measured step."""
+    if not sheet.layers:
+        return Markup()
+    last, verdicts = sheet.layers[-1], verdicts_of(sheet.layers)
+    drawn = figures.layer_figures(sheet).items()
+    places = (charts.place(figure, title.capitalize(), tall=True) for title, figure in drawn)
+    rows = [layer_cells(name, each, verdicts.get(name, "")) for name, each in last.layers.items()]
+    table = html_table(list(COLUMNS), rows[:LAYERS], numbers=range(2, 8))
+    more = f"; {len(rows) - LAYERS} more layers are in layers.jsonl" if len(rows) > LAYERS else ""
+    return joined((_pairs(places), table, _note(f"at step {last.step}{more}")))
 
 
 def _module_row(share: ModuleShare, *, timed: bool) -> list[str]:

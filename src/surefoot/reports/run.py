@@ -7,6 +7,7 @@ from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.records.units import counted, seconds_text
 from surefoot.reports.data import token_ledger_text
+from surefoot.reports.layers import layers_text
 from surefoot.reports.live import held_out_text, metric_text
 from surefoot.reports.parts import table_of, title
 
@@ -40,6 +41,7 @@ def run_text(run: Run) -> RenderableType:
         table,
         Text(_loss_line(run)),
         *map(Text, _chosen_lines(run)),
+        *layers_text(run.layer_rows()),
         *([] if run.token_ledger is None else [token_ledger_text(run.token_ledger, run.parameters)]),
         *(Text(f"{event.at}  after step {event.step}  {event.kind}: {event.text}") for event in events[-8:]),
         Text(f"run: {run.path}", style="dim"),

@@ -37,7 +37,7 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
         return torch.nn.utils.get_total_norm([_values(each) for each in gradients])
     held: dict[float, list[torch.Tensor]] = {}
     for each in cast(list[DTensor], gradients):  # all are, or none
-        held.setdefault(_share(each), []).append(each.to_local())
+        held.setdefault(share_held(each), []).append(each.to_local())
     squares = [share * torch.nn.utils.get_total_norm(parts).double() ** 2 for share, parts in held.items()]
     square = torch.stack(squares).sum()
     dist.all_reduce(square)
@@ -49,10 +49,10 @@ def _values(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def _share(gradient: DTensor) -> float:
+def share_held(tensor: DTensor) -> float:
     """The weight of this rank's piece: 1 over the number of ranks that hold the same piece."""
-    cut = [not placement.is_replicate() for placement in gradient.placements]
-    pieces = math.prod(size for size, is_cut in zip(gradient.device_mesh.shape, cut, strict=True) if is_cut)
+    cut = [not placement.is_replicate() for placement in tensor.placements]
+    pieces = math.prod(size for size, is_cut in zip(tensor.device_mesh.shape, cut, strict=True) if is_cut)
     return pieces / dist.get_world_size()
 
 

@@ -66,6 +66,8 @@ def why_none(dataset: Dataset[object] | None) -> str:
     """Why a number may not be chosen for this data. Empty if it may."""
     if isinstance(dataset, IterableDataset):
         return "workers=0: the samples of a stream depend on the number of workers; set one"
+    if is_source(dataset):
+        return "workers=0: data that is made runs in the trainer"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +21,13 @@ from surefoot.meters.process_memory import held_bytes
 from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.randomness import derive, generators, kept, seed_all
 from surefoot.recipe.recipe import Recipe
+from surefoot.records.layers import Layer, LayersRow
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.step import Step
 from surefoot.techniques import clip
 from surefoot.techniques.accumulate import local_part
+from surefoot.techniques.layers import Layers
 from surefoot.training.auto_workers import AutoWorkers, most_workers, why_none
 from surefoot.training.callbacks import Callbacks
 from surefoot.training.end import ended, failed, with_weights
@@ -114,6 +116,7 @@ class Training:
         self.callbacks = Callbacks(self.step, self._tell_of)
         alone = self.world.ranks == 1 and not self.step.compiled
         self.findings = RunFindings(self.step, glances, PlainState(self.step.model) if alone else None)
+        self.layers = self.step.measure_layers()
 
     def _begin(self) -> None:
         """Resumes from the newest checkpoint that can be trusted, or starts at step 0."""
@@ -195,13 +198,16 @@ class Training:
         batches: Iterable[Any] = self.findings.noting(self.data.of_step())
         if every and (self.step.number + 1) % every == 0:
             batches = _keeping(batches, seen)
+        measured = self.layers if (self.step.number + 1) % (self.recipe.layers_every or 1) == 0 else None
         try:
-            with self.findings.around_step(), self.traffic.around_step():
+            with self.findings.around_step(), self.traffic.around_step(), measured or nullcontext():
                 outcome = self.step(batches)
         except NonFinite as error:
             self.scribe.append(self._row(error.step, error.loss, error.grad_norm, False, lr, began))
             raise self._explained(error) from None
         loss, norm = outcome.loss.item(), None if outcome.grad_norm is None else outcome.grad_norm.item()
+        if measured is not None:
+            self._note_layers(measured, norm)
         row = self._row(self.step.number, loss, norm, outcome.updated, lr, began)
         if not row.updated:
             self._tell_of("left-out", f"the update was skipped: loss {row.loss}, gradient norm {row.grad_norm}")
@@ -217,6 +223,13 @@ class Training:
                 self.step.held_out(scores["loss"])
             row = replace(row, evaluation_loss=scores.pop("loss", None), metrics=scores)
         return row
+
+    def _note_layers(self, layers: Layers, norm: float | None) -> None:
+        """Records what each layer did in this step. The optimizer saw clipped gradients; the record has them whole."""
+        clipped = None if norm is None else clip.norm_after(norm, self.recipe.max_grad_norm)
+        figures = layers.figures(gradient_scale=norm / clipped if norm and clipped else 1.0)
+        found = {name: Layer(**each) for name, each in figures.items()}
+        self.scribe.append_layers(self.run, LayersRow(self.step.number, self.run.attempt, found))
 
     def _row(self, step: int, loss: float, norm: float | None, updated: bool, lr: float, began: float) -> LogRow:
         told = self._told(time.perf_counter() - began)
@@ -310,9 +323,10 @@ class Training:
     def _explained(self, error: NonFinite) -> NonFinite:
         """The error with its cause: repeats the step without its update, to name the module and the samples."""
         self.step.optimizer.zero_grad(set_to_none=True)
-        if self.step.is_own:
+        again = self.data.again()
+        if self.step.is_own or again is None:
             return error
-        finding = first_nonfinite(self.step, self.data.again())
+        finding = first_nonfinite(self.step, again)
         if finding is None:
             return error
         self.scribe.find(self.run, finding)
@@ -343,7 +357,9 @@ class Training:
         self.saved, began = self._progress(), time.perf_counter()
         try:
             self.world.from_first(self.scribe.sync)  # no checkpoint may be newer than the log on disk
-            self.checkpoints.save(self.step.number, {**state_of(self.step), "generators": generators()})
+            self.checkpoints.save(
+                self.step.number, {**state_of(self.step), "generators": generators(), **self.data.state}
+            )
         except (CheckpointError, DiskError) as error:
             self._tell_of("save-failed", str(error))
         stood_still = self.run.save_seconds + time.perf_counter() - began

@@ -35,6 +35,7 @@ FREE = {
     "evaluate_every",
     "evaluation_batches",
     "metrics_every",
+    "layers_every",
     "bytes_per_token",
     "density",
     "init_accept",

@@ -11,8 +11,11 @@ from typing import Any, cast
 from torch.utils.data import Dataset
 
 from surefoot.build import build_evaluation, build_test
+from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.data.batches import Batches, batches_in, batches_of, micro_batches
 from surefoot.data.identity import identity_of
+from surefoot.errors import CheckpointError, RecipeError
+from surefoot.recipe.sources import has_state
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.run import Run
 from surefoot.step import Step
@@ -33,6 +36,34 @@ class RunData:
         self.batch = run.batch_of(self.step.number)
         self.batches = self._batches(ahead=True)
         self.batches.hashed = True
+        if has_state(self.batches.dataset):
+            self._refuse_for_a_state()
+
+    def _refuse_for_a_state(self) -> None:
+        """Raises if the data has a state that could not be saved, or not be put back when it is needed."""
+        if self.step.world.ranks > 1:
+            raise RecipeError(
+                f"data with a state runs on one rank, and these are {self.step.world.ranks}: write it as a function of "
+                "the micro-batch, batch(number, size)"
+            )
+        if self.recipe.rewind:
+            raise RecipeError("rewind=True skips samples, and data with a state cannot skip them: leave it out")
+        try:
+            to_json(take_apart(self.state)[0])
+        except CheckpointError as error:
+            raise RecipeError(f"state_dict() of the data cannot be saved: {error}") from error
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the data, for a checkpoint. Empty if it has none."""
+        data = cast(Any, self.batches.dataset)
+        return {"data": data.state_dict()} if has_state(data) else {}
+
+    def put_back(self, state: dict[str, Any] | None) -> None:
+        """Gives data with a state the one that a checkpoint holds. Without a checkpoint, it has its first one."""
+        data = cast(Any, self.batches.dataset)
+        if state is not None and has_state(data):
+            data.load_state_dict(state["data"])
 
     def load_with(self, workers: int, run: Run) -> None:
         """Goes on with another number of loader processes, from the next step on. The batches stay the same."""
@@ -62,9 +93,9 @@ class RunData:
         if self.batch in run.passed_over:
             self.open(run)
 
-    def again(self) -> Iterator[tuple[list[int], Any]]:
-        """The micro-batches of the current step once more, each with its sample numbers."""
-        return self._numbered(self._batches())
+    def again(self) -> Iterator[tuple[list[int], Any]] | None:
+        """The micro-batches of the current step once more, each with its sample numbers. None if a state made them."""
+        return None if has_state(self.batches.dataset) else self._numbered(self._batches())
 
     def held_out_batches(self) -> tuple[Iterator[Any], int]:
         """This rank's micro-batches of the evaluation data, and how many count over all ranks. The same each time."""
@@ -76,6 +107,8 @@ class RunData:
 
     def _scored(self, dataset: Dataset[Any], most: int | None) -> tuple[Iterator[Any], int]:
         recipe, layout = self.recipe, self.step.layout
+        if has_state(dataset):
+            raise RecipeError("evaluation and test data must be the same each time: they may not have a state")
         batches = micro_batches(
             dataset,
             size=recipe.micro_batch_size,

@@ -18,7 +18,8 @@ from surefoot.records.codec import to_json
 from surefoot.records.event import Event, append_event
 from surefoot.records.files import refusal, sync_file, sync_folder, write_whole
 from surefoot.records.finding import Finding, Findings
-from surefoot.records.log import LogRow, mend
+from surefoot.records.layers import LayersRow, line_of_layers
+from surefoot.records.log import LogRow, line_of, mend
 from surefoot.records.log_file import LogFile
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, write_run
@@ -34,7 +35,8 @@ class RunWriter:
     def __init__(self, run: Run, *, rank: int = 0) -> None:
         self.writes = rank == 0
         self.stacks = Path(run.path) / ("stacks.txt" if self.writes else f"stacks-{rank}.txt")
-        self._log: LogFile | None = None
+        self._log: LogFile[LogRow] | None = None
+        self._layers: LogFile[LayersRow] | None = None
         self._events: list[Event] = []
         self._mended = False
         self._telling = threading.Lock()
@@ -45,18 +47,34 @@ class RunWriter:
         if not self.writes:
             yield
             return
-        self._log = LogFile(run.log)
+        self._log = LogFile(run.log, line_of)
         try:
             yield
         finally:
             self._log.close()
+            if self._layers is not None:
+                self._layers.close()
 
     def append(self, row: LogRow) -> None:
         if self._log is not None:
             self._log.append(row)
 
+    def append_layers(self, run: Run, row: LayersRow) -> None:
+        """Appends to the file of layers, which the first row makes. A disk error is only reported."""
+        if not self.writes:
+            return
+        try:
+            if self._layers is None:
+                self._layers = LogFile(run.layers, line_of_layers)
+            self._layers.append(row)
+        except DiskError as error:
+            self.tell_of(run, row.step, "not-written", str(error))
+
     def sync(self) -> None:
         """Returns when the log is on disk."""
+        if self._layers is not None:
+            with suppress(DiskError):  # no later step depends on it
+                self._layers.sync()
         if self._log is not None:
             self._log.sync()
 

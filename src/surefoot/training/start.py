@@ -54,13 +54,15 @@ def restored(
     if not accepted:
         refuse_lost_checkpoints(run, left=saved_step)
         step.world.from_first(partial(refuse_lost_rows, run, upto=saved_step))
-    if checkpoint is not None:
-        set_generators(restore(step, checkpoint)["generators"])
+    saved = None if checkpoint is None else restore(step, checkpoint)
+    if saved is not None:
+        set_generators(saved["generators"])
     data.open(run)
     run = _with_identities(run, step, data)
     taken = [row for row in rows if row.step <= step.number]
     replayed = {row.step: row for row in rows if row.step > step.number and row.attempt == run.attempt}
     run = replace(_described(run.before_its_steps().after(taken), step), saved_step=saved_step)
+    data.put_back(saved)
     return Standing(run, taken, replayed, checkpoint.path.name if checkpoint else "step 0")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -37,13 +37,15 @@ def audit(recipe: Recipe, path: str) -> Audit:
     with kept(), world:
         earlier, later = _last_two(run)
         step = Step(recipe, world)
-        restore(step, earlier)
+        saved = restore(step, earlier)
         batches, at = Batches(iter(())), -1
         held_out = {row.step: row.evaluation_loss for row in world.from_first(run.rows)}
         while step.number < later.step:
             if at != run.batch_of(step.number):
                 at = run.batch_of(step.number)
                 batches = batches_of(recipe, first_step=at, rank=layout.data_rank, ranks=layout.data_ranks)
+                if "data" in saved:
+                    cast(Any, batches.dataset).load_state_dict(saved["data"])
             step(world.take(batches) for _ in range(step.micro_batches))
             if (loss := held_out.get(step.number)) is not None:
                 step.held_out(loss)

@@ -1,6 +1,6 @@
 """check: runs a few tiny real steps of a recipe and finds silent bugs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from surefoot.events.phases import Phases
 from surefoot.randomness import kept
 from surefoot.recipe.load import split_target
 from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.sources import is_source
 from surefoot.records.finding import Findings
 from surefoot.step import Step
 from surefoot.training.init_from import with_first_weights
@@ -62,18 +63,21 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
             saved, samples = facts[SavedStateFacts], facts[SampleFacts]
             facts = facts.having(
                 replace(saved, lost_attributes=lost, unstable_samples=(identity.unstable, identity.items)),
-                replace(samples, samples=(*samples.samples, _samples(recipe, data, phases))),
+                replace(samples, samples=(*samples.samples, *_samples(recipe, data, phases))),
             )
         return replace(run_checks(facts, recipe=recipe.name, allow=allow), skipped=tuple(skipped))
 
 
-def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Samples:
-    """Reads the data again with the recipe's number of workers."""
+def _samples(recipe: Recipe, data: Dataset[Any], phases: Phases) -> Iterator[Samples]:
+    """Reads the data again with the recipe's number of workers. A source has no samples to read."""
+    if is_source(data):
+        return
 
     def loader(data: Dataset[Any]) -> Seen:
         shuffle = None if isinstance(data, IterableDataset) else True  # surefoot shuffles a recipe's samples
         workers, collate = recipe.loaders, recipe.collate
         return Seen(DataLoader(data, recipe.micro_batch_size, shuffle, num_workers=workers, collate_fn=collate))
 
-    evaluation = [] if recipe.evaluation is None else [loader(build_evaluation(recipe))]
-    return read_again(loader(data), evaluation, phases)
+    held_out = None if recipe.evaluation is None else build_evaluation(recipe)
+    evaluation = [] if held_out is None or is_source(held_out) else [loader(held_out)]
+    yield read_again(loader(data), evaluation, phases)

@@ -31,6 +31,7 @@ from surefoot.planning.trace import Trace, Tracing
 from surefoot.planning.unrolled_trace import FEWEST, run_few
 from surefoot.recipe.bare import recipe_of
 from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.sources import has_state
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
@@ -67,14 +68,14 @@ def plan(
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = build_data(recipe)
-    known = dataclasses.replace(recipe, data=lambda: data)
+    known = recipe if has_state(data) else dataclasses.replace(recipe, data=lambda: data)
     sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
     largest = sizes.largest if sizes is not None and sizes.differ else None
     tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, work=bool(target or sheet), script=measure)
     chapters: list[Chapter] = []
     traced = _traced(
         tracing if snapshot is None else partial(_kept, tracing, chapters),
-        reuse=reuse and not measure and recipe.step is None,
+        reuse=reuse and not measure and recipe.step is None and recipe.layers_every is None,
     )
     if snapshot is not None:
         write_snapshot(Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes)))
@@ -119,7 +120,7 @@ def plan(
             *_missing(traced),
         ),
         compiled_bytes=None if recipe.compile == "off" else compiled_bytes(_written_bytes(traced, target)),
-        choices=(*traced.choices, *_compiled(recipe, _written_bytes(traced, target))),
+        choices=(*traced.choices, *_measured(recipe, traced), *_compiled(recipe, _written_bytes(traced, target))),
     )
 
 
@@ -252,6 +253,17 @@ def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
     return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
+
+
+def _measured(recipe: Recipe, traced: Trace) -> list[str]:
+    """The note of a plan on the steps whose layers are measured."""
+    if traced.layers is None:
+        return []
+    most, usual = traced.layers.peak.peak_bytes, traced.steady.peak.peak_bytes
+    return [
+        f"layers_every={recipe.layers_every}: a step that measures layers takes {bytes_text(most)} at its peak, "
+        f"{bytes_text(max(0, most - usual))} more than others"
+    ]
 
 
 def _written_bytes(traced: Trace, target: Gpu | None) -> int:

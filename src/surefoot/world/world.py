@@ -202,7 +202,7 @@ class FakeWorld(World):
         self._fake = FakeMode()
         self.gpu = gpu
         self.kernels: AnyKernels = kernels or (
-            Kernels(density=density) if gpu is None else GpuKernels(gpu, in_backward=_in_backward)
+            Kernels(density=density) if gpu is None else GpuKernels(gpu, in_backward=in_backward)
         )
         self._operators = FakeOperators(self.assumptions, self.kernels, density)
 
@@ -241,8 +241,14 @@ class FakeWorld(World):
         return tensor if is_small(tensor) else self._fake.from_tensor(tensor)
 
 
-def _in_backward() -> bool:
+def in_backward() -> bool:
+    """Whether a backward is running here. A forward inside it is a recomputation."""
     return torch._C._current_graph_task_id() != -1
+
+
+def in_transform() -> bool:
+    """Whether code runs inside `torch.func.vmap`, `grad` or the like, where tensors have no memory of their own."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 """The function that runs when `.data` is read."""
 
 
-UNHEARD = ("surefoot.checks.", "surefoot.events.", "torch.optim.")
+UNHEARD = ("surefoot.checks.", "surefoot.events.", "surefoot.techniques.layers", "torch.optim.")
 """Calls from these modules are not reported. A trailing dot matches everything inside a package."""
 
 

@@ -101,7 +101,10 @@ def _labels(reader: Any, places: Sequence[int] = ()) -> list[float]:
 
 def _labels_of(samples: Iterable[Any]) -> list[float]:
     """The last value of each sample; none unless it is a single number."""
-    labels = [list(parts(sample))[-1] for sample in as_many_as_time_allows(samples)]
+    read = as_many_as_time_allows(samples)
+    if any(isinstance(each, list | tuple) and each and isinstance(each[-1], dict | list | tuple) for each in read):
+        return []  # surefoot's own stream of a recipe: a number, and the sample
+    labels = [list(parts(sample))[-1] for sample in read]
     return [] if any(each.size != 1 or each.dtype.kind not in "iufb" for each in labels) else [e.item() for e in labels]
 
 
