@@ -8,6 +8,8 @@ from statistics import median
 
 from torch.utils.data import Dataset, IterableDataset
 
+from surefoot.recipe.sources import is_source
+
 SKIPPED = 2
 """Steps after each change that are not timed: processes start, and batches are there already."""
 TIMED = 5
