@@ -44,23 +44,24 @@ def loaded_by(sources: list[str]) -> list[str]:
     return [*ALWAYS, *(module for modules in wanted for module in modules)]
 
 
-def environment() -> dict[str, str]:
-    """Of a process that looks at programs: one thread, and this surefoot."""
+def environment(*, raising: bool = True) -> dict[str, str]:
+    """Of a process that looks at programs: one thread, and this surefoot. `raising`: a probe that fails ends it."""
     paths = [str(Path(__file__).parent.parent), *(path for path in sys.path if (Path(path) / "surefoot").is_dir())]
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
-    return {**os.environ, **quiet, "OMP_NUM_THREADS": "1", "SUREFOOT_RAISE": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    raises = {"SUREFOOT_RAISE": "1" if raising else ""}
+    return {**os.environ, **quiet, **raises, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Forks:
     """The process, seen from outside."""
 
-    def __init__(self, python: str, modules: list[str]) -> None:
+    def __init__(self, python: str, modules: list[str], *, raising: bool = True) -> None:
         self._process = subprocess.Popen(
             [python, "-m", "bugs.forks", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(),
+            env=environment(raising=raising),
         )
 
     def run(self, **task: Any) -> dict[str, Any]:

@@ -166,3 +166,19 @@ class Deleting(Denoiser):
 
 def test_an_argument_that_is_deleted_is_ignored_on_purpose():
     assert denoised(Deleting(blind=True)) == []
+
+
+class GraphConvolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 4)
+
+    def forward(self, x, adjacency):
+        return torch.sparse.mm(adjacency, self.net(x))
+
+
+def test_a_sparse_graph_is_no_value_to_disturb():
+    adjacency = torch.eye(16).to_sparse_coo()
+    model = GraphConvolution()
+    assert denoised(model, lambda step: (numbers(16, 4, seed=step), adjacency)) == []

@@ -475,3 +475,20 @@ def test_a_series_that_repeats_itself_is_not_judged():
     model = nn.Sequential(nn.Linear(LENGTH, 8), nn.ReLU(), nn.Linear(8, 1))
     found = trained(loaders[0], evaluation=loaders[1], model=model, loss=F.mse_loss)
     assert not any("windows" in each.seen for each in found.findings)
+
+
+def test_states_of_a_game_come_again_by_chance():
+    states, draw = numbers(3000, 6), torch.Generator().manual_seed(0)
+    model = mlp(inputs=6)
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(12):
+            turns = states[torch.randint(0, len(states), (24, 16), generator=draw)]
+            with torch.no_grad():
+                for turn in turns:
+                    model(turn)
+            batch = turns.flatten(0, 1)
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch), (batch[:, 0] > 0).long()).backward()
+            optimizer.step()
+    assert named(seen.findings) == []

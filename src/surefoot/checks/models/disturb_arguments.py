@@ -93,6 +93,8 @@ def _may_matter(value: torch.Tensor, name: str, *, of_loss: bool) -> bool:
     exempt = _FOR_THEIR_SIZE if of_loss else _FOR_THEIR_SIZE | _LEFT_TO_THE_LOSS
     if name.startswith("_") or not words_of(name).isdisjoint(exempt) or value.is_complex():
         return False
+    if value.layout != torch.strided:
+        return False  # the graph of a graph network: which of its entries exist is not a value
     return value.numel() > 1 and bool((value != value.flatten()[0]).any())
 
 

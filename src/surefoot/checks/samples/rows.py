@@ -25,6 +25,8 @@ _REPEATS = 6
 _MOST_WORKED_ON = 64
 _SHARED = 0.1
 """More than this share of a training's samples come again in another training with the same data."""
+_PLAYED = 0.5
+"""If the model saw more than this share of a batch without gradients, just before, it made the batch by playing."""
 _TIMES = 4
 """An array must be this many times as large: training on all samples except a few is no bug."""
 
@@ -44,6 +46,10 @@ class Rows(Observer):
         """By training, because one fold evaluates what another trains on."""
         self._evaluated: set[int] = set()
         self._evaluated_rows: set[int] = set()
+        self._played: dict[int, set[int]] = {}
+        """By model, the rows that it saw without gradients since the last update."""
+        self._plays = False
+        """The model trains on what it saw while it played: there, states come again by chance."""
         self._last: set[int] = set()
         self._repeats = 0
         self._before: set[int] = set()
@@ -81,9 +87,12 @@ class Rows(Observer):
         columns = [prints(each) for each in entered]
         rows = [hash(each) for each in zip(*columns, strict=True)]
         trained = self._trained.setdefault(self.scene.training, set())
+        played = self._played.setdefault(id(model), set())
         if graded:
+            self._plays |= sum(each in played for each in rows) > _PLAYED * len(rows)
             trained.update(rows)
             return
+        played.update(rows)
         self._evaluated_rows.update(rows)
         shared = sum(each in trained and differs for each, differs in zip(rows, _differ(entered[0]), strict=True))
         names = all(_is_whole(each) for each in entered)
@@ -97,7 +106,7 @@ class Rows(Observer):
         with aside():
             there = [each for ref in self._worked_on.values() if (each := ref()) is not None]
             used += [each for each in there if len(each) in sizes]
-        self._batches, self._worked_on = [], {}
+        self._batches, self._worked_on, self._played = [], {}, {}
         if not self.scene.close or not used:
             return
         read = {digest(each): each for each in used}
@@ -134,9 +143,9 @@ class Rows(Observer):
         return bool(known and before) and not shares and not self._loaders.share_data(training)
 
     def seen(self) -> Iterator[Shown]:
-        """What trained models evaluated; nothing if the whole training set is measured on purpose."""
+        """What trained models evaluated; nothing if the training set is measured on purpose, or was made by playing."""
         trained = set().union(*self._trained.values())
-        if len(trained & self._evaluated_rows) > 0.9 * len(trained):
+        if self._plays or len(trained & self._evaluated_rows) > 0.9 * len(trained):
             return
         optimized = self.scene.optimized()
         for model, shown in self.shown:
