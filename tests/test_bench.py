@@ -19,20 +19,20 @@ BENCH = Path(__file__).parent.parent / "bench"
 
 @pytest.mark.sweep
 @pytest.mark.skipif(not allocator.available(), reason="the truth is counted by a C++ library")
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(8))
 def test_planned_memory_is_within_two_hundredths_of_a_percent_of_the_allocator(part, monkeypatch):
     pytest.importorskip("transformers")
     monkeypatch.syspath_prepend(str(BENCH))
     from memory_cases import QUICK, model_of
 
     assert len(QUICK) >= 16
-    words = ["plan_memory.py", "--quick", "--models", ",".join(map(model_of, QUICK[part::4]))]
+    words = ["plan_memory.py", "--quick", "--models", ",".join(map(model_of, QUICK[part::8]))]
     done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     result = done.stdout.splitlines()[-1]
     found = re.fullmatch(r"RESULT cases=(\d+) worst_pct=([\d.]+) median_pct=([\d.]+) crashes=(\d+)", result)
     assert found, result
-    assert int(found[1]) == len(QUICK[part::4])
+    assert int(found[1]) == len(QUICK[part::8])
     assert float(found[2]) <= 0.02, done.stdout
     assert int(found[4]) == 0, done.stdout
 

@@ -36,7 +36,7 @@ def test_a_run_killed_thirty_times_ends_in_the_same_bits():
     assert re.search(r"^workers +killed +[1-9]", said, re.MULTILINE), said
 
 
-@pytest.mark.sweep
+@pytest.mark.long
 def test_the_bench_notices_workers_that_live_on():
     untied = "import surefoot.data.batches as it; it.tied_to_this_process = lambda: None"
     said = run(f"import sys, kills; sys.argv[1:] = ['--kills', '30']; {untied}; kills.main()")

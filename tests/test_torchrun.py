@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from surefoot import read_run
 from surefoot.costs.ledgers import ledger_of
 from surefoot.records.plan import read_plan
 from tests.ways.ranks import SMALL
+
+pytestmark = pytest.mark.sweep
 
 
 def torchrun(*words: str, command: str = "train") -> subprocess.CompletedProcess[str]:

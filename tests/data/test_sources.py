@@ -22,6 +22,8 @@ from tests.made import Replay, Walk, drawn, lengths, noisy_line, plain_line, rec
 from tests.ranks import Case, on_ranks
 from tests.ways.test_resume import final_state, train_in_parts, train_to
 
+pytestmark = pytest.mark.sweep
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -79,7 +81,7 @@ def test_all_ways_run_it(make):
 
 @pytest.mark.parametrize("name", ["making", "replaying"])
 def test_killed_at_any_moment_it_ends_with_the_same_bits(name, tmp_path):
-    words = [f"tests.made:{name}", "max_steps=400", "save_every=7", "--no-plan", "--run"]
+    words = [f"tests.made:{name}", "max_steps=200", "save_every=7", "--no-plan", "--run"]
 
     def start(folder: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "surefoot", "train", *words, str(tmp_path / folder)]
@@ -87,7 +89,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(name, tmp_path):
 
     assert start("whole").wait() == 0
     log = tmp_path / "killed" / "log.jsonl"
-    for steps in (3, 100, 250):
+    for steps in (3, 60, 120):
         running = start("killed")
         while running.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < steps):
             time.sleep(0.002)

@@ -30,6 +30,8 @@ from tests.techniques.ranks import SMALL, whole
 from tests.test_own_step import two
 from tests.ways.test_resume import assert_same_bits, final_state, told, train_in_parts, train_to
 
+pytestmark = pytest.mark.sweep
+
 DECAY = 0.8
 
 

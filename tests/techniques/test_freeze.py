@@ -22,6 +22,8 @@ from tests.ranks import Case, on_ranks
 from tests.techniques.ranks import SMALL
 from tests.ways.test_resume import assert_same_bits
 
+pytestmark = pytest.mark.sweep
+
 
 def names_of(recipe) -> list[str]:
     return [name for name, _ in recipe.model().named_parameters()]

@@ -15,6 +15,8 @@ from surefoot.recipes.gpt import GPT
 from surefoot.step import Step
 from surefoot.world.world import World
 
+pytestmark = pytest.mark.sweep
+
 IGNORED = -100
 TOLERANCE = 1e-5
 

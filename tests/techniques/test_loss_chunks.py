@@ -15,6 +15,8 @@ from surefoot.techniques.loss_chunks import Logits, head_of
 from surefoot.world.world import RealWorld
 from tests.ranks import Case, on_ranks
 
+pytestmark = pytest.mark.sweep
+
 WORDS = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=4"]
 
 

@@ -19,6 +19,8 @@ from tests.techniques.ranks import SMALL
 from tests.techniques.test_compile import breaking
 from tests.ways.test_resume import NoisyReviews, StreamOfReviews, told, train_to
 
+pytestmark = pytest.mark.sweep
+
 TWO = ["dp_replicate=2", "dp_shard=1"]
 
 

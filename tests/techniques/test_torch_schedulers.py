@@ -20,6 +20,8 @@ from surefoot.ways.overfit import overfit
 from tests.test_own_step import two
 from tests.ways.test_resume import assert_same_bits
 
+pytestmark = pytest.mark.sweep
+
 STEPS = 12
 SCHEDULERS = {
     "StepLR": lambda optimizer: lr_scheduler.StepLR(optimizer, 3),

@@ -40,6 +40,8 @@ from dataclasses import replace
 from surefoot.recipes.regression import regression
 from surefoot import Recipe
 
+pytestmark = pytest.mark.sweep
+
 def raises() -> Recipe:
     def loss(model, batch):
         raise ArithmeticError(f"no loss in {__file__}")

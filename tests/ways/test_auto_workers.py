@@ -16,6 +16,8 @@ from surefoot.training.auto_workers import SKIPPED, TIMED, AutoWorkers, most_wor
 from tests.scored import samples, scored
 from tests.ways.test_resume import final_state, told, train_in_parts
 
+pytestmark = pytest.mark.sweep
+
 LOOKED = SKIPPED + TIMED
 
 

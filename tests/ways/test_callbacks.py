@@ -21,6 +21,8 @@ from tests.ranks import Case, on_ranks
 from tests.scored import scored
 from tests.ways.test_resume import final_state, told, train_in_parts
 
+pytestmark = pytest.mark.sweep
+
 
 def test_each_step_and_each_evaluation_is_reported(tmp_path):
     steps, evaluations = [], []

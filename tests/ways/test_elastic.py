@@ -30,6 +30,8 @@ from surefoot import Recipe, load_recipe
 from surefoot.training import monitor as lookout
 from surefoot.checkpoint.writer import _Writer
 
+pytestmark = pytest.mark.sweep
+
 lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
 RANK = int(os.environ.get("RANK", "0"))
 WORDS = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=256"]

@@ -35,6 +35,8 @@ from tests.ranks import Case, on_ranks
 from tests.scored import loss, samples
 from tests.ways.test_resume import final_state, told, train_in_parts
 
+pytestmark = pytest.mark.sweep
+
 CHANGES = {
     "plain": {"drop": 0.1},
     "accumulated": {"drop": 0.1, "global_batch_tokens": 16, "max_grad_norm": 0.1},

@@ -20,6 +20,8 @@ from tests.mirrors import PYTHON, Proxy, copied, couriers_of, entries_of, s3_ser
 from tests.ranks import Case, on_ranks
 from tests.ways.test_resume import final_state, told, train_to
 
+pytestmark = pytest.mark.sweep
+
 
 @pytest.fixture(scope="module")
 def server():
