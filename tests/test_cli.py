@@ -60,6 +60,7 @@ def test_the_whole_way_in_json_and_in_text(tmp_path):
     assert "the Python standard library's own sources" in text
 
 
+@pytest.mark.sweep
 def test_overrides_come_from_the_signature():
     done = surefoot("plan", "gpt", "layers=24", "width=1024", "heads=16", "--json")
     plan = json.loads(done.stdout)
@@ -67,6 +68,7 @@ def test_overrides_come_from_the_signature():
     assert plan["blocks"] == "24 blocks of blocks from runs with 3, 4 and 5"
 
 
+@pytest.mark.sweep
 def test_all_blocks_are_run_if_asked_for():
     words = ["gpt", "layers=20", "width=32", "heads=2", "context=32", "global_batch_tokens=256", "--json"]
     some, all_of_them = (json.loads(surefoot("plan", *words, *more).stdout) for more in ((), ("--no-reuse",)))
@@ -74,6 +76,7 @@ def test_all_blocks_are_run_if_asked_for():
     assert some == all_of_them
 
 
+@pytest.mark.sweep
 def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
     """A plan is an answer, not a check."""
     words = ("layers=1", "width=16384", "heads=64", "--on", "t4")
@@ -115,6 +118,7 @@ def test_what_is_refused_is_one_message_and_no_traceback(words, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.sweep
 def test_check_learns_one_batch_by_heart_and_exits_with_1_where_it_cannot():
     words = ("check", "regression", "samples=64", "--overfit", "--json")
     done = surefoot(*words)
@@ -125,6 +129,7 @@ def test_check_learns_one_batch_by_heart_and_exits_with_1_where_it_cannot():
     assert json.loads(failed.stdout)["findings"]["findings"][0]["check"] == "batch-not-learned"
 
 
+@pytest.mark.sweep
 def test_check_tries_a_range_of_learning_rates(tmp_path):
     words = ("check", "cruncher", *SMALL["cruncher"], "--lr-range", "--steps", "40")
     done = surefoot(*words, "--json", "--plot", "curve.svg", cwd=tmp_path)

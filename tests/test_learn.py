@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sweep
+
 LEARN = Path(__file__).parent.parent / "docs" / "learn"
 CHAPTERS = sorted(LEARN.glob("[0-9][0-9]_*.py"))
 SECONDS_PER_CELL = 300

@@ -18,6 +18,8 @@ from surefoot.ways.overfit import overfit
 from tests.ranks import Case, on_ranks
 from tests.ways.test_resume import final_state, train_in_parts
 
+pytestmark = pytest.mark.sweep
+
 OWN = ["gan", "ppo", "distill", "sam"]
 
 

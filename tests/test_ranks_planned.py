@@ -13,6 +13,8 @@ from surefoot.recipes.llama import SHAPES, Llama, llama
 from surefoot.ways import plan as way
 from tests.ranks import Case, on_ranks
 
+pytestmark = pytest.mark.sweep
+
 SMALL = dataclasses.replace(SHAPES["tiny"], layers=2, width=64, hidden=96, context=32, heads=4, kv_heads=2)
 LAYOUTS = {
     "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},

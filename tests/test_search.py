@@ -23,6 +23,8 @@ from surefoot.records.search import Search, Trial
 from surefoot.step import Step
 from surefoot.world.world import World
 
+pytestmark = pytest.mark.sweep
+
 BENCH = Path(__file__).parent.parent / "bench"
 MIB = 2**20
 NOTHING = Recipe(model=lambda: None, data=lambda: None, loss=lambda *_: None, optimizer=lambda _: None)

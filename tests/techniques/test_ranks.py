@@ -7,6 +7,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.ranks import Case, on_ranks
 
+pytestmark = pytest.mark.sweep
+
 LAYOUTS = {
     "fsdp-2": (2, []),
     "ddp-2": (2, ["dp_replicate=2"]),

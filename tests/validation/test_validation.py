@@ -30,6 +30,8 @@ from surefoot.validation import run
 from surefoot.validation.cases import CASES, ON_ONE, ON_TWO, Case, cases_for, images_in
 from surefoot.validation.reasons import reason_of_end, without_places
 
+pytestmark = pytest.mark.sweep
+
 run_child = run.run_child
 MACHINE = Machine("a CPU", "cpu", 2, 8 << 30, reached_flops={"fp32": 1e11, "bf16": 5e10})
 SLOW = replace(MACHINE, reached_flops={"fp32": 1e4})
@@ -39,8 +41,6 @@ import os, signal, time
 from dataclasses import replace
 from surefoot.recipes.regression import regression
 from surefoot import Recipe
-
-pytestmark = pytest.mark.sweep
 
 def raises() -> Recipe:
     def loss(model, batch):

@@ -24,13 +24,13 @@ from surefoot.training.guards.fingerprint import Fingerprints, differing, replic
 from surefoot.training.guards.stragglers import STEPS, Stragglers
 from surefoot.training.resume import FAILURES
 
+pytestmark = pytest.mark.sweep
+
 RECIPE = """
 import dataclasses, os, time, torch
 from surefoot import Recipe, load_recipe
 from surefoot.training import monitor as lookout
 from surefoot.checkpoint.writer import _Writer
-
-pytestmark = pytest.mark.sweep
 
 lookout.PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "60"))
 RANK = int(os.environ.get("RANK", "0"))

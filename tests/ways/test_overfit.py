@@ -15,6 +15,8 @@ from surefoot.records.overfit import Overfit
 from surefoot.ways.overfit import overfit
 from tests.conftest import SMALL
 
+pytestmark = pytest.mark.sweep
+
 CLASSES = 4
 
 

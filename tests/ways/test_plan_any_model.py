@@ -15,6 +15,8 @@ from surefoot.records.log import read_rows
 from surefoot.records.plan import Plan
 from surefoot.ways.export import export_weights
 
+pytestmark = pytest.mark.sweep
+
 
 def assert_planned_as_measured(recipe: surefoot.Recipe) -> Plan:
     """The plan of a recipe, which must equal the usage of real steps."""

@@ -23,6 +23,8 @@ from surefoot.errors import CheckpointError, ReplayError, RunError
 from surefoot.records.run import read_run
 from surefoot.training.own_code import module_digests
 
+pytestmark = pytest.mark.sweep
+
 VALUES = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
 
 

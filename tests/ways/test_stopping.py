@@ -14,6 +14,8 @@ import pytest
 import surefoot
 from surefoot.checkpoint.store import Checkpoints
 
+pytestmark = pytest.mark.sweep
+
 WORDS = ["gpt", "layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"]
 
 

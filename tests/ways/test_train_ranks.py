@@ -16,6 +16,8 @@ from surefoot.ways.export import export_weights
 from tests.ranks import Case, on_ranks
 from tests.ways.ranks import SMALL
 
+pytestmark = pytest.mark.sweep
+
 FSDP, DDP, ONE, HYBRID = (2, []), (2, ["dp_replicate=2"]), (1, []), (4, ["dp_replicate=2"])
 WHOLE = {"one": ONE, "fsdp": FSDP, "ddp": DDP}
 PIECES = {
