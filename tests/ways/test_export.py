@@ -44,11 +44,11 @@ def test_another_folder_can_be_named(run, tmp_path):
 def test_a_program_that_computes_something_else_is_refused(run, monkeypatch):
     plain = way.save_program
 
-    def spoiled(model, call, file):
+    def spoiled(model, call, output, file):
         with torch.no_grad():
             kept = model.classify.bias.clone()
             model.classify.bias += 0.01
-            made = plain(model, call, file)
+            made = plain(model, call, output, file)
             model.classify.bias.copy_(kept)
         return made
 

@@ -12,7 +12,7 @@ import surefoot
 from surefoot.cli.main import app
 from surefoot.data.tokenize import tokenize
 from surefoot.errors import RunError
-from surefoot.exports.decode import Cache, Sampling, decoded, takes_start
+from surefoot.exports.decode import Cache, Decoder, Sampling
 from surefoot.recipe.load import load_recipe
 from surefoot.records.codec import from_json
 from surefoot.records.generated import Generated
@@ -33,9 +33,19 @@ def model_of(name: str) -> nn.Module:
     return model
 
 
+def decoder(model: nn.Module, *, cached: bool, context: int = 32, prompt=b"def ") -> Decoder:
+    return Decoder(model, list(prompt), context=context, pick=GREEDY.picker(), cached=cached)
+
+
 def first(model: nn.Module, count: int, *, cached: bool, context: int = 32, prompt=b"def ") -> list[int]:
     with torch.no_grad():
-        return list(islice(decoded(model, list(prompt), context=context, pick=GREEDY.picker(), cached=cached), count))
+        return list(islice(decoder(model, cached=cached, context=context, prompt=prompt), count))
+
+
+def is_cached(model: nn.Module) -> bool:
+    made = decoder(model, cached=True)
+    next(iter(made))
+    return made.is_cached
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +61,7 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize("prompt", [b"d", b"def main(", bytes(40)])
 def test_cached_tokens_are_those_of_the_whole_text(name, prompt):
     model = model_of(name)
-    assert takes_start(model)
+    assert is_cached(model)
     assert first(model, 90, cached=True, prompt=prompt) == first(model, 90, cached=False, prompt=prompt)
 
 
@@ -91,6 +101,7 @@ def test_models_that_cannot_be_cached_read_the_whole_text(kind):
     torch.manual_seed(0)
     model = kind()
     assert first(model, 20, cached=True) == first(model, 20, cached=False)
+    assert not is_cached(model)
 
 
 def test_a_full_context_forgets_its_older_half():

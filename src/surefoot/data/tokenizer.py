@@ -71,11 +71,11 @@ class BytePairTokenizer:
 
     @cached_property
     def _engine(self) -> Any:
-        return self._made(_need("fastokens").Tokenizer.from_json_str)
+        return self._made(need("fastokens").Tokenizer.from_json_str)
 
     @cached_property
     def _reference(self) -> Any:
-        return self._made(_need("tokenizers").Tokenizer.from_str)
+        return self._made(need("tokenizers").Tokenizer.from_str)
 
     def _made(self, make: Callable[[str], Any]) -> Any:
         try:
@@ -89,7 +89,7 @@ Tokenizer = ByteTokenizer | BytePairTokenizer
 
 def train_byte_pairs(texts: Iterable[str], size: int, path: Path) -> None:
     """Learns a byte-level byte-pair encoding from texts, and splits words as GPT-2 does."""
-    library = _need("tokenizers")
+    library = need("tokenizers")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = library.decoders.ByteLevel()
@@ -116,7 +116,8 @@ def _ids(vocabulary: dict[str, int] | list[Any]) -> Iterable[int]:
     return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
 
 
-def _need(name: str) -> Any:
+def need(name: str) -> Any:
+    """A library that the extra `data` installs."""
     import importlib
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
@@ -58,6 +59,16 @@ def is_user(frame: FrameType) -> bool:
     """Does this frame run user code, not code of an installed package?"""
     file = frame.f_code.co_filename
     return not _is_known(frame) and "site-packages" not in file and not file.startswith("<")
+
+
+def raised_at(error: BaseException) -> tuple[str, int] | None:
+    """The innermost line that an error passed through outside torch and surefoot, if there is one."""
+    places = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not _is_known(frame) and not frame.f_code.co_filename.startswith("<")
+    ]
+    return places[-1] if places else None
 
 
 def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:

@@ -88,34 +88,56 @@ class Cache(TorchFunctionMode):
         return F.scaled_dot_product_attention(query, key, value, **more)  # one query, which sees all of them
 
 
-def decoded(
-    model: torch.nn.Module,
-    prompt: Sequence[int],
-    *,
-    context: int,
-    pick: Callable[[torch.Tensor], int],
-    cached: bool = True,
-) -> Iterator[int]:
+class Decoder:
     """Endless tokens after a prompt. When the context is full, its older half is forgotten."""
-    if not prompt:
-        raise RunError("the prompt is empty; give it at least one token to go on from")
-    seen, first = list(prompt), max(0, len(prompt) - context)
-    cache: Cache | None = None
-    cached = cached and takes_start(model)
-    while True:
-        if len(seen) - first > context:
-            first, cache = len(seen) - max(1, context // 2), None
-        if cache is None:
-            logits, cache = _read(model, seen[first:], cached)
-        else:
-            cache.calls = 0
-            with cache:
-                logits = logits_of(model(_row(model, seen[-1:]), start=len(seen) - 1 - first))
-        seen.append(pick(logits[0, -1]))
-        yield seen[-1]
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        prompt: Sequence[int],
+        *,
+        context: int,
+        pick: Callable[[torch.Tensor], int],
+        cached: bool = True,
+    ) -> None:
+        if not prompt:
+            raise RunError("the prompt is empty; give it at least one token to go on from")
+        self._model, self._context, self._pick = model, context, pick
+        self._seen, self._first = list(prompt), max(0, len(prompt) - context)
+        self._may_cache = cached and _takes_start(model)
+        self._cache: Cache | None = None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the last token was made from keys and values that were kept."""
+        return self._cache is not None
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            if len(self._seen) - self._first > self._context:
+                self._first, self._cache = len(self._seen) - max(1, self._context // 2), None
+            logits = self._read() if self._cache is None else self._next(self._cache)
+            self._seen.append(self._pick(logits[0, -1]))
+            yield self._seen[-1]
+
+    def _read(self) -> torch.Tensor:
+        """The logits of the whole text in the context. Begins the cache."""
+        tokens = _row(self._model, self._seen[self._first :])
+        if not self._may_cache:
+            return logits_of(self._model(tokens))
+        with Cache() as cache:
+            logits = logits_of(self._model(tokens))
+        self._cache = cache if cache.suits and cache.kept else None
+        return logits
+
+    def _next(self, cache: Cache) -> torch.Tensor:
+        """The logits after one token more."""
+        cache.calls = 0
+        with cache:
+            return logits_of(self._model(_row(self._model, self._seen[-1:]), start=len(self._seen) - 1 - self._first))
 
 
-def takes_start(model: torch.nn.Module) -> bool:
+def _takes_start(model: torch.nn.Module) -> bool:
     """Whether a model can be told how many tokens precede those it is given."""
     return "start" in inspect.signature(model.forward).parameters
 
@@ -126,15 +148,6 @@ def logits_of(output: Any) -> torch.Tensor:
     if not isinstance(found, torch.Tensor) or found.dim() != 3:
         raise RunError("the model does not return logits of (batch, tokens, vocabulary), so it makes no text")
     return found
-
-
-def _read(model: torch.nn.Module, tokens: list[int], cached: bool) -> tuple[torch.Tensor, Cache | None]:
-    """The logits of a whole text, and the cache after it."""
-    if not cached:
-        return logits_of(model(_row(model, tokens))), None
-    with Cache() as cache:
-        logits = logits_of(model(_row(model, tokens)))
-    return logits, cache if cache.suits and cache.kept else None
 
 
 def _row(model: torch.nn.Module, tokens: list[int]) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import traceback
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 
 import torch
 
+from surefoot.events.callers import raised_at
 from surefoot.exports.example_call import Call
 from surefoot.exports.outputs import difference, is_plain, leaves, made_plain
 from surefoot.trees import tensors_in
-
-_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools")
 
 
 @dataclass(frozen=True)
@@ -28,14 +26,16 @@ class Program:
     """Outputs that are no tensors."""
     reason: str = ""
     """Why there is none."""
+    smaller: tuple[tuple[Call, Any], ...] = ()
+    """Calls with a free size cut, and what the network returns for each."""
 
 
-def save_program(network: torch.nn.Module, call: Call, file: Path) -> Program:
+def save_program(network: torch.nn.Module, call: Call, output: Any, file: Path) -> Program:
     """Exports a network and saves it. If torch.export cannot, the reason names the line of the network's code.
 
-    In the program, data classes among the outputs are dicts: it can be called without their classes.
+    `output` is what the network returns for the call. In the program, data classes among the outputs are dicts: it
+    can be called without their classes.
     """
-    output = call.of(network)
     left_out = tuple(
         f"{path} ({type(leaf).__name__})" for path, leaf in leaves(output) if not isinstance(leaf, torch.Tensor)
     )
@@ -50,50 +50,46 @@ def save_program(network: torch.nn.Module, call: Call, file: Path) -> Program:
         for hook in plain:
             hook.remove()
     torch.export.save(program, file)
-    return Program(_proven(network, call, _free(program)), left_out)
+    pairs = list(zip(call.tensors, _free(program), strict=True))
+    taken = _taken(network, call, pairs)
+    free = tuple(tuple(dim for dim in dims if tensor.shape[dim] in taken) for tensor, dims in pairs)
+    return Program(free, left_out, smaller=tuple(taken.values()))
 
 
-def program_difference(network: torch.nn.Module, call: Call, file: Path, program: Program) -> float:
+def program_difference(call: Call, output: Any, file: Path, program: Program) -> float:
     """The largest difference of outputs on the example call, and on smaller ones where sizes are free."""
     loaded = torch.export.load(file).module()
-    return max(_of_call(network, loaded, each) for each in (call, *_smaller(call, program)))
+    return max(_difference(loaded, each, expected) for each, expected in ((call, output), *program.smaller))
 
 
-def _of_call(network: torch.nn.Module, loaded: torch.nn.Module, call: Call) -> float:
-    expected = call.of(network)
+def _difference(loaded: torch.nn.Module, call: Call, expected: Any) -> float:
     try:
         got = call.of(loaded)
     except Exception:  # a guard of the program, or a shape that it cannot take
         return math.inf
-    return difference(expected if is_plain(expected) else made_plain(expected), got)
+    return difference(expected, got)
 
 
-def _smaller(call: Call, program: Program) -> list[Call]:
-    """The call with a batch of one, and with each other free size halved."""
-    sizes = {size for tensor, dims in zip(call.tensors, program.free, strict=True) for size in _sizes(tensor, dims)}
-    return [_cut(call, size) for size in sorted(sizes)]
+def _taken(
+    network: torch.nn.Module, call: Call, pairs: list[tuple[torch.Tensor, tuple[int, ...]]]
+) -> dict[int, tuple[Call, Any]]:
+    """The free sizes that the network itself can take smaller, with a call that does. Others may depend on each other.
 
-
-def _proven(network: torch.nn.Module, call: Call, free: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """The free dimensions whose size the network itself can take smaller. Others may depend on each other."""
-    pairs = list(zip(call.tensors, free, strict=True))
+    `pairs` are the tensors of the call with their free dimensions.
+    """
     fixed = {size for tensor, dims in pairs for dim, size in enumerate(tensor.shape) if dim not in dims}
-    taken = set[int]()
-    for size in {size for tensor, dims in pairs for size in _sizes(tensor, dims)} - fixed:
+    taken: dict[int, tuple[Call, Any]] = {}
+    for size in sorted({size for tensor, dims in pairs for size in _sizes(tensor, dims)} - fixed):
+        smaller = call.cut(size, 1 if size == call.batch_size else max(2, size // 2))
         try:
-            _cut(call, size).of(network)
-            taken.add(size)
+            taken[size] = smaller, smaller.of(network)
         except Exception:  # a network may refuse an input in any way
             continue
-    return tuple(tuple(dim for dim in dims if tensor.shape[dim] in taken) for tensor, dims in pairs)
+    return taken
 
 
 def _sizes(tensor: torch.Tensor, dims: tuple[int, ...]) -> list[int]:
     return [tensor.shape[dim] for dim in dims if tensor.shape[dim] > 1]
-
-
-def _cut(call: Call, size: int) -> Call:
-    return call.cut(size, 1 if size == call.batch_size else max(2, size // 2))
 
 
 def _exported(model: torch.nn.Module, call: Call) -> torch.export.ExportedProgram:
@@ -132,14 +128,6 @@ def _free(program: torch.export.ExportedProgram) -> tuple[tuple[int, ...], ...]:
 
 def _reason(error: Exception) -> str:
     """The first line of an error of torch.export, with the innermost line of code that is neither torch's nor ours."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    frames = [
-        (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if frame.f_globals.get("__name__", "").split(".")[0] not in _NOT_THE_USER
-        and not frame.f_code.co_filename.startswith("<")
-    ]
-    if not frames:
-        return f"{type(error).__name__}: {said}"
-    frame, line = frames[-1]
-    return f"{os.path.basename(frame.f_code.co_filename)}:{line}: {type(error).__name__}: {said}"
+    said = f"{type(error).__name__}: {error}".strip().splitlines()[0].removesuffix(": ")
+    place = raised_at(error)
+    return said if place is None else f"{os.path.basename(place[0])}:{place[1]}: {said}"

@@ -6,6 +6,7 @@ import torch
 
 from surefoot.data.batches import batches_of
 from surefoot.meters.books import Books
+from surefoot.planning.trace import take
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Precision, Recipe
 from surefoot.step import Step
@@ -31,8 +32,6 @@ def step_flops(recipe: Recipe) -> float:
         books.close()
         books.phases.find(step.model)
         books.ending = step.optimizer
-        step(world.take(batches) for _ in range(recipe.micro_batches()))
-        if step.is_own:
-            books.end_step()
+        take(step, books, (world.take(batches) for _ in range(recipe.micro_batches())))
     tally = books.steps[0].tally
     return tally.total("flops") - tally.total("flops/recompute")

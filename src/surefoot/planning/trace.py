@@ -134,9 +134,7 @@ class Tracing:
         books, step, loaded = self.books, made.step, self.loaded(self.books)
         with books:
             for _ in range(2):
-                step(next(loaded))
-                if step.is_own:
-                    books.end_step()
+                take(step, books, next(loaded))
             made.first, made.steady = books.steps
             made.layers = self.measured(step)
             made.script = self.script
@@ -162,9 +160,7 @@ class Tracing:
         loaded = self.loaded(self.books)
         next(loaded)
         with layers:
-            step(next(loaded))
-        if step.is_own:
-            self.books.end_step()
+            take(step, self.books, next(loaded))
         return self.books.steps[-1]
 
     def evaluated(self, step: Step, loaded: Iterator[Iterator[Any]], close: Callable[[], Usage]) -> Usage:
@@ -232,6 +228,13 @@ def _seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def take(step: Step, books: Books, batches: Iterable[Any]) -> None:
+    """Takes one step, and ends it in the books. They hear its end themselves, unless it makes updates of its own."""
+    step(batches)
+    if step.is_own:
+        books.end_step()
 
 
 def _following(kind: str, live: Iterable[Any] = ()) -> Follower:

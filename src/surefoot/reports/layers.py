@@ -10,6 +10,8 @@ from surefoot.records.layers import Layer, LayersRow
 from surefoot.records.units import counted
 from surefoot.reports.parts import table_of
 
+_NARROW = (0, 2, 3, 4, 5, 6, 7)
+"""The columns that a terminal of 80 characters has room for. Verdicts stand below the table."""
 COLUMNS = ("layer", "kind", "gradient", "update/weight", "mean", "deviation", "zeros", "saturated", "verdict")
 SHOWN = 12
 """How many layers a terminal shows: those with a verdict, and others from the first to the last."""
@@ -21,11 +23,11 @@ def layers_text(rows: Sequence[LayersRow]) -> list[RenderableType]:
         return []
     last, verdicts = rows[-1], verdicts_of(rows)
     shown = _shown(list(last.layers), set(verdicts))
-    table = table_of(*COLUMNS)
-    for column in (1, 8):
-        table.columns[column].justify = "left"
+    table = table_of(*(COLUMNS[index].replace("/", "/\n") for index in _NARROW))
+    table.columns[0].overflow = "fold"
     for name in shown:
-        table.add_row(*layer_cells(name, last.layers[name], verdicts.get(name, "")))
+        cells = layer_cells(name, last.layers[name], "")
+        table.add_row(*(cells[index] for index in _NARROW))
     of = f", {len(shown)} of {len(last.layers)}" if len(shown) < len(last.layers) else ""
     head = f"\nlayers at step {last.step}{of}; {counted(len(rows), 'measured step')}"
     said = [Text(f"{verdict}: {layers}", style="yellow") for verdict, layers in by_verdict(rows).items()]

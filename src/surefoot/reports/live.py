@@ -62,7 +62,7 @@ def step_line(run: Run, row: LogRow, *, left: float) -> str:
     """One step: loss, seconds left, gradient norm, learning rate, speed, MFU if the device's peak is known, data."""
     parts = [
         *([] if row.loss is None else [f"loss {row.loss:.4f}"]),
-        f"{seconds_text(round(left))} left" if left >= 0.5 else "done",
+        f"{seconds_text(max(1, round(left)))} left" if left else "done",
         *([] if row.grad_norm is None else [f"norm {row.grad_norm:.3g}"]),
         f"lr {row.lr:.3g}",
         f"{row.tokens / row.seconds:,.0f} {run.unit}s/s",

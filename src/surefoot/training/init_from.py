@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from surefoot.checkpoint.consolidate import INDEX
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.codec import Malformed, parse, read_plain_file
 from surefoot.records.run import read_run
 from surefoot.training.weights import verified_weights
 
-INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _SHOWN = 6
 

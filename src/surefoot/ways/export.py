@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,11 +64,12 @@ def export(
         model = _network(whole, network)
         call = example_call(recipe, whole, model, world)
         write_weights(weights, TensorsOf(whole))
-        program = _program(model, call, file, folder)
+        output = call.of(model)
+        program = _program(model, call, output, file, folder)
         rebuilt = _network(trained_model(recipe, world, weights), network)
-        differences = {"weights": difference(call.of(model), call.of(rebuilt))}
+        differences = {"weights": difference(output, call.of(rebuilt))}
         if not program.reason:
-            differences["program"] = program_difference(model, call, file, program)
+            differences["program"] = program_difference(call, output, file, program)
     record = Export(
         run=str(path),
         weights=str(weights),
@@ -92,10 +94,10 @@ def export(
     return record
 
 
-def _program(model: torch.nn.Module, call: Call, file: Path, folder: Path) -> Program:
+def _program(model: torch.nn.Module, call: Call, output: Any, file: Path, folder: Path) -> Program:
     """Writes the program, or none if torch.export cannot make one."""
     with refusals_of(file):
-        made = save_program(model, call, create_new(file))
+        made = save_program(model, call, output, create_new(file))
         if made.reason:
             file.unlink(missing_ok=True)
         else:

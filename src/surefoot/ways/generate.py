@@ -12,9 +12,9 @@ import torch
 
 from surefoot.data.formats import is_corpus
 from surefoot.data.tokenize_task import tokenizer_file
-from surefoot.data.tokenizer import BYTES
-from surefoot.errors import MissingPackage, RunError
-from surefoot.exports.decode import Sampling, decoded, takes_start
+from surefoot.data.tokenizer import BYTES, need
+from surefoot.errors import RunError
+from surefoot.exports.decode import Decoder, Sampling
 from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
@@ -52,10 +52,10 @@ def generate(
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
         model = trained_model(recipe, world, verified_weights(run))
         made, began = list[str](), time.perf_counter()
-        ids = decoded(
+        decoder = Decoder(
             model, text.encode(prompt), context=recipe.tokens_per_sample, pick=sampling.picker(), cached=cached
         )
-        for token in islice(ids, tokens):
+        for token in islice(decoder, tokens):
             made.append(text.next(token))
             if tell is not None and made[-1]:
                 tell(made[-1])
@@ -66,7 +66,7 @@ def generate(
         text="".join(made),
         tokens=len(made),
         seconds=seconds,
-        cached=cached and takes_start(model),
+        cached=decoder.is_cached,
         temperature=sampling.temperature,
         top_k=sampling.top_k,
         top_p=sampling.top_p,
@@ -92,22 +92,15 @@ class _BytePairs:
     """The tokenizer in a `tokenizer.json`. A token may complete a letter that earlier ones began."""
 
     def __init__(self, file: Path) -> None:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise MissingPackage("a tokenizer.json needs tokenizers: pip install 'surefoot[data]'") from error
-        self._tokenizer, self._ids, self._shown = Tokenizer.from_str(read_plain_file(file).decode()), list[int](), ""
+        library = need("tokenizers")
+        self._tokenizer = library.Tokenizer.from_str(read_plain_file(file).decode())
+        self._stream = library.decoders.DecodeStream(skip_special_tokens=True)
 
     def encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def next(self, token: int) -> str:
-        self._ids.append(token)
-        whole = self._tokenizer.decode(self._ids)
-        if whole.endswith("\ufffd"):
-            return ""
-        new, self._shown = whole[len(self._shown) :], whole
-        return new
+        return self._stream.step(self._tokenizer, token) or ""
 
 
 def _text_of(run: Run, tokenizer: str | None) -> _Bytes | _BytePairs:

@@ -23,6 +23,7 @@ from surefoot.meters.clock import ClockMeter, DeviceClockMeter
 from surefoot.meters.kineto import read_trace, traced, write_named
 from surefoot.meters.syncs import SyncsMeter
 from surefoot.planning.mfu import peak_flops
+from surefoot.planning.trace import take
 from surefoot.randomness import kept
 from surefoot.recipe.load import source_of
 from surefoot.recipe.recipe import Recipe
@@ -190,9 +191,7 @@ def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[list[Usage], Tal
 
 
 def _take(step: Step, books: Books, data: _Data) -> None:
-    step(books.seen(data.step()))
-    if step.is_own:
-        books.end_step()
+    take(step, books, books.seen(data.step()))
 
 
 def _breaks(run: Callable[[], object]) -> tuple[str, ...]:
