@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.events.autograd import hide_function_mode, show_function_mode
-from surefoot.events.listener import Listener
+from surefoot.events.listener import Listener, hears
 
 RAISE = "SUREFOOT_RAISE"
 """If this environment variable is set, exceptions inside surefoot are raised. Use it to debug a check."""
@@ -72,7 +72,7 @@ class Failsafe:
             return own
         told = Listener()
         for name in vars(Listener) if only is None else only & vars(Listener).keys():
-            if not name.startswith("_") and getattr(type(own), name) is not getattr(Listener, name):
+            if not name.startswith("_") and hears(own, name):
                 setattr(told, name, self.callback(getattr(own, name)))
         return told
 

@@ -31,7 +31,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from surefoot.events.autograd import in_graph_task, next_node
-from surefoot.events.listener import Listener, Segment
+from surefoot.events.listener import Listener, Segment, hears
 
 
 class _Unsaved:
@@ -52,6 +52,8 @@ class Phases:
 
     def __init__(self, model: torch.nn.Module | None = None) -> None:
         self.listeners: list[Listener] = []
+        self._known: list[Listener] = []
+        self._heard: dict[str, list[Callable[..., None]]] = {}
         self.models: dict[torch.nn.Module, str] = {}
         self.names: dict[torch.nn.Module, str] = {}
         self.segment = Segment("init" if model is None else "load")
@@ -97,6 +99,14 @@ class Phases:
             follow = model.register_forward_hook(_Unsaved(self._call_ends), with_kwargs=True, always_call=True)
             self._calls_heard.callback(follow.remove)
 
+    def _hearing(self, event: str) -> list[Callable[..., None]]:
+        """The methods to call for an event: those of listeners that have one of their own."""
+        if self._known != self.listeners:
+            self._known, self._heard = list(self.listeners), {}
+        if event not in self._heard:
+            self._heard[event] = [getattr(each, event) for each in self._known if hears(each, event)]
+        return self._heard[event]
+
     def now(self) -> Segment:
         """The segment that is running."""
         if (self._backwards or in_graph_task()) and self.segment.name != "backward":
@@ -129,8 +139,8 @@ class Phases:
 
     def _enter(self, name: str) -> None:
         self.segment = Segment(name)
-        for listener in self.listeners:
-            listener.entered(self.segment)
+        for hear in self._hearing("entered"):
+            hear(self.segment)
 
     @contextmanager
     def deaf(self) -> Iterator[None]:
@@ -155,10 +165,10 @@ class Phases:
         self._calls.append((module, is_model))
         if is_model:
             self._forward_begins(module)
-            for listener in self.listeners:
-                listener.model_called(module, args)
-        for listener in self.listeners:
-            listener.module_begins(module, args)
+            for hear in self._hearing("model_called"):
+                hear(module, args)
+        for hear in self._hearing("module_begins"):
+            hear(module, args)
         self._mark()
 
     def _call_ends(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
@@ -167,14 +177,14 @@ class Phases:
         kwargs = rest[0] if len(rest) == 2 else {}  # after an exception torch does not pass them
         returned = len(rest) == 2
         if returned:
-            for listener in self.listeners:
-                listener.module_called(module, args, rest[1])
+            for hear in self._hearing("module_called"):
+                hear(module, args, rest[1])
         while self._calls:  # an exception inside a module can skip the end of its children
             called, is_model = self._calls.pop()
             if is_model:
                 if returned and called is module:
-                    for listener in self.listeners:
-                        listener.model_returned(module, args, kwargs, rest[1])
+                    for hear in self._hearing("model_returned"):
+                        hear(module, args, kwargs, rest[1])
                 self._forward_ends(called, args, kwargs)
             if called is module:
                 break
@@ -186,14 +196,14 @@ class Phases:
         if model not in self.names and not self._wraps_known(model):
             self.find(model)
         self._forwards += 1
-        for listener in self.listeners:
-            listener.forward_begins(model)
+        for hear in self._hearing("forward_begins"):
+            hear(model)
         self._enter("forward" if torch.is_grad_enabled() else "evaluate")
 
     def _forward_ends(self, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
         self._forwards -= 1
-        for listener in self.listeners:
-            listener.forward_ends(model, args, kwargs)
+        for hear in self._hearing("forward_ends"):
+            hear(model, args, kwargs)
         self._enter("loss" if self.segment.name == "forward" else self.segment.name)
 
     def _follow_backward(self) -> None:
@@ -220,8 +230,8 @@ class Phases:
         @functools.wraps(plain)
         def followed() -> torch.Tensor:
             state = plain()
-            for listener in self.listeners if _get_current_dispatch_mode_stack() else ():
-                listener.rng_saved(state)
+            for hear in self._hearing("rng_saved") if _get_current_dispatch_mode_stack() else ():
+                hear(state)
             return state
 
         torch.get_rng_state = followed
@@ -234,15 +244,15 @@ class Phases:
 
         @functools.wraps(plain)
         def followed(batches: Any) -> Any:
-            for listener in self.listeners:
-                listener.fetch_begins()
+            for hear in self._hearing("fetch_begins"):
+                hear()
             began = time.perf_counter()
             try:
                 return plain(batches)
             finally:
                 lasted = time.perf_counter() - began
-                for listener in self.listeners:
-                    listener.batch_fetched(lasted)
+                for hear in self._hearing("batch_fetched"):
+                    hear(lasted)
 
         kind.__next__ = followed  # type: ignore[method-assign, assignment]
         self._entered.callback(setattr, kind, "__next__", plain)
@@ -254,8 +264,8 @@ class Phases:
         @functools.wraps(plain)
         def followed(storage: torch.UntypedStorage, size: int) -> Any:
             resized = plain(storage, size)
-            for listener in self.listeners:
-                listener.resized(storage)
+            for hear in self._hearing("resized"):
+                hear(storage)
             return resized
 
         torch.UntypedStorage.resize_ = followed  # type: ignore[method-assign, assignment]
@@ -285,30 +295,30 @@ class Phases:
             return
         if self.segment.name == "between":
             self.segment.name = "loss"
-        for listener in self.listeners:
-            listener.backward_begins(losses)
+        for hear in self._hearing("backward_begins"):
+            hear(losses)
         self._enter("backward")
 
     def _backward_ends(self) -> None:
         self._backwards -= 1
         if self._backwards:
             return
-        for listener in self.listeners:
-            listener.backward_ends()
+        for hear in self._hearing("backward_ends"):
+            hear()
         self._enter("between")
 
     def _update_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self.segment.name == "between":
             self.segment.name = "update"
-        for listener in self.listeners:
-            listener.update_begins(optimizer)
+        for hear in self._hearing("update_begins"):
+            hear(optimizer)
         self._enter("update")
 
     def _update_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self.segment.name == "between":  # a closure ran its backward inside the update
             self.segment.name = "update"
-        for listener in self.listeners:
-            listener.update_ends(optimizer)
+        for hear in self._hearing("update_ends"):
+            hear(optimizer)
         if self._backwards:  # a hook in backward updated a parameter as soon as it had its gradient
             self._enter("backward")
             return
@@ -321,8 +331,8 @@ class Phases:
         self.models[model] = prefix
         for name, module in model.named_modules():
             self.names.setdefault(module, (prefix + name).rstrip("."))
-        for listener in self.listeners:
-            listener.model_found(model, prefix)
+        for hear in self._hearing("model_found"):
+            hear(model, prefix)
 
     def _wraps_known(self, model: torch.nn.Module) -> bool:
         """Does a model only wrap a known one, as DDP does? Then it gets the same name."""
