@@ -99,6 +99,7 @@ def test_figures_are_those_of_the_records(run_folder):
     curves = curve_figures([sheet])
     assert curves["loss"]["data"][0]["y"][0] == pytest.approx(5 - 3 + 3 * math.exp(-0.01) + 0.2 * math.sin(1))
     assert curves["throughput"]["data"][0]["y"][0] == pytest.approx(8192 / 0.9)
+    assert (len(curves["loss"]["data"]), len(curves["learning rate"]["data"])) == (2, 1)  # only noise is smoothed
     stacked = timeline_figure(sheet)
     assert [sum(at) for at in zip(*(trace["y"] for trace in stacked["data"]), strict=True)][2] == 8 * MIB
     assert stacked["layout"]["annotations"][0]["text"] == "peak 8.00 MiB<br>loss in head"

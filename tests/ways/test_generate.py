@@ -172,6 +172,14 @@ def test_what_makes_no_text_is_refused(run, small_recipe, tmp_path):
     other = surefoot.train(small_recipe("sentiment", "max_steps=1"), path=str(tmp_path / "other"))
     with pytest.raises(RunError, match="does not say how its text became tokens"):
         surefoot.generate(other.path, "x")
+    image = surefoot.train(small_recipe("regression", "max_steps=1"), path=str(tmp_path / "image"))
+    with pytest.raises(RunError, match="does not take tokens alone, so it makes no text: RuntimeError"):
+        surefoot.generate(image.path, "x", tokenizer="bytes")
+
+
+def test_a_refusal_stands_on_a_line_of_its_own(run):
+    made = CliRunner().invoke(app, ["generate", run.path, "x", "--tokenizer", "absent"])
+    assert (made.stdout, made.exit_code) == ("", 1)
 
 
 def test_a_tokenised_corpus_brings_its_tokenizer(tmp_path):

@@ -46,11 +46,13 @@ def generate(
     from surefoot.exports.decode import Sampling
     from surefoot.ways.generate import generate as way
 
-    def show(piece: str) -> None:
-        print(piece, end="", flush=True)
+    is_begun = False
 
-    if not json:
-        show(prompt)
+    def show(piece: str) -> None:
+        nonlocal is_begun
+        print(piece if is_begun else prompt + piece, end="", flush=True)
+        is_begun = True
+
     made = way(
         str(run),
         prompt,
@@ -65,6 +67,6 @@ def generate(
     if json:
         print(to_json(made))
         return
-    print()
+    print("" if is_begun else prompt)
     rate = made.tokens / made.seconds
     PlainConsole(stderr=True).print(f"{made.tokens} tokens, {rate:.0f} tokens/s", style="dim", highlight=False)

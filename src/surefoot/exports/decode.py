@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,11 +124,16 @@ class Decoder:
     def _read(self) -> torch.Tensor:
         """The logits of the whole text in the context. Begins the cache."""
         tokens = _row(self._model, self._seen[self._first :])
-        if not self._may_cache:
-            return logits_of(self._model(tokens))
-        with Cache() as cache:
-            logits = logits_of(self._model(tokens))
-        self._cache = cache if cache.suits and cache.kept else None
+        with Cache() if self._may_cache else nullcontext() as cache:
+            try:
+                output = self._model(tokens)
+            except Exception as error:  # a model may refuse an input in any way
+                said = str(error).partition("\n")[0]
+                raise RunError(
+                    f"the model does not take tokens alone, so it makes no text: {type(error).__name__}: {said}"
+                ) from error
+        logits = logits_of(output)
+        self._cache = cache if cache is not None and cache.suits and cache.kept else None
         return logits
 
     def _next(self, cache: Cache) -> torch.Tensor:

@@ -37,6 +37,8 @@ MODULES = ("#64748b", "#7c8aa0", "#94a3b8", "#8597ad")
 """Of modules in a tree: greys, because a module is no account."""
 _MANY = 40
 """A curve of as many points is smoothed."""
+_EXACT = ("learning rate", "memory held")
+"""Curves without noise: they are drawn as they are."""
 COLOURS = ("#3b7dd8", "#e4812b", "#3a9d5d", "#b45ac8", "#c8463c", "#7d7d3c")
 """The colours of runs, in order."""
 
@@ -89,7 +91,7 @@ def _curve_traces(curve: Curve, label: str, colour: str, *, held_out: bool) -> l
         "y": curve.values,
         "line": {"color": colour, "width": 1.4, **({"dash": "dot"} if held_out else {})},
     }
-    if held_out or len(curve.steps) < _MANY:
+    if held_out or len(curve.steps) < _MANY or curve.name in _EXACT:
         return [raw]
     thin = {**raw, "opacity": 0.3, "hoverinfo": "skip", "showlegend": False, "legendgroup": label}
     return [thin, {**raw, "y": smoothed(curve.values), "line": {"color": colour, "width": 2}}]
