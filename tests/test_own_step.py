@@ -75,7 +75,7 @@ def test_stopped_and_resumed_it_has_the_same_bits(name, small_recipe, tmp_path):
 @pytest.mark.parametrize(
     ("name", "metric", "steps", "by"),
     [
-        ("gan", "near", 900, 0.2),  # rounding, which the number of threads changes, moves it between 0.4 and 0.7
+        ("gan", "near", 900, 0.2),  # it depends on rounding: 0.59 and 0.71 with other threads, once under 0.4
         ("ppo", "reward", 40, 2.0),
         ("distill", "accuracy", 300, 0.4),
         ("sam", "accuracy", 200, 0.3),
