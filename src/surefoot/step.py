@@ -25,6 +25,7 @@ from surefoot.techniques import (
     compile,
     ddp,
     ema,
+    float32,
     freeze,
     fsdp,
     fused,
@@ -74,6 +75,7 @@ def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch
     with torch.device("cpu") if layout.shards else device, precision.parameters_in(recipe.precision):
         model = build_model(recipe)
     freeze.apply(model, recipe)
+    float32.apply(model, recipe)
     model.train()
     return model
 
@@ -90,6 +92,7 @@ class Step:
         self.layout = mesh.layout_of(recipe, rank=world.rank, ranks=world.ranks)
         self.micro_batches = recipe.micro_batches(self.layout.data_ranks)
         self.mesh = mesh.mesh_of(self.layout, self.device)
+        float32.refuse_layout(recipe, self.layout)
         of_many = cast(DeviceMesh, self.mesh)  # with one rank nothing below uses it
         self.number = 0
         self.model = model_of(recipe, self.layout, self.device)
@@ -147,6 +150,7 @@ class Step:
             *(self.chunking.explain() if self.chunking else ()),
         ]
         frozen = (*freeze.explain(self.model, self.recipe), *ema.explain(self.model, self.recipe))
+        mixed += float32.explain(self.model, self.recipe)
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> Scores:

@@ -55,7 +55,7 @@ def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
     copies = Copies(tracing.model, repeats, tracing.books, tracing.kernels)
     runs = _runs(tracing, copies)
     step = whole_step(copies, runs[-1].step, [run.parts for run in runs])
-    step.recipe = dataclasses.replace(step.recipe, freeze=tracing.recipe.freeze)
+    step.recipe = dataclasses.replace(step.recipe, freeze=tracing.recipe.freeze, float32=tracing.recipe.float32)
     made = _posted(tracing, copies, step, unrolled([run.entries for run in runs], copies.more))
     made.assumed = _sum(assumed, _unrolled_counts([run.assumed for run in runs], copies.more))
     (made.checkpoint_bytes,) = _unrolled_counts([{"": run.checkpoint_bytes} for run in runs], copies.more).values()
@@ -104,7 +104,8 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
 
 def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
     """Builds a step and registers it with the books. Closes them as often as `Tracing.built` does."""
-    recipe = dataclasses.replace(tracing.recipe, model=lambda: model, freeze=None)  # the copies are frozen already
+    # the copies are frozen and have their modules in float32 already
+    recipe = dataclasses.replace(tracing.recipe, model=lambda: model, freeze=None, float32=None)
     step = Step(recipe, tracing.world)
     if step.optimizer.state:
         raise Irregular("the optimizer creates its state when it is created")  # loading a state replaces it

@@ -24,6 +24,7 @@ SETTINGS = {
     "max_steps": int | None,
     "max_tokens": int | None,
     "precision": Precision,
+    "float32": str | None,
     "max_grad_norm": float | None,
     "workers": int | Literal["auto"],
     "pin_memory": bool,

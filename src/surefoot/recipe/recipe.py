@@ -102,6 +102,8 @@ class Recipe:
     the parameters whose names match: a shell pattern, or several as a tuple or divided by commas. With `ema=0.999`, the
     run also keeps a moving average of the trained weights, evaluates it, and its weights are that average.
 
+    `float32="head"` makes the modules whose names match compute in float32, under `bf16-mixed` and `16-mixed`.
+
     `schedule(step, steps)` returns the factor of the learning rates. A function of one thing, `schedule(optimizer)`,
     returns a scheduler of torch: it is stepped once per update, `ReduceLROnPlateau` once per evaluation.
 
@@ -137,6 +139,7 @@ class Recipe:
     max_steps: int | None = None
     max_tokens: int | None = None
     precision: Precision = "32-true"
+    float32: str | tuple[str, ...] | None = None
     max_grad_norm: float | None = None
     collate: Callable[[list[Any]], Any] | None = None
     workers: int | Literal["auto"] = 0
@@ -189,7 +192,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if isinstance(self.compile, bool):
             object.__setattr__(self, "compile", "whole" if self.compile else "off")
-        self._check_freeze()
+        self._join_patterns("freeze", "parameter names, such as 'encoder.*'")
+        self._join_patterns("float32", "module names, such as 'head'")
         for name, kind in _ONE_OF.items():
             if getattr(self, name) not in _choices(kind):
                 raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
@@ -203,6 +207,11 @@ class Recipe:
             raise RecipeError("fullgraph=True needs compile='blocks' or compile='whole': nothing is compiled")
         if self.loss_parallel and self.tp == 1:
             raise RecipeError("loss_parallel splits logits over the ranks of tp, and tp=1; use loss_chunks")
+        if self.float32 is not None and not self.precision.endswith("-mixed"):
+            raise RecipeError(
+                f"float32={self.float32!r} needs precision='bf16-mixed' or '16-mixed'; with {self.precision} all "
+                f"modules compute alike"
+            )
         if self.tp > 1 and self.precision == "16-mixed":
             raise RecipeError(
                 "precision='16-mixed' does not work with tp: ranks could scale differently; use bf16-mixed"
@@ -238,15 +247,16 @@ class Recipe:
             if not any(getattr(self, name) is each for each in choices):
                 raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
 
-    def _check_freeze(self) -> None:
+    def _join_patterns(self, name: str, of: str) -> None:
         """Joins several patterns into one text, as a command line gives them. Refuses one that is not text."""
-        given = (self.freeze,) if isinstance(self.freeze, str) else self.freeze
+        value = getattr(self, name)
+        given = (value,) if isinstance(value, str) else value
         if given is None:
             return
         if not (isinstance(given, tuple | list) and given and all(isinstance(x, str) and x.strip() for x in given)):
-            raise RecipeError(f"freeze={self.freeze!r} must be a pattern of parameter names, such as 'encoder.*'")
+            raise RecipeError(f"{name}={value!r} must be a pattern of {of}")
         parts = [part.strip() for each in given for part in each.split(",")]
-        object.__setattr__(self, "freeze", ",".join(filter(None, parts)))
+        object.__setattr__(self, name, ",".join(filter(None, parts)))
 
     def _check_selection(self) -> None:
         """Refuses a choice of the best step, or a metric, for which something is missing."""
