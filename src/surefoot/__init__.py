@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from surefoot.ways.check import check as check
     from surefoot.ways.export import export as export
     from surefoot.ways.generate import generate as generate
+    from surefoot.ways.look import look as look
     from surefoot.ways.plan import plan as plan
     from surefoot.ways.profile import profile as profile
     from surefoot.ways.train import train as train
@@ -46,6 +47,7 @@ _HOMES = {
     "fake_world": "surefoot.world.world",
     "generate": "surefoot.ways.generate",
     "load_recipe": "surefoot.recipe.load",
+    "look": "surefoot.ways.look",
     "plan": "surefoot.ways.plan",
     "profile": "surefoot.ways.profile",
     "read_run": "surefoot.records.run",

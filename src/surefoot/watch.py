@@ -103,7 +103,7 @@ def watch_script(
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
     return watch_call(
-        lambda: _run(script, args),
+        lambda: run_script(script, args),
         name=script,
         steps=steps,
         check_all=check_all,
@@ -130,7 +130,7 @@ def watch_call(
         name, steps=steps, check_all=check_all, overhead=overhead, sparing=sparing, allow=allow, keep=keep
     )
     alive: object = None  # the variables of a script: `record` looks at what they still hold
-    with watching, suppress(_EnoughSteps):
+    with watching, suppress(StopScript):
         alive = run()  # noqa: F841
         watching.ran_to_its_end()
     return watching.record()
@@ -243,7 +243,7 @@ def _ends(books: Books, pace: Pace, steps: int | None) -> Any:
                 booked = Tally.of(account for meter in self.meters for account in meter.accounts())
                 self.counted = _in_each(self.counted, booked) if pace.updates > 1 else booked
             if steps is not None and pace.updates >= steps:
-                raise _EnoughSteps
+                raise StopScript
 
     return Ends()
 
@@ -258,11 +258,11 @@ def _in_each(before: Tally, now: Tally) -> Tally:
     return Tally.of(each for each in least if each.amount)
 
 
-class _EnoughSteps(BaseException):
+class StopScript(BaseException):
     """Stops a script from inside its optimizer. No `except Exception` of the script catches it."""
 
 
-def _run(script: str, args: Sequence[str]) -> dict[str, Any]:
+def run_script(script: str, args: Sequence[str]) -> dict[str, Any]:
     """Runs a script to its end, as `python script` would. Returns its variables; none if it left by `sys.exit`."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *args]

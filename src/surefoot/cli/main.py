@@ -15,6 +15,7 @@ from surefoot.cli.generate import generate
 from surefoot.cli.hardware import app as hardware_app
 from surefoot.cli.init import init
 from surefoot.cli.knobs import RecipeCommand
+from surefoot.cli.look import look
 from surefoot.cli.plan import plan
 from surefoot.cli.profile import profile
 from surefoot.cli.report import report
@@ -41,6 +42,7 @@ for command in (plan, check, train, profile):
 app.command()(export)
 app.command()(generate)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)
 app.command()(report)
 app.command()(init)
 app.command()(doctor)

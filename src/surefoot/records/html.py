@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from surefoot.records.layers import layer_figures
+from surefoot.records.looked import form_text
 from surefoot.records.markup import Markup, joined, markup
 from surefoot.records.units import amount_text, between, bytes_text, count_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
     from surefoot.records.ledger import Entry, Ledger
+    from surefoot.records.looked import Looked
     from surefoot.records.plan import Plan
     from surefoot.records.profile import Profile
     from surefoot.records.run import Run
@@ -84,6 +87,22 @@ def watched_table(watched: Watched) -> str:
         rows.append(["step", seconds_text(sum(watched.step_seconds) / len(watched.step_seconds))])
     rows += [[f"{each.severity}: {each.check}", f"{each.seen}; {each.remedy}"] for each in watched.findings.findings]
     return html_table([watched.script, ", ".join(watched.models)], rows)
+
+
+def looked_table(looked: Looked) -> str:
+    """Every module of a step: its output, parameters, activations and gradient."""
+    rows = [
+        [
+            each.name or "(model)",
+            each.kind,
+            ", ".join(form_text(form) for form in each.outputs),
+            f"{each.parameters:,}" if each.parameters else "",
+            *layer_figures(each.layer),
+        ]
+        for each in looked.modules
+    ]
+    head = ["module", "kind", "output", "parameters", "gradient", "update/weight", "mean", "deviation", "zeros"]
+    return html_table([*head, "saturated"], rows, numbers=range(3, 10))
 
 
 def run_table(run: Run) -> str:

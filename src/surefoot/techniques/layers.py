@@ -35,6 +35,8 @@ class Layers:
     module is hooked: compiled code keeps its graphs.
 
     Each optimizer's parameters are copied before its first update. The gradient is that of the last update.
+
+    Without entering it, call `called`, `update_begins` and `update_ends` as they happen, and then `end`.
     """
 
     def __init__(
@@ -65,21 +67,26 @@ class Layers:
     def __enter__(self) -> Self:
         self._forget()
         for each in self.optimizers:
-            self._entered.callback(each.register_step_pre_hook(self._update_begins).remove)
-            self._entered.callback(each.register_step_post_hook(self._update_ends).remove)
+            self._entered.callback(each.register_step_pre_hook(self.update_begins).remove)
+            self._entered.callback(each.register_step_post_hook(self.update_ends).remove)
         if self._hooks:
             # a hook of a module would take a TransformerEncoderLayer in evaluation mode off its fast path
-            self._entered.callback(register_module_forward_hook(self._called).remove)
+            self._entered.callback(register_module_forward_hook(self.called).remove)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._entered.close()
         if kind is None:
-            with torch.no_grad():
-                self._norms = dict(self._changes())
+            self.end()
         self._before = {}
 
-    def _called(self, module: nn.Module, _: Any, output: Any) -> None:
+    def end(self) -> None:
+        """Compares the parameters with those before the update."""
+        with torch.no_grad():
+            self._norms = dict(self._changes())
+
+    def called(self, module: nn.Module, _: Any, output: Any) -> None:
+        """A module returned an output."""
         name = self._modules.get(module)
         if name is None or in_backward() or in_transform():
             return
@@ -92,14 +99,15 @@ class Layers:
             self._sums[name] = self._sums[name] + found if name in self._sums else found
         self._counts[name] += values.numel()
 
-    def _update_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def update_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Takes the gradients, and copies the parameters."""
         for parameter in self._of(optimizer):
             if parameter.grad is not None:
                 self._gradients[parameter] = _norm(parameter.grad)
             if parameter not in self._before:
                 self._before[parameter] = local_part(parameter.detach()).clone()
 
-    def _update_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def update_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Takes the gradients that an optimizer's closure computed."""
         for parameter in self._of(optimizer):
             if parameter.grad is not None and parameter not in self._gradients:

@@ -88,7 +88,7 @@ def _penalties(roots: list[Any]) -> set[Any]:
     return found
 
 
-def _nodes(roots: list[Any]) -> Iterator[Any]:
+def nodes(roots: list[Any]) -> Iterator[Any]:
     """Yields every node of a graph once."""
     waiting, seen = list(roots), set(roots)
     while waiting:
@@ -102,7 +102,7 @@ def _nodes(roots: list[Any]) -> Iterator[Any]:
 def saves(graph: Graph, tensor: torch.Tensor) -> bool:
     """Does a node of the graph save this tensor, or one that shares its memory, for the backward?"""
     memory = tensor.untyped_storage().data_ptr()
-    for node in _nodes(graph.roots):
+    for node in nodes(graph.roots):
         for name in ("_saved_self", "_saved_mat1", "_saved_mat2", "_saved_input", "_saved_indices", "_saved_other"):
             saved = getattr(node, name, None)
             if isinstance(saved, torch.Tensor) and saved.untyped_storage().data_ptr() == memory:
@@ -114,7 +114,7 @@ def hangs_on(tensor: torch.Tensor, leaves: set[torch.Tensor]) -> bool:
     """Is the tensor one of the leaves, or was it computed from one?"""
     if tensor.grad_fn is None:
         return tensor in leaves
-    return any(getattr(node, "variable", None) in leaves for node in _nodes([tensor.grad_fn]))
+    return any(getattr(node, "variable", None) in leaves for node in nodes([tensor.grad_fn]))
 
 
 def operation(node: Any) -> str:

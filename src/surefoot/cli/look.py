@@ -1,0 +1,54 @@
+"""The command `surefoot look`: one step of a recipe or a script, module by module."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surefoot.cli.shared import JsonOption, load, show
+from surefoot.torch_version import require_torch
+
+
+def look(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE|SCRIPT", help="a recipe, or a script that trains")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, or arguments of the script")
+    ] = None,
+    tensor: Annotated[
+        str | None, typer.Option("--tensor", metavar="NAME", help="one tensor: its storage, who made it, who reads it")
+    ] = None,
+    depth: Annotated[int | None, typer.Option("--depth", min=0, help="modules down to this depth alone")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Takes one step and shows every module: its output, parameters, activations, gradient and update.
+
+    A script runs until its first update has ended. Tensors are named like parameters, or `layers.0(output)` and
+    `(input)`.
+
+    Examples:
+
+    `surefoot look gpt layers=2`
+
+    `surefoot look train.py --tensor head.weight -- --lr 1e-3`
+    """
+    require_torch()
+    from surefoot.reports.looked import looked_text, tensor_text
+    from surefoot.ways.look import look as way
+    from surefoot.ways.look import look_at_script
+
+    with redirect_stdout(sys.stderr if json else sys.stdout):
+        seen = look_at_script(recipe, words or ()) if _is_script(recipe) else way(load(recipe, words))
+    show(seen, partial(looked_text, depth=depth) if tensor is None else partial(tensor_text, name=tensor), json=json)
+
+
+def _is_script(target: str) -> bool:
+    """Whether this is a file whose source does not mention a recipe. It is not executed to find out."""
+    file = Path(target)
+    return (
+        target.endswith(".py") and file.is_file() and "Recipe" not in file.read_text(encoding="utf-8", errors="replace")
+    )

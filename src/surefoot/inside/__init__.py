@@ -1,0 +1,1 @@
+"""Inside: what the modules and tensors of one step look like."""

@@ -1,0 +1,98 @@
+"""look: runs one step and shows every module and tensor in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.data.batches import batches_of
+from surefoot.errors import RunError
+from surefoot.events.listener import Listener
+from surefoot.events.phases import Phases
+from surefoot.inside.modules import Modules
+from surefoot.inside.tensors import tensors_of
+from surefoot.randomness import kept
+from surefoot.recipe.bare import recipe_of
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.layers import Layer
+from surefoot.records.looked import Looked
+from surefoot.step import Step
+from surefoot.techniques.layers import Layers
+from surefoot.training.init_from import with_first_weights
+from surefoot.watch import StopScript, run_script
+from surefoot.world.world import RealWorld
+
+
+def look(model: Recipe | nn.Module | Callable[[], nn.Module], batch: Any = None) -> Looked:
+    """Takes one real step of a recipe, or of a module with a `batch`, and returns what every module did.
+
+    A module that you have already built is copied, and stays as it is. Compiled code runs eagerly here.
+    """
+    recipe = model if isinstance(model, Recipe) else recipe_of(model, batch)
+    recipe = replace(with_first_weights(recipe), compile="off", fullgraph=False)
+    world = RealWorld()
+    with kept(), world:
+        if world.ranks > 1:
+            raise RunError("look runs in one process; start it without torchrun")
+        watching = _Looking(world)
+        with watching.phases:
+            step = Step(recipe, world)
+            watching.phases.find(step.model)
+            batches = batches_of(recipe)
+            taken = step(world.take(batches) for _ in range(recipe.micro_batches()))
+            return watching.record(recipe.name, None if taken.loss is None else taken.loss.item())
+
+
+def look_at_script(script: str, args: Sequence[str] = ()) -> Looked:
+    """Runs a script as `python script` would until its first update has ended, and returns what every module did."""
+    with kept():
+        watching = _Looking(RealWorld(), stops=True)
+        with watching.phases:
+            with suppress(StopScript):
+                run_script(script, args)
+            losses = watching.seen.losses
+            return watching.record(script, losses[0].item() if losses and losses[0].numel() == 1 else None)
+
+
+class _Looking(Listener):
+    """Listens to a step: modules and tensors, and the gradient, update and activations of layers."""
+
+    def __init__(self, world: RealWorld, *, stops: bool = False) -> None:
+        self.phases, self._world, self._stops = Phases(), world, stops
+        self.seen = Modules(self.phases)
+        self._layers: dict[str, Layers] = {}
+        """Those of each model, by the prefix of its names."""
+        self.phases.listeners += [self.seen, self]
+
+    def model_found(self, model: nn.Module, prefix: str) -> None:
+        self._layers[prefix] = Layers(model, (), self._world)
+
+    def module_called(self, module: nn.Module, args: Any, output: Any) -> None:
+        for each in self._layers.values() if torch.is_grad_enabled() else ():
+            each.called(module, args, output)
+
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        for each in self._layers.values():
+            each.update_begins(optimizer)
+
+    def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
+        for each in self._layers.values():
+            each.update_ends(optimizer)
+        if self._stops:
+            raise StopScript
+
+    def record(self, of: str, loss: float | None) -> Looked:
+        """What was seen."""
+        if not self.seen.called:
+            raise RunError(f"{of} called no model with gradients, so there is nothing to look at")
+        found: dict[str, Layer] = {}
+        for prefix, each in self._layers.items():
+            each.end()
+            found |= {prefix + name: Layer(**figures) for name, figures in each.figures().items()}
+        modules = tuple(replace(each, layer=found.get(each.name)) for each in self.seen.modules())
+        return Looked(of, loss, modules, tuple(tensors_of(self.seen, self.phases)))
