@@ -10,7 +10,19 @@ import pytest
 from surefoot.recipe.load import builtin_recipes
 from tests.conftest import SMALL
 
-COMMANDS = ("plan", "check", "train", "profile", "export", "generate", "look", "watch", "report", "validate")
+COMMANDS = (
+    "plan",
+    "check",
+    "train",
+    "profile",
+    "export",
+    "evaluate",
+    "generate",
+    "look",
+    "watch",
+    "report",
+    "validate",
+)
 
 
 def surefoot(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:

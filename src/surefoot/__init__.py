@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from surefoot.records.run import read_run as read_run
     from surefoot.records.tally import Tally as Tally
     from surefoot.ways.check import check as check
+    from surefoot.ways.evaluate import evaluate as evaluate
     from surefoot.ways.export import export as export
     from surefoot.ways.generate import generate as generate
     from surefoot.ways.look import look as look
@@ -43,6 +44,7 @@ _HOMES = {
     "Tally": "surefoot.records.tally",
     "check": "surefoot.ways.check",
     "datasheet": "surefoot.hardware.datasheet",
+    "evaluate": "surefoot.ways.evaluate",
     "export": "surefoot.ways.export",
     "fake_world": "surefoot.world.world",
     "generate": "surefoot.ways.generate",

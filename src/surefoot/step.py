@@ -68,6 +68,8 @@ class Scores:
     loss: torch.Tensor | None
     """None if the recipe has its own step and no loss."""
     metrics: dict[str, torch.Tensor]
+    is_mean: bool = False
+    """Whether the loss function returned means, which have equal weight, instead of sums and counts."""
 
 
 def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch.nn.Module:
@@ -153,13 +155,15 @@ class Step:
         mixed += float32.explain(self.model, self.recipe)
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
-    def evaluate(self, batches: Iterable[Any], *, most: int | None = None) -> Scores:
+    def evaluate(
+        self, batches: Iterable[Any], *, most: int | None = None, sums_in: torch.dtype = torch.float32
+    ) -> Scores:
         """Loss and metrics over the batches of all ranks, in evaluation mode and without gradients.
 
-        The ranks take turns and give equally many batches; only the first `most` of all are counted.
-        Every module returns to its previous mode.
+        The ranks take turns and give equally many batches; only the first `most` of all are counted. In float64 the
+        sum of losses does not depend on their order. Every module returns to its previous mode.
         """
-        total_loss = torch.zeros((), device=self.device)
+        total_loss = torch.zeros((), dtype=sums_in, device=self.device)
         total_count: torch.Tensor | int = 0
         totals = metrics.Totals()
         with self._evaluating():
@@ -174,7 +178,8 @@ class Step:
         if self.recipe.loss is None:
             return Scores(None, totals.over_ranks(self.world, speaks=self.layout.speaks))
         total_loss, total_count = self._over_ranks(total_loss, total_count)
-        return Scores(total_loss / total_count, totals.over_ranks(self.world, speaks=self.layout.speaks))
+        found = totals.over_ranks(self.world, speaks=self.layout.speaks)
+        return Scores(total_loss / total_count, found, is_mean=self._means)
 
     def held_out(self, loss: float) -> None:
         """Tells the loss of an evaluation to schedulers that wait for it. It is the same on all ranks."""

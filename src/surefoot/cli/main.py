@@ -10,6 +10,7 @@ import typer
 from surefoot.cli.check import check
 from surefoot.cli.data import app as data_app
 from surefoot.cli.doctor import doctor
+from surefoot.cli.evaluate import evaluate
 from surefoot.cli.export import export
 from surefoot.cli.generate import generate
 from surefoot.cli.hardware import app as hardware_app
@@ -40,6 +41,7 @@ app = typer.Typer(
 for command in (plan, check, train, profile):
     app.command(cls=RecipeCommand)(command)
 app.command()(export)
+app.command()(evaluate)
 app.command()(generate)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)

@@ -95,9 +95,12 @@ def example_call(recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module,
 
 
 def _plain(tree: Any) -> Any:
-    """Dict subclasses, such as the batches of tokenizers, as dicts: a program can be called without their classes."""
+    """Dict subclasses, such as the batches of tokenizers, as dicts: a program can be called without their classes.
+
+    Tensors that are windows into larger ones become copies of their own: torch.export would expect the gaps again.
+    """
     if isinstance(tree, Mapping):
         return {name: _plain(item) for name, item in tree.items()}
     if isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
         return type(tree)(_plain(item) for item in tree)
-    return tree.detach() if isinstance(tree, torch.Tensor) else tree
+    return tree.detach().clone() if isinstance(tree, torch.Tensor) else tree

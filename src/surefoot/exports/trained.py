@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_model
 
 from surefoot.build import build_model
+from surefoot.exports.weights_file import load_weights
 from surefoot.recipe.recipe import Recipe
 from surefoot.techniques.precision import parameters_in
 from surefoot.world.world import World
@@ -17,5 +17,5 @@ def trained_model(recipe: Recipe, world: World, weights: Path) -> torch.nn.Modul
     """The recipe's model with the weights of a file, in the number format that the recipe trains."""
     with world.device, parameters_in(recipe.precision):
         model = build_model(recipe).eval()
-    load_model(model, str(weights), device=str(world.device))
+    load_weights(model, weights, device=str(world.device))
     return model

@@ -1,6 +1,13 @@
 """What an export wrote, and how closely its files compute the same numbers as the model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from surefoot.records.codec import read_record, to_json
+from surefoot.records.files import write_whole
+
+FILE = "export.json"
+"""The record in the folder of an export."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,27 @@ class Export:
     """Outputs of the model that are no tensors, and so not of the program."""
     why_no_program: str = ""
     """Then `program` is empty."""
+    recipe: str = ""
+    target: str = ""
+    knobs: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    source_digest: str = ""
+    """Of the recipe's code, as in the run."""
+    weights_digest: str = ""
+    """An xxh3_128."""
+
+
+def write_export(export: Export) -> None:
+    """Keeps the record beside the files."""
+    write_whole(Path(export.weights).parent / FILE, to_json(export) + "\n")
+
+
+def read_export(folder: Path) -> Export | None:
+    """The record in a folder, which may have been moved; None if it holds none."""
+    if not (folder / FILE).exists():
+        return None
+    found = read_record(Export, folder / FILE)
+    program = found.program and str(folder / Path(found.program).name)
+    return replace(found, weights=str(folder / Path(found.weights).name), program=program)
 
 
 @dataclass(frozen=True)

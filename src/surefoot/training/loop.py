@@ -42,6 +42,7 @@ from surefoot.training.plain_state import PlainState
 from surefoot.training.run_data import RunData
 from surefoot.training.run_findings import RunFindings
 from surefoot.training.run_writer import RunWriter
+from surefoot.training.scoring import floats_of, scores_of
 from surefoot.training.selection import Selection
 from surefoot.training.start import refuse_unsavable_schedule, restored
 from surefoot.world.world import RealWorld
@@ -213,7 +214,7 @@ class Training:
             self._tell_of("left-out", f"the update was skipped: loss {row.loss}, gradient norm {row.grad_norm}")
         self.data.step_taken(self.run)
         if outcome.parts.keys() - {"loss"}:
-            row = replace(row, train_metrics=_floats(outcome.parts))
+            row = replace(row, train_metrics=floats_of(outcome.parts))
         if seen:
             row = replace(row, train_metrics={**row.train_metrics, **self._measure(seen)})
         every = self.recipe.evaluate_every
@@ -276,22 +277,14 @@ class Training:
         return bool(self.stopped)
 
     def _evaluate(self, test: str | None = None) -> dict[str, float]:
-        """Loss and metrics on the same held-out micro-batches each time, or on test data.
-
-        It leaves the random state of training as it was.
-        """
-        with kept():
-            seed_all(derive(self.recipe.seed, "evaluate"))
-            batches, most = self.data.held_out_batches() if test is None else self.data.test_batches(test)
-            scores = self.step.evaluate(batches, most=most)
-        loss = {} if scores.loss is None else {"loss": scores.loss.item()}
-        return {**loss, **_floats(scores.metrics)}
+        """Loss and metrics on the same held-out micro-batches each time, or on test data."""
+        return scores_of(self.step, self.data, test)
 
     def _measure(self, batches: list[Any]) -> dict[str, float]:
         """The metrics on the batch of a step. They leave the random state of training as it was."""
         with kept():
             seed_all(derive(self.recipe.seed, "measure"))
-            return _floats(self.step.measure(batches))
+            return floats_of(self.step.measure(batches))
 
     def _done(self) -> bool:
         """Whether the run took its last step, or waited in vain for a better evaluation."""
@@ -410,10 +403,6 @@ def _keeping(batches: Iterable[Any], seen: list[Any]) -> Iterator[Any]:
     for batch in batches:
         seen.append(batch)
         yield batch
-
-
-def _floats(metrics: dict[str, torch.Tensor]) -> dict[str, float]:
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def _standing_bytes(step: Step) -> dict[str, int]:

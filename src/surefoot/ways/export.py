@@ -8,6 +8,7 @@ import torch
 
 from surefoot.checkpoint.consolidate import INDEX, TensorsOf, state_names
 from surefoot.checkpoint.consolidate import write_weights as write_set
+from surefoot.checkpoint.files import fingerprint
 from surefoot.checkpoint.names import name_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.errors import ParityError, RunError
@@ -17,7 +18,7 @@ from surefoot.exports.program import Program, program_difference, save_program
 from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
-from surefoot.records.export import Export, Weights
+from surefoot.records.export import Export, Weights, write_export
 from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
@@ -84,6 +85,11 @@ def export(
         free=program.free,
         left_out=program.left_out,
         why_no_program=program.reason,
+        recipe=run.recipe,
+        target=run.target,
+        knobs=run.knobs,
+        source_digest=run.source_digest,
+        weights_digest=fingerprint(weights).xxh3_128,
     )
     for name, found in differences.items():
         if not found <= TOLERANCE:
@@ -91,6 +97,7 @@ def export(
                 f"the outputs of the exported {name} differ from those of the trained model: relative difference "
                 f"{found:.3g}, allowed {TOLERANCE:.3g}; do not use the files in {folder}"
             )
+    write_export(record)
     return record
 
 

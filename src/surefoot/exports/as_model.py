@@ -1,0 +1,109 @@
+"""An exported file in place of the recipe's model, so that the recipe's own loss and metrics score it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from surefoot.errors import RunError
+from surefoot.exports.weights_file import load_weights
+from surefoot.recipe.recipe import Recipe
+
+Answer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+"""What a program returns for the arguments of a call."""
+
+
+def with_weights(recipe: Recipe, file: Path) -> Recipe:
+    """The recipe with a model that has the weights of a file. They are what was averaged, so nothing is averaged."""
+
+    def model() -> Any:
+        built = recipe.model()
+        whole = torch.nn.ModuleDict(dict(built)) if isinstance(built, Mapping) else built
+        if isinstance(whole, torch.nn.Module):  # anything else is refused where every model is checked
+            load_weights(whole, file)
+        return built
+
+    return replace(recipe, model=model, ema=None)
+
+
+def with_program(recipe: Recipe, answer: Answer) -> Recipe:
+    """The recipe with a program in place of its model. What belongs to training is left out."""
+    if recipe.loss is None:
+        raise RunError(f"{recipe.name} has a step of its own and no loss, so only its weights can be scored")
+    training: dict[str, Any] = {"step": None, "optimizer": _optimizer, "schedule": None, "ema": None, "freeze": None}
+    training |= {"recompute": "none", "compile": "off", "fullgraph": False, "loss_chunks": 1, "decay": "all"}
+    training |= {"tp": 1, "dp_shard": 1, "fused": None, "max_grad_norm": None, "compile_mode": None}
+    return replace(recipe, model=lambda: Program(answer), **training)
+
+
+class NotInProgram(RunError, AttributeError):
+    """The recipe reads an attribute of its model, which a program has not."""
+
+
+class Program(torch.nn.Module):
+    """Called like the model. Dicts that it returns can be read like data classes, as in `output.logits`."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._answer = (answer,)  # in a tuple, so that it is no part of this module
+        self.unused = torch.nn.Parameter(torch.zeros(()))  # an optimizer needs one
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        made = self._answer[0](args, kwargs)
+        return _Named(made) if isinstance(made, dict) else made
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            raise NotInProgram(
+                f"the recipe uses the model's {name!r}, and a program can only be called; score model.safetensors"
+            ) from None
+
+    def __getitem__(self, part: Any) -> Any:
+        return self.__getattr__(str(part))
+
+
+class _Named(dict[str, Any]):
+    """A dict whose items are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
+def _optimizer(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.0)
+
+
+def program_of(file: Path, *, trusted: bool) -> Answer:
+    """Reads a program. A `.pt2` is code: torch unpickles parts of it, so it is read only if the user trusts it."""
+    if file.suffix != ".pt2":
+        raise RunError(f"{file} is neither .safetensors nor .pt2; name one of these")
+    if not trusted:
+        raise RunError(
+            f"{file} is a program, and torch executes pickles in it as it is read; score model.safetensors, or use "
+            "--trust-run if you made this file yourself"
+        )
+    try:
+        program = torch.export.load(file).module()
+    except Exception as error:  # torch.export.load raises many types
+        said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        raise RunError(f"{file} is not a program that this torch can read: {said}; export the run again") from error
+
+    def answer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return program(*args, **kwargs)
+        except Exception as error:  # a guard of the program, or another call than the one it was made for
+            said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+            raise RunError(
+                f"{file} does not take this call of the recipe: {said}; score model.safetensors, or use the "
+                "micro-batch size that it was exported with"
+            ) from error
+
+    return answer

@@ -1,0 +1,131 @@
+"""evaluate: loss and metrics of a trained model on all samples of its held-out or test data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sized
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from surefoot.build import build_data, build_evaluation, build_test
+from surefoot.data.batches import has_samples
+from surefoot.errors import RecipeError
+from surefoot.exports.as_model import program_of, with_program, with_weights
+from surefoot.exports.other_text import scored_on
+from surefoot.exports.source import open_source
+from surefoot.randomness import kept
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.evaluation import Evaluation, Score
+from surefoot.records.units import bits_per_byte
+from surefoot.step import Scores, Step
+from surefoot.training.run_data import RunData
+from surefoot.training.scoring import floats_of, score
+from surefoot.world.world import RealWorld
+
+EVALUATION, TRAIN, TEST = "evaluation", "train", "test"
+
+
+def evaluate(
+    path: str,
+    recipe: str | Recipe | None = None,
+    *,
+    knobs: Iterable[str] = (),
+    data: str = EVALUATION,
+    micro_batch_size: int | None = None,
+    trust_run: bool = False,
+) -> Evaluation:
+    """The recipe's loss and metrics over each sample once, on one rank or on all that torchrun started.
+
+    `path` is a finished run, the folder of an export, or one exported file. `data` is `evaluation`, `test`, the name of
+    one of several test data, `train`, or a folder: text or tokens of the kind that the model learned.
+
+    Losses are summed in float64, so neither the number of ranks nor the order of samples changes the result. Another
+    micro-batch size changes it by the rounding of torch's kernels.
+
+    `recipe` is the recipe of the run or export; one that a built-in recipe made needs none. `knobs` are those of a file
+    that does not say how it was made.
+    """
+    began, source, world = time.perf_counter(), open_source(path), RealWorld()
+    with kept(), world:
+        made_by = source.recipe(recipe, knobs, trust_run=trust_run)
+        if _is_folder(made_by, data):
+            made_by = scored_on(made_by, data)
+        names = _data(made_by, data)
+        scored = replace(
+            made_by, micro_batch_size=micro_batch_size or made_by.micro_batch_size, global_batch_tokens=None
+        )
+        if data == TRAIN:
+            scored = replace(scored, evaluation=lambda: build_data(made_by))
+        if source.is_weights:
+            step = Step(with_weights(scored, source.file), world)
+        else:
+            step = Step(with_program(scored, program_of(source.file, trusted=trust_run)), world)
+        found = {name: _scores(step, made_by, test) for name, test in names.items()}
+    return Evaluation(
+        source=str(path),
+        file=str(source.file),
+        recipe=made_by.name,
+        knobs=dict(made_by.knobs),
+        about=made_by.about,
+        scores=tuple(_score(made_by, name, *each) for name, each in found.items()),
+        micro_batch_size=scored.micro_batch_size,
+        ranks=world.ranks,
+        device=str(world.device),
+        seconds=time.perf_counter() - began,
+        loss_is_mean=any(scores.is_mean for _, scores in found.values()),
+    )
+
+
+def _data(recipe: Recipe, data: str) -> dict[str, str | None]:
+    """The data to score by name, each with its name among the test data."""
+    tests = recipe.tests()
+    if data == TRAIN or _is_folder(recipe, data) or (data == EVALUATION and recipe.evaluation is not None):
+        return {data: None}
+    if data == TEST and tests:
+        return {name: name for name in tests}
+    if data in tests:
+        return {data: data}
+    has = [*([EVALUATION] if recipe.evaluation else []), *([TEST] if tests else []), *(set(tests) - {TEST}), TRAIN]
+    raise RecipeError(
+        f"{recipe.name} has no {data} data; it has {', '.join(has)}, or name a folder of text: --data {has[0]}"
+    )
+
+
+def _is_folder(recipe: Recipe, data: str) -> bool:
+    return data not in (EVALUATION, TRAIN, TEST, *recipe.tests()) and Path(data).is_dir()
+
+
+def _scores(step: Step, recipe: Recipe, test: str | None) -> tuple[int | None, Scores]:
+    """How many samples there are, and how the model did on them."""
+    dataset = build_evaluation(step.recipe) if test is None else build_test(recipe, test)
+    count = len(cast(Sized, dataset)) if has_samples(dataset) else None
+    data = RunData(step)
+    if count is not None:
+        data.recipe = replace(step.recipe, evaluation_batches=None)
+    return count, score(step, data, test, sums_in=torch.float64)
+
+
+def _score(recipe: Recipe, name: str, samples: int | None, scores: Scores) -> Score:
+    loss = None if scores.loss is None else scores.loss.item()
+    per_token = loss if recipe.unit == "token" else None
+    return Score(
+        data=name,
+        samples=samples,
+        loss=loss,
+        perplexity=None if per_token is None else _power(per_token),
+        bits_per_byte=None
+        if per_token is None or recipe.bytes_per_token is None
+        else bits_per_byte(per_token, recipe.bytes_per_token),
+        metrics=floats_of(scores.metrics),
+    )
+
+
+def _power(loss: float) -> float:
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
