@@ -145,7 +145,7 @@ def test_a_file_alone_needs_a_recipe_and_its_knobs(run, exported, tmp_path):
 
 def test_a_program_is_not_read_unless_its_maker_is_trusted(exported, monkeypatch):
     monkeypatch.setattr(torch.export, "load", lambda file: pytest.fail("it was read"))
-    with pytest.raises(RunError, match=r"torch executes pickles in it as it is read; score model.safetensors, or"):
+    with pytest.raises(RunError, match=r"torch executes pickles or machine code in it; score model.safetensors, or"):
         surefoot.evaluate(exported.program)
 
 
@@ -181,7 +181,7 @@ def test_files_that_do_not_fit_are_refused_in_one_sentence(run, exported, tmp_pa
     assert "it has extra, which the model has not" in refused()
     file.write_text("not a program")
     file = file.rename(tmp_path / "model.pt2")
-    with pytest.raises(RunError, match="is not a program that this torch can read"):
+    with pytest.raises(RunError, match="is not a program that can be read here"):
         surefoot.evaluate(str(file), "gpt", knobs=words, trust_run=True)
 
 

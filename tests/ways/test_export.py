@@ -37,7 +37,12 @@ def test_the_exported_weights_are_the_trained_ones(run):
 
 def test_another_folder_can_be_named(run, tmp_path):
     record = surefoot.export(run.path, to=str(tmp_path / "out"))
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.safetensors", "model.pt2", "export.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "model.safetensors",
+        "model.pt2",
+        "export.json",
+        "README.md",
+    }
     assert record.program_bytes > 0
 
 

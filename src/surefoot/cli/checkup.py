@@ -14,6 +14,7 @@ from surefoot.records.units import bytes_text
 
 ADDS = {
     "data": "text to tokens, `surefoot data tokenize`",
+    "export": "ONNX and GGUF, `surefoot export --format onnx`",
     "hf": "Hugging Face models, `surefoot plan --hf FOLDER`",
     "log": "TensorBoard, Weights & Biases and MLflow, `surefoot train --log TOOL`",
     "metrics": "torchmetrics objects as metrics of a recipe, `Recipe(metrics=...)`",

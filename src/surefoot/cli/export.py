@@ -20,6 +20,14 @@ def export(
     network: Annotated[
         str | None, typer.Option("--network", help="of a recipe with several networks, the one to write as a program")
     ] = None,
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="in place of pt2: pt2, hf, onnx, aoti or gguf; may be repeated",
+        ),
+    ] = None,
     weights: Annotated[
         bool, typer.Option("--weights", help="write only the weights of the newest checkpoint, merged from its shards")
     ] = False,
@@ -28,7 +36,7 @@ def export(
 ) -> None:
     """Writes weights (safetensors) and program (torch.export) of a finished run, and compares both with the model.
 
-    Fails if either file, read back from disk, computes other numbers than the trained model. With `--weights`, the
+    Fails if a file, read back from disk and run, computes other numbers than the trained model. With `--weights`, the
     run need not be finished, its model may be larger than this machine's memory, and no code is executed.
 
     Example: `surefoot export runs/first my_recipe.py`
@@ -39,9 +47,13 @@ def export(
     from surefoot.ways.export import export_weights
 
     if weights:
-        if recipe or trust_run or network:
-            raise typer.BadParameter("--weights executes no code: leave out the recipe, --network and --trust-run")
+        if recipe or trust_run or network or format:
+            raise typer.BadParameter(
+                "--weights executes no code: leave out the recipe, --network, --format and --trust-run"
+            )
         show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
         return
-    made = way(str(run), recipe, to=str(to) if to else None, network=network, trust_run=trust_run)
+    made = way(str(run), recipe, to=str(to) if to else None, network=network, formats=format or (), trust_run=trust_run)
     show(made, export_text, json=json)
+    if any(each.reason for each in made.formats):
+        raise typer.Exit(1)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from surefoot.errors import RunError
+from surefoot.errors import MissingPackage, RunError
+from surefoot.exports import aoti, onnx_file
 from surefoot.exports.weights_file import load_weights
 from surefoot.recipe.recipe import Recipe
 
@@ -82,28 +83,41 @@ def _optimizer(parameters: Any) -> torch.optim.Optimizer:
 
 
 def program_of(file: Path, *, trusted: bool) -> Answer:
-    """Reads a program. A `.pt2` is code: torch unpickles parts of it, so it is read only if the user trusts it."""
-    if file.suffix != ".pt2":
-        raise RunError(f"{file} is neither .safetensors nor .pt2; name one of these")
-    if not trusted:
+    """Reads a program. An ONNX file is data. A `.pt2` is code, so it is read only if the user trusts it."""
+    if file.suffix not in (".pt2", ".onnx"):
+        raise RunError(f"{file} is neither .safetensors nor .onnx nor .pt2; name one of these")
+    if file.suffix == ".pt2" and not trusted:
         raise RunError(
-            f"{file} is a program, and torch executes pickles in it as it is read; score model.safetensors, or use "
+            f"{file} is a program, and torch executes pickles or machine code in it; score model.safetensors, or use "
             "--trust-run if you made this file yourself"
         )
     try:
-        program = torch.export.load(file).module()
-    except Exception as error:  # torch.export.load raises many types
-        said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        raise RunError(f"{file} is not a program that this torch can read: {said}; export the run again") from error
+        program = _opened(file)
+    except MissingPackage:
+        raise
+    except Exception as error:  # each reader raises many types
+        raise RunError(
+            f"{file} is not a program that can be read here: {_said(error)}; export the run again"
+        ) from error
 
     def answer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return program(*args, **kwargs)
+            return program(args, kwargs)
         except Exception as error:  # a guard of the program, or another call than the one it was made for
-            said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             raise RunError(
-                f"{file} does not take this call of the recipe: {said}; score model.safetensors, or use the "
+                f"{file} does not take this call of the recipe: {_said(error)}; score model.safetensors, or use the "
                 "micro-batch size that it was exported with"
             ) from error
 
     return answer
+
+
+def _opened(file: Path) -> Answer:
+    if file.suffix == ".onnx":
+        return onnx_file.session_of(file)
+    loaded = aoti.package_of(file) if file.name.endswith(aoti.SUFFIX) else torch.export.load(file).module()
+    return lambda args, kwargs: loaded(*args, **kwargs)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

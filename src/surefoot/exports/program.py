@@ -36,6 +36,16 @@ def save_program(network: torch.nn.Module, call: Call, output: Any, file: Path) 
     `output` is what the network returns for the call. In the program, data classes among the outputs are dicts: it
     can be called without their classes.
     """
+    made, program = export_program(network, call, output)
+    if made is not None:
+        torch.export.save(made, file)
+    return program
+
+
+def export_program(
+    network: torch.nn.Module, call: Call, output: Any
+) -> tuple[torch.export.ExportedProgram | None, Program]:
+    """The program, for sizes as free as the network allows, and what is known of it. None if there is a reason."""
     left_out = tuple(
         f"{path} ({type(leaf).__name__})" for path, leaf in leaves(output) if not isinstance(leaf, torch.Tensor)
     )
@@ -45,15 +55,14 @@ def save_program(network: torch.nn.Module, call: Call, output: Any, file: Path) 
             warnings.simplefilter("ignore")  # torch's advice on how to write a model; what counts is compared below
             program = _exported(network, call)
     except Exception as error:  # torch.export raises many types
-        return Program(reason=_reason(error))
+        return None, Program(reason=why(error))
     finally:
         for hook in plain:
             hook.remove()
-    torch.export.save(program, file)
     pairs = list(zip(call.tensors, _free(program), strict=True))
     taken = _taken(network, call, pairs)
     free = tuple(tuple(dim for dim in dims if tensor.shape[dim] in taken) for tensor, dims in pairs)
-    return Program(free, left_out, smaller=tuple(taken.values()))
+    return program, Program(free, left_out, smaller=tuple(taken.values()))
 
 
 def program_difference(call: Call, output: Any, file: Path, program: Program) -> float:
@@ -126,8 +135,8 @@ def _free(program: torch.export.ExportedProgram) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _reason(error: Exception) -> str:
-    """The first line of an error of torch.export, with the innermost line of code that is neither torch's nor ours."""
+def why(error: Exception) -> str:
+    """The first line of an exporter's error, with the innermost line of code that is neither torch's nor ours."""
     said = f"{type(error).__name__}: {error}".strip().splitlines()[0].removesuffix(": ")
     place = raised_at(error)
     return said if place is None else f"{os.path.basename(place[0])}:{place[1]}: {said}"

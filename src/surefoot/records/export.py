@@ -11,6 +11,24 @@ FILE = "export.json"
 
 
 @dataclass(frozen=True)
+class Written:
+    """One more format of an export. If it could not be written, `reason` says why, and the rest is empty."""
+
+    format: str
+    path: str = ""
+    bytes: int = 0
+    difference: float = 0.0
+    """The largest difference of any output, relative to its largest value, after running what was written."""
+    tolerance: float = 0.0
+    compared: str = ""
+    """Where it was run."""
+    reason: str = ""
+    first_module: str = ""
+    """The first module of the model whose output differs by more than the tolerance, if any does."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Export:
     """The written files, and the largest difference between the model and each file after reading it back."""
 
@@ -37,6 +55,8 @@ class Export:
     """Of the recipe's code, as in the run."""
     weights_digest: str = ""
     """An xxh3_128."""
+    formats: tuple[Written, ...] = ()
+    """The formats besides safetensors and torch.export's program."""
 
 
 def write_export(export: Export) -> None:

@@ -16,17 +16,21 @@ def export_text(export: Export) -> RenderableType:
     table.add_row(export.weights, bytes_text(export.weights_bytes), f"{export.weights_difference:.2g}")
     if export.program:
         table.add_row(export.program, bytes_text(export.program_bytes), f"{export.program_difference:.2g}")
+    for each in export.formats:
+        if not each.reason:
+            table.add_row(each.path, bytes_text(each.bytes), f"{each.difference:.2g}")
     inputs = ", ".join(export.inputs)
     return Group(
         table,
         Text(f"read back and compared on {inputs}; tolerance {export.tolerance:.0e}, relative"),
-        *(Text(line, style=style) for line, style in _about_program(export)),
+        *(Text(line, style=style) for line, style in (*_about_program(export), *_about_formats(export))),
     )
 
 
 def _about_program(export: Export) -> Iterator[tuple[str, str]]:
     if export.why_no_program:
         yield f"no program: torch.export cannot make one: {export.why_no_program}", "yellow"
+    if not export.program:
         return
     batch = "a batch of any size" if export.dynamic_batch else "this batch size only"
     others = sorted({dim for dims in export.free for dim in dims} - {0})
@@ -34,6 +38,15 @@ def _about_program(export: Export) -> Iterator[tuple[str, str]]:
     yield f"the program takes {batch}{also}", ""
     if export.left_out:
         yield f"not among its outputs, because they are no tensors: {', '.join(export.left_out)}", "yellow"
+
+
+def _about_formats(export: Export) -> Iterator[tuple[str, str]]:
+    for each in export.formats:
+        if each.reason:
+            yield f"no {each.format}: {each.reason}", "yellow"
+        else:
+            note = f"; {each.note}" if each.note else ""
+            yield f"{each.format}: run in {each.compared}, tolerance {each.tolerance:.0e}{note}", ""
 
 
 def weights_text(weights: Weights) -> RenderableType:

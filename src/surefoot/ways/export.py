@@ -1,6 +1,7 @@
 """export: writes the weights and the program of a finished run, and proves that they compute the same."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from surefoot.checkpoint.names import name_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.errors import ParityError, RunError
 from surefoot.exports.example_call import Call, example_call
+from surefoot.exports.formats import FORMATS, PROGRAM, Job, check_names, write_format
+from surefoot.exports.model_card import CARD, card_of
 from surefoot.exports.outputs import difference
 from surefoot.exports.program import Program, program_difference, save_program
 from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Export, Weights, write_export
-from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
+from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder, write_whole
 from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
 from surefoot.training.trust import recipe_of
@@ -39,9 +42,13 @@ def export(
     *,
     to: str | None = None,
     network: str | None = None,
+    formats: Sequence[str] = (),
     trust_run: bool = False,
 ) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
+
+    `formats` names what to write besides the weights in place of `model.pt2`: `pt2`, `hf`, `onnx`, `aoti`, `gguf`.
+    Each is run and compared. The folder also gets a model card, `README.md`.
 
     If torch.export cannot make a program, the record says why, and the weights are written all the same.
 
@@ -51,6 +58,7 @@ def export(
     `recipe` is the recipe of the run; a run of a built-in recipe needs none. surefoot executes the code that the run
     itself holds or names only with `trust_run`.
     """
+    check_names(list(formats))
     run = read_run(path)
     if run.status != "finished":
         raise RunError(
@@ -66,17 +74,22 @@ def export(
         call = example_call(recipe, whole, model, world)
         write_weights(weights, TensorsOf(whole))
         output = call.of(model)
-        program = _program(model, call, output, file, folder)
+        wants_program = not formats or PROGRAM in formats
+        program = _program(model, call, output, file, folder) if wants_program else Program()
         rebuilt = _network(trained_model(recipe, world, weights), network)
         differences = {"weights": difference(output, call.of(rebuilt))}
-        if not program.reason:
+        has_program = wants_program and not program.reason
+        if has_program:
             differences["program"] = program_difference(call, output, file, program)
+        others = [name for name in dict.fromkeys(formats) if name in FORMATS]
+        job = Job(recipe, model, call, output)
+        written = tuple(write_format(job, name, folder) for name in others)
     record = Export(
         run=str(path),
         weights=str(weights),
-        program="" if program.reason else str(file),
+        program=str(file) if has_program else "",
         weights_bytes=os.path.getsize(weights),
-        program_bytes=0 if program.reason else os.path.getsize(file),
+        program_bytes=os.path.getsize(file) if has_program else 0,
         inputs=call.texts(),
         dynamic_batch=any(0 in dims for dims in program.free),
         tolerance=TOLERANCE,
@@ -90,6 +103,7 @@ def export(
         knobs=run.knobs,
         source_digest=run.source_digest,
         weights_digest=fingerprint(weights).xxh3_128,
+        formats=written,
     )
     for name, found in differences.items():
         if not found <= TOLERANCE:
@@ -97,7 +111,15 @@ def export(
                 f"the outputs of the exported {name} differ from those of the trained model: relative difference "
                 f"{found:.3g}, allowed {TOLERANCE:.3g}; do not use the files in {folder}"
             )
+    for each in written:
+        if not each.reason and not each.difference <= each.tolerance:
+            raise ParityError(
+                f"the outputs of {each.path} differ from those of the trained model: relative difference "
+                f"{each.difference:.3g}, allowed {each.tolerance:.3g}; the first module that differs: "
+                f"{each.first_module or 'none'}; do not use it"
+            )
     write_export(record)
+    write_whole(folder / CARD, card_of(run, record))
     return record
 
 

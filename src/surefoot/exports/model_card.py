@@ -1,0 +1,96 @@
+"""The model card: what an exported model is, what it learned from, what it scored, and how its files were checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from surefoot.costs.ledgers import ledger_of
+from surefoot.records.export import Export
+from surefoot.records.plan import read_plan
+from surefoot.records.run import Run
+from surefoot.records.units import amount_text, bytes_text, counted, seconds_text
+
+CARD = "README.md"
+
+
+def card_of(run: Run, export: Export) -> str:
+    """A page of Markdown, with the front matter that Hugging Face's hub reads."""
+    return "\n".join(
+        (
+            "---",
+            "library_name: pytorch",
+            f"tags: [{json.dumps(run.recipe)}, surefoot]",
+            "---",
+            "",
+            f"# {_plain(run.recipe)}",
+            "",
+            *([_plain(f"It learned {run.about}."), ""] if run.about else ()),
+            "| what | value |",
+            "|---|---|",
+            *(f"| {name} | {_plain(value)} |" for name, value in _facts(run, export)),
+            "",
+            "## Files",
+            "",
+            "Each file was read back or run, and its outputs compared with those of the trained model.",
+            "",
+            "| file | size | largest difference, relative | tolerance |",
+            "|---|---|---|---|",
+            *(f"| {' | '.join(map(_plain, row))} |" for row in _files(export)),
+            "",
+            *_ledger(run),
+        )
+    )
+
+
+def _facts(run: Run, export: Export) -> Iterator[tuple[str, str]]:
+    yield "recipe", run.target or run.recipe
+    yield "knobs", " ".join(f"{name}={value}" for name, value in run.knobs.items()) or "none"
+    yield "parameters", f"{run.parameters:,}"
+    yield "trained on", f"{counted(run.tokens, run.unit)} in {counted(run.steps, 'step')}, {seconds_text(run.seconds)}"
+    yield "device", f"{run.device}, torch {run.torch_version}"
+    if run.weights_step and run.weights_step != run.steps:
+        yield "weights of step", str(run.weights_step)
+    if run.data_identity is not None:
+        yield "data", str(run.data_identity)
+    if run.last_loss is not None:
+        yield "last training loss", f"{run.last_loss:.6g}"
+    if run.evaluation_loss is not None:
+        yield "held-out loss", f"{run.evaluation_loss:.6g}"
+    yield from ((f"held-out {name}", f"{value:.6g}") for name, value in run.metrics.items())
+    for data, scores in run.tests.items():
+        yield from ((f"{data}: {name}", f"{value:.6g}") for name, value in scores.items())
+    yield "inputs of the example call", ", ".join(export.inputs)
+    yield "digest of the weights", f"xxh3_128 {export.weights_digest}"
+    yield "digest of the recipe's code", run.source_digest or "none"
+
+
+def _files(export: Export) -> Iterator[tuple[str, str, str, str]]:
+    tolerance = f"{export.tolerance:.0e}"
+    yield Path(export.weights).name, bytes_text(export.weights_bytes), f"{export.weights_difference:.2g}", tolerance
+    if export.program:
+        yield Path(export.program).name, bytes_text(export.program_bytes), f"{export.program_difference:.2g}", tolerance
+    for each in export.formats:
+        if not each.reason:
+            name = f"{Path(each.path).name} ({each.note})" if each.note else Path(each.path).name
+            yield name, bytes_text(each.bytes), f"{each.difference:.2g}, in {each.compared}", f"{each.tolerance:.2g}"
+
+
+def _ledger(run: Run) -> list[str]:
+    """Predicted and measured, if the run was planned."""
+    entries = [each for each in ledger_of(read_plan(Path(run.path)), run=run).entries if each.measured is not None]
+    if not entries:
+        return []
+    rows = (
+        f"| {_plain(each.account)} | {'-' if each.predicted is None else amount_text(each.predicted, each.unit)} "
+        f"| {amount_text(each.measured, each.unit)} |"
+        for each in entries
+        if each.measured is not None
+    )
+    return ["## Ledger", "", "| account | predicted | measured |", "|---|---|---|", *rows, ""]
+
+
+def _plain(text: str) -> str:
+    """Text of a record, which may not end a cell or begin markup."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
