@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
+import sys
 import traceback
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from traceback import FrameSummary, StackSummary, TracebackException
 
+from rich.console import RenderableType
 from rich.text import Text
 
 from surefoot.cli.shared import rank
 from surefoot.errors import RecipeError, SurefootError
+from surefoot.events.callers import INSTALLED, OWN, is_users
 from surefoot.reports.console import PlainConsole
 
 RAISED, REFUSED = 1, 2
 """Exit codes: something raised, or surefoot refused on purpose."""
-_OWN = str(files("surefoot")) + os.sep
-_RECIPES = os.path.join(_OWN, "recipes") + os.sep
-_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "scripts")})
-_INSTALLED = ("site-packages", "dist-packages")
+_RECIPES = os.path.join(OWN, "recipes") + os.sep
 _MACHINERY = ("torch", "typer", "click", "rich", "numpy")
 """Installed packages between surefoot and a recipe. Others may hold the recipe itself."""
 _WORKER = re.compile(r"^Caught .* in DataLoader worker process.*\n^Original Traceback.*\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)\n(?P<rest>(?:    .*\n)*)', re.M)
+_DISPATCHING = tuple(
+    os.path.join("torch", *parts) for parts in (["_compile.py"], ["_ops.py"], ["_dynamo", "eval_frame.py"])
+)
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
@@ -71,16 +72,18 @@ def _refused(error: SurefootError) -> int:
     return REFUSED
 
 
-def _lines(error: Exception) -> Iterator[Text]:
+def _lines(error: Exception) -> Iterator[RenderableType]:
     doing = _doing(_frames(error)[0])
     said = f"while surefoot {doing or 'was at work'}{_on_rank()}. SUREFOOT_RAISE=1 shows the whole traceback."
-    for is_wanted in (_is_users, _is_installed):
+    for is_wanted in (is_users, _is_installed):
         if cut := _cut(error, is_wanted):
             yield Text(cut)
+            yield from _explained(error)
             yield Text(f"Your code raised this {said}", style="dim")
             return
     if isinstance(error, OSError | MemoryError) or (doing and _is_of_the_recipe(error)):
         yield Text(_frames(error)[1].rstrip(), style="bold")
+        yield from _explained(error)
         yield Text(f"It was raised {said}", style="dim")
         return
     yield Text("".join(traceback.format_exception(error)).rstrip())
@@ -90,17 +93,49 @@ def _lines(error: Exception) -> Iterator[Text]:
     )
 
 
+def _explained(error: Exception) -> Iterator[RenderableType]:
+    """The cause and what met, if there is something to say. An explanation that fails hides no error."""
+    if "torch" not in sys.modules:
+        return
+    from surefoot.explain.explain import explain
+    from surefoot.reports.explanation import explanation_text
+
+    try:
+        found = explain(error)
+    except Exception as failure:
+        yield Text(f"surefoot could not explain it: {type(failure).__name__}: {failure}", style="dim")
+        return
+    if found is not None:
+        yield explanation_text(found)
+
+
 def _cut(error: BaseException, is_wanted: Callable[[str], bool]) -> str:
     """The traceback of an error and its causes, with the wanted frames only; empty if there are none."""
     blocks: list[str] = []
     for each, joint in _chain(error):
         frames, last = _frames(each)
-        kept = [frame for frame in frames if is_wanted(frame.filename)]
+        kept = _kept(frames, is_wanted)
         is_in_file = isinstance(each, SyntaxError) and is_wanted(each.filename or "<unknown>")
         if kept or is_in_file or (each is error and blocks):
             head = ["Traceback (most recent call last):\n", *StackSummary.from_list(kept).format()] if kept else []
             blocks += [joint if blocks else "", *head, last]
     return "".join(blocks).rstrip()
+
+
+def _kept(frames: list[FrameSummary], is_wanted: Callable[[str], bool]) -> list[FrameSummary]:
+    """The wanted frames, and those of others inside the innermost of them, such as torch's.
+
+    Without surefoot's own, and without what torch puts around them: the detour through `handle_torch_function`, and
+    operators that are called from Python because a mode of surefoot's was on.
+    """
+    last = max((number for number, frame in enumerate(frames) if is_wanted(frame.filename)), default=len(frames))
+    inside = frames[last + 1 :]
+    own = [number for number, frame in enumerate(inside) if frame.filename.startswith(OWN)]
+    detours = {n - back for n in own for back in (1, 2) if n and inside[n - 1].name == "handle_torch_function"}
+    around = {n for n, frame in enumerate(inside) if own and n > own[0] and frame.filename.endswith(_DISPATCHING)}
+    left_out = {*own, *detours, *around}
+    rest = [frame for number, frame in enumerate(inside) if number not in left_out]
+    return [*(frame for frame in frames[: last + 1] if is_wanted(frame.filename)), *rest]
 
 
 def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
@@ -131,11 +166,11 @@ def _frames(error: BaseException) -> tuple[list[FrameSummary], str]:
 
 def _doing(frames: list[FrameSummary]) -> str:
     """What surefoot was doing when it called the user's code."""
-    inside = max((number for number, frame in enumerate(frames) if _is_users(frame.filename)), default=len(frames))
+    inside = max((number for number, frame in enumerate(frames) if is_users(frame.filename)), default=len(frames))
     for frame in reversed(frames[:inside]):
         file = os.path.basename(frame.filename)
         doing = _DOING.get((file, frame.name)) or _DOING.get((file, ""))
-        if doing and frame.filename.startswith(_OWN):
+        if doing and frame.filename.startswith(OWN):
             return doing
     return ""
 
@@ -143,16 +178,12 @@ def _doing(frames: list[FrameSummary]) -> str:
 def _is_of_the_recipe(error: Exception) -> bool:
     """Whether torch or a built-in recipe raised it, and not surefoot's own lines."""
     frames = _frames(error)[0]
-    return bool(frames) and (not frames[-1].filename.startswith(_OWN) or frames[-1].filename.startswith(_RECIPES))
-
-
-def _is_users(file: str) -> bool:
-    return not (file.startswith(("<", _OWN, *_PYTHON)) or any(part in file for part in _INSTALLED))
+    return bool(frames) and (not frames[-1].filename.startswith(OWN) or frames[-1].filename.startswith(_RECIPES))
 
 
 def _is_installed(file: str) -> bool:
     """Whether a file belongs to an installed package that may hold the recipe."""
-    packages = [file.partition(f"{part}{os.sep}")[2].partition(os.sep)[0] for part in _INSTALLED]
+    packages = [file.partition(f"{part}{os.sep}")[2].partition(os.sep)[0] for part in INSTALLED]
     return any(package and package not in _MACHINERY for package in packages)
 
 

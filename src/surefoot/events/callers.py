@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
+from importlib.resources import files
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -14,6 +17,9 @@ _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
 DRIVING = ("surefoot.ways", "surefoot.training.loop")
 """Modules that contain surefoot's own loops. Their lines are not user code."""
 _NEAR = 32
+INSTALLED = ("site-packages", "dist-packages")
+OWN = str(files("surefoot")) + os.sep
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "scripts")})
 
 
 def frames() -> Iterator[FrameType]:
@@ -69,6 +75,11 @@ def raised_at(error: BaseException) -> tuple[str, int] | None:
         if not _is_known(frame) and not frame.f_code.co_filename.startswith("<")
     ]
     return places[-1] if places else None
+
+
+def is_users(file: str) -> bool:
+    """Is this file neither surefoot's nor Python's, nor one of an installed package?"""
+    return not (file.startswith(("<", OWN, *_PYTHON)) or any(part in file for part in INSTALLED))
 
 
 def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:

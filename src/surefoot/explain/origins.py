@@ -1,0 +1,442 @@
+"""Follows a value back through the user's code to the lines that made it.
+
+Nothing is recorded while the code runs. The source says which line assigned a name, which caller passed an argument and
+what a function returned; the variables of the frames say which object it was.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+
+from surefoot.checks.source.evaluation_loop import parsed
+from surefoot.checks.source.loop_body import name_of_call
+from surefoot.events.callers import is_users
+from surefoot.explain.definitions import Definitions, method_of
+from surefoot.explain.evaluate import value_of
+from surefoot.explain.stack import OWN_STEP, Spot, own_nodes, place, scope_at, statement_of
+from surefoot.records.explanation import Place
+
+MOST = 6
+"""The most lines that are named for one value."""
+_PASSING = (
+    "view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "contiguous", "squeeze", "unsqueeze", "to",
+    "float", "double", "half", "bfloat16", "long", "int", "cpu", "cuda", "detach", "clone", "expand", "repeat", "chunk",
+    "split", "unbind", "flip", "narrow", "type", "requires_grad_", "numpy",
+)  # fmt: skip
+"""Methods whose result is the same values in another shape, type or place."""
+_WRAPPING = ("enumerate", "iter", "next", "reversed", "list", "tuple", "tqdm", "track", "trange", "cycle", "islice")
+Key = Any
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Branch = (ast.If, ast.Try, ast.While, ast.For)
+
+
+@dataclass(frozen=True)
+class Like:
+    """Which parts of an expression to follow: those that pass a test. Sums always; calls only if asked for."""
+
+    test: Callable[[Any], bool]
+    through_calls: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside(Spot):
+    """A function that has returned: its source, without its variables except `self`, and the call that ran it."""
+
+    call: ast.Call | None = None
+    caller: Spot | None = None
+
+
+@dataclass(frozen=True)
+class _Binding:
+    """A statement that gives a name its value: an item of what an expression gives."""
+
+    node: ast.AST
+    value: ast.expr | None
+    keys: tuple[Key, ...]
+    item: bool = False
+    """The value is what a loop takes from the expression."""
+
+    @property
+    def line(self) -> int:
+        return self.node.lineno  # type: ignore[attr-defined]
+
+
+class Origins:
+    """Answers where the values in a traceback came from."""
+
+    def __init__(self, stack: list[Spot], definitions: Definitions) -> None:
+        self._stack, self._definitions = stack, definitions
+        self._like: Like | None = None
+        self._seen: set[tuple[Any, ...]] = set()
+
+    def of(self, node: ast.AST | None, spot: Spot, like: Like | None = None) -> tuple[Place, ...]:
+        """The lines that made the value of an expression, nearest first. `like` says which part of a sum to follow."""
+        self._like, self._seen = like, set()
+        found: dict[Place, None] = {}
+        for each in self._follow(node, spot, ()) if node is not None else ():
+            if is_users(each.file) and each.code:
+                found.setdefault(each)
+            if len(found) == MOST:
+                break
+        return tuple(found)
+
+    def _follow(self, node: ast.AST, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
+        if (id(node), keys) in self._seen or len(self._seen) > 60:
+            return
+        self._seen.add((id(node), keys))
+        match node:
+            case ast.Name():
+                yield from self._name(node.id, spot, keys)
+            case ast.Subscript(value=value, slice=ast.Constant(value=key)):
+                yield from self._follow(value, spot, (key, *keys))
+            case ast.Subscript(value=value):
+                yield from self._follow(value, spot, keys)
+            case ast.Tuple() | ast.List() if (
+                keys and isinstance(keys[0], int) and -len(node.elts) <= keys[0] < len(node.elts)
+            ):
+                yield place(spot.file, node.elts[keys[0]].lineno)
+                yield from self._follow(node.elts[keys[0]], spot, keys[1:])
+            case ast.Dict() if keys:
+                for written, held in zip(node.keys, node.values, strict=True):
+                    if isinstance(written, ast.Constant) and written.value == keys[0]:
+                        yield place(spot.file, held.lineno)
+                        yield from self._follow(held, spot, keys[1:])
+            case ast.Attribute():
+                yield from self._attribute(node, spot, keys)
+            case ast.Call():
+                yield from self._call(node, spot, keys)
+            case ast.BinOp(left=left, right=right):
+                yield from self._parts([left, right], spot)
+            case ast.UnaryOp(operand=operand):
+                yield from self._parts([operand], spot)
+            case ast.Starred(value=value):
+                yield from self._follow(value, spot, keys)
+            case ast.GeneratorExp() | ast.ListComp():
+                yield from self._follow(node.elt, spot, keys[1:])
+                yield from self._follow(node.generators[0].iter, spot, keys)
+
+    # ------------------------------------------------------------------------------------ names
+
+    def _name(self, name: str, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
+        if spot.scope is None:
+            return
+        chosen = _chosen(name, spot)
+        for each in chosen:
+            yield place(spot.file, each.line)
+            if each.value is None:
+                continue
+            at = replace(spot, line=each.line)
+            if each.item:
+                yield from self._item(each.value, at, (*each.keys, *keys))
+            else:
+                yield from self._follow(each.value, at, (*each.keys, *keys))
+            yield from self._layers(each.value, at)
+        if not chosen:
+            yield from self._given(name, spot, keys)
+
+    def _given(self, name: str, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
+        """An argument, followed to the caller; or a variable of the module."""
+        order = _arguments(spot.scope)
+        if name in order:
+            call, outside = self._caller(spot)
+            if call is not None and outside is not None:
+                argument, more = _argument(call, name, order, spot.scope)
+                if argument is not None:
+                    yield place(outside.file, argument.lineno)
+                    yield from self._follow(argument, outside, (*more, *keys))
+                    yield from self._layers(argument, outside)
+            elif outside is not None and order.index(name) == 1:  # the step of a recipe calls loss(model, batch)
+                yield from self._sample(keys)
+        elif not isinstance(spot.scope, ast.Module) and (tree := parsed(spot.file)) is not None:
+            top = Spot(
+                spot.file,
+                len(linecache.getlines(spot.file)) + 1,
+                "<module>",
+                spot.module,
+                spot.outside,
+                spot.outside,
+                None,
+                tree,
+            )
+            if _chosen(name, top):
+                yield from self._name(name, top, keys)
+
+    def _caller(self, spot: Spot) -> tuple[ast.Call | None, Spot | None]:
+        """The call that ran a function and the frame that made it; without a call if surefoot's step made it."""
+        if isinstance(spot, _Inside):
+            return spot.call, spot.caller
+        numbers = [n for n, each in enumerate(self._stack) if each.names is spot.names]
+        for outer in reversed(self._stack[: numbers[0]] if numbers else []):
+            if outer.is_user and isinstance(outer.node, ast.Call):
+                return outer.node, outer
+            if outer.module == OWN_STEP:
+                return None, outer
+        return None, None
+
+    # -------------------------------------------------------------------------- calls and attributes
+
+    def _attribute(self, node: ast.Attribute, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
+        held = value_of(node.value, spot)
+        if isinstance(held, nn.Module):
+            yield from self._definitions.of_attribute(held, node.attr)
+        else:
+            yield from self._follow(node.value, spot, keys)
+
+    def _call(self, node: ast.Call, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
+        called, name = value_of(node.func, spot), name_of_call(node)
+        if isinstance(called, nn.Module) and method_of(type(called), "forward") is not None:
+            yield from self._returned(type(called).forward, called, node, spot, keys)
+        elif _is_function_of_user(called):
+            yield from self._returned(called, getattr(called, "__self__", None), node, spot, keys)
+        elif name in _WRAPPING and node.args:
+            yield from self._item(node, spot, keys)
+        elif isinstance(node.func, ast.Attribute) and name in _PASSING and called is not torch.__dict__.get(name, 0):
+            yield from self._follow(node.func.value, spot, keys)
+        elif name in ("cat", "stack", "concat", "concatenate", "hstack", "vstack") and node.args:
+            yield from self._follow(node.args[0], spot, keys)
+        elif self._like is not None and self._like.through_calls:
+            parts = [*node.args, *(word.value for word in node.keywords)]
+            yield from self._parts([*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *parts], spot)
+
+    def _returned(
+        self, function: Any, owner: Any, call: ast.Call | None, spot: Spot, keys: tuple[Key, ...]
+    ) -> Iterator[Place]:
+        """What a function of the user's returns or yields, if it does so on one line."""
+        inside = _inside(function, owner, call, spot)
+        if inside is None or inside.scope is None:
+            return
+        ends = [each for each in own_nodes(inside.scope) if isinstance(each, ast.Return | ast.Yield)]
+        values = [each.value for each in ends if each.value is not None]
+        if isinstance(inside.scope, ast.Lambda):
+            values = [inside.scope.body]
+        if not ends and not isinstance(inside.scope, ast.Lambda):
+            yield place(inside.file, inside.scope.lineno)  # type: ignore[attr-defined]
+        if len(values) == 1:
+            at = replace(inside, line=values[0].lineno)
+            yield place(at.file, values[0].lineno)
+            yield from self._follow(values[0], at, keys)
+            yield from self._layers(values[0], at)
+
+    def _parts(self, parts: Iterable[ast.expr], spot: Spot) -> Iterator[Place]:
+        """The parts of an expression that are like the value that is followed."""
+        if self._like is None:
+            return
+        for each in parts:
+            value = value_of(each, spot)
+            if isinstance(value, torch.Tensor) and self._like.test(value):
+                yield from self._follow(each, spot, ())
+
+    def _layers(self, value: ast.expr, spot: Spot) -> Iterator[Place]:
+        """The lines that define the layers that an expression calls."""
+        for node in ast.walk(value):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                layer = value_of(node.func, spot)
+                if isinstance(layer, nn.Module) and next(layer.parameters(), None) is not None:
+                    yield from self._definitions.of_module(layer)[:1]
+
+    # --------------------------------------------------------------------------------------- data
+
+    def _item(self, node: ast.expr, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
+        """What a loop takes from an expression: a batch of a loader, or what a generator of the user's yields."""
+        if isinstance(node, ast.Call):
+            name = name_of_call(node)
+            if name == "enumerate" and node.args:
+                yield from self._item(node.args[0], spot, keys[1:])
+                return
+            if name == "zip" and keys and isinstance(keys[0], int) and keys[0] < len(node.args):
+                yield from self._item(node.args[keys[0]], spot, keys[1:])
+                return
+            if name in _WRAPPING and node.args:
+                yield from self._item(node.args[0], spot, keys)
+                return
+        value = value_of(node, spot)
+        if isinstance(value, DataLoader | Dataset):
+            yield from self._dataset(getattr(value, "dataset", value), keys)
+        else:
+            yield from self._follow(node, spot, keys)
+
+    def _sample(self, keys: tuple[Key, ...]) -> Iterator[Place]:
+        """A batch of a recipe: what its data set returns."""
+        if (dataset := self.dataset()) is not None:
+            yield from self._dataset(dataset, keys)
+
+    def of_samples(self, keys: tuple[Key, ...]) -> tuple[Place, ...]:
+        """The lines of a data set that make one entry of its samples."""
+        self._like, self._seen = None, set()
+        return tuple(dict.fromkeys(each for each in self._sample(keys) if is_users(each.file)))[:MOST]
+
+    def dataset(self) -> Any:
+        """The data set that the running code reads: one that a frame, a loader or surefoot's loop holds."""
+        waiting = [value for spot in reversed(self._stack) for value in spot.names.values()]
+        seen: set[int] = set()
+        for _ in range(5):
+            for each in waiting:
+                if isinstance(each, Dataset | DataLoader):
+                    found = getattr(each, "dataset", each)
+                    if not type(found).__module__.startswith("surefoot."):
+                        return found
+            inner = [each for each in waiting if type(each).__module__.split(".")[0] in ("surefoot", "torch")]
+            seen |= {id(each) for each in inner}
+            inside = [part for each in inner for part in _held(each)]
+            waiting = [each for each in inside if id(each) not in seen]
+        return None
+
+    def _dataset(self, dataset: Any, keys: tuple[Key, ...]) -> Iterator[Place]:
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        if isinstance(dataset, TensorDataset) and keys and isinstance(keys[0], int) and keys[0] < len(dataset.tensors):
+            yield from self._object(dataset.tensors[keys[0]])
+        elif isinstance(dataset, list | tuple):
+            yield from self._object(dataset, keys)
+        elif (own := getattr(type(dataset), "__getitem__", None)) is not None:
+            yield from self._returned(own, dataset, None, self._stack[0], keys)
+
+    def _object(self, wanted: Any, keys: tuple[Key, ...] = ()) -> Iterator[Place]:
+        """An object that a variable of a running function holds, followed from there."""
+        for spot in self._stack:
+            if not spot.is_user:
+                continue
+            for name, value in (*spot.names.items(), *spot.outside.items()):
+                if value is wanted:
+                    yield from self._name(name, spot, keys)
+                    return
+
+
+def _is_function_of_user(called: Any) -> bool:
+    return (inspect.isfunction(called) or inspect.ismethod(called)) and is_users(called.__code__.co_filename)
+
+
+def _held(value: Any) -> list[Any]:
+    """What an object of surefoot's or torch's holds, for the search of a data set."""
+    if isinstance(value, torch.Tensor | nn.Module | type) or not hasattr(value, "__dict__"):
+        return []
+    return list(vars(value).values())
+
+
+def _inside(function: Any, owner: Any, call: ast.Call | None, spot: Spot) -> _Inside | None:
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    if code is None or not is_users(code.co_filename) or (tree := parsed(code.co_filename)) is None:
+        return None
+    scope = scope_at(tree, code.co_firstlineno, code.co_name)
+    if isinstance(scope, ast.Module):
+        near = [each for each in ast.walk(tree) if isinstance(each, _Function) and each.lineno >= code.co_firstlineno]
+        named = [each for each in near if getattr(each, "name", "<lambda>") == code.co_name]
+        if not named:
+            return None
+        scope = min(named, key=lambda each: each.lineno)
+    names = {} if owner is None else {"self": owner}
+    outside = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__globals__", {})
+    end = getattr(scope, "end_lineno", 0) or 0
+    return _Inside(code.co_filename, end, code.co_name, "", names, outside, None, scope, call, spot)
+
+
+def _arguments(scope: ast.AST | None) -> list[str]:
+    return [each.arg for each in (*scope.args.args, *scope.args.kwonlyargs)] if isinstance(scope, _Function) else []
+
+
+def _argument(
+    call: ast.Call, name: str, order: list[str], scope: ast.AST | None
+) -> tuple[ast.expr | None, tuple[Key, ...]]:
+    """The expression that a call passes as this argument, and what to take from it."""
+    for word in call.keywords:
+        if word.arg == name:
+            return word.value, ()
+    number = order.index(name) - (order[:1] == ["self"])
+    for position, each in enumerate(call.args[: number + 1]):
+        if isinstance(each, ast.Starred):
+            return each.value, (number - position,)
+    return (call.args[number], ()) if 0 <= number < len(call.args) else (None, ())
+
+
+# ------------------------------------------------------------------------------------------ bindings
+
+
+def _chosen(name: str, spot: Spot) -> list[_Binding]:
+    """The statements that may have given a name its value, seen from a line: mostly one.
+
+    The last one before the line; and the one before that, if a branch may have skipped the last. In a loop, the last
+    one of the body may have run in the iteration before.
+    """
+    assert spot.scope is not None
+    now = statement_of(spot.scope, spot.line)
+    every = sorted(_bindings(name, spot.scope), key=lambda each: each.line)
+    start = (
+        now.lineno if now is not None and not isinstance(now, ast.For | ast.While | ast.With | ast.If) else spot.line
+    )
+    before = [each for each in every if each.line < start or (each.item and _holds(each.node, spot.line))]
+    carried = _carried(every, spot, start)
+    if carried and all(isinstance(each.value, ast.Constant) for each in before):
+        return [carried[-1]]
+    if not before:
+        return carried[-1:]
+    chosen = [before[-1]]
+    if len(before) > 1 and _may_be_skipped(before[-1], spot):
+        chosen.append(before[-2])
+    if isinstance(before[-1].node, ast.AugAssign) and len(before) > 1:
+        chosen.append(before[-2])
+    return [*chosen, *carried[-1:]] if not any(_in_loop(each, spot) for each in before) else chosen
+
+
+def _carried(every: list[_Binding], spot: Spot, start: int) -> list[_Binding]:
+    """Those that run later in the loop around the line, and so before it in the next iteration."""
+    return [each for each in every if each.line >= start and _in_loop(each, spot) and not each.item]
+
+
+def _in_loop(binding: _Binding, spot: Spot) -> bool:
+    """Are the binding and the line in the body of one loop?"""
+    assert spot.scope is not None
+    loops = [each for each in own_nodes(spot.scope) if isinstance(each, ast.For | ast.While)]
+    return any(_holds(each, spot.line) and _holds(each, binding.line) and binding.node is not each for each in loops)
+
+
+def _may_be_skipped(binding: _Binding, spot: Spot) -> bool:
+    assert spot.scope is not None
+    branches = [each for each in own_nodes(spot.scope) if isinstance(each, _Branch) and each is not binding.node]
+    return any(_holds(each, binding.line) and not _holds(each, spot.line) for each in branches)
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    return getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", 0) or 0)
+
+
+def _bindings(name: str, scope: ast.AST) -> Iterator[_Binding]:
+    for node in own_nodes(scope):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    for keys in _keys_to(target, name):
+                        yield _Binding(node, value, keys)
+            case ast.AnnAssign(target=ast.Name(id=found), value=value) if found == name and value is not None:
+                yield _Binding(node, value, ())
+            case ast.AugAssign(target=ast.Name(id=found)) if found == name:
+                yield _Binding(node, None, ())
+            case ast.NamedExpr(target=ast.Name(id=found), value=value) if found == name:
+                yield _Binding(node, value, ())
+            case ast.For(target=target, iter=value):
+                for keys in _keys_to(target, name):
+                    yield _Binding(node, value, keys, item=True)
+            case ast.comprehension(target=target, iter=value):
+                for keys in _keys_to(target, name):
+                    yield _Binding(value, value, keys, item=True)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=found), attr="append" | "insert"), args=[*_, value]):
+                if found == name:
+                    yield _Binding(node, value, ())
+
+
+def _keys_to(target: ast.expr, name: str) -> Iterator[tuple[Key, ...]]:
+    """How a name is taken from what is assigned: `(1, 0)` for `b` in `a, (b, c) = ...`."""
+    if isinstance(target, ast.Name) and target.id == name:
+        yield ()
+    elif isinstance(target, ast.Tuple | ast.List):
+        for number, each in enumerate(target.elts):
+            for rest in _keys_to(each, name):
+                yield (number, *rest)
