@@ -35,6 +35,7 @@ from record import write_record
 CORPUS = Path(__file__).parent.parent / "corpus" / "loud"
 MARK = "  #!"
 _BLOCK = re.compile(r"^Explained.*?(?=^(?:Your code raised|It was raised))", re.MULTILINE | re.DOTALL)
+_STOPPED = re.compile(r"^NonFinite: .*", re.MULTILINE | re.DOTALL)
 _LINES = re.compile(r"(?:\.py:|\blines? )(\d+)")
 _ERROR = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception))\b", re.MULTILINE)
 Row = dict[str, Any]
@@ -93,13 +94,15 @@ def looked_at(program: Program, folder: Path, forks: Forks) -> Row:
 def judged(program: Program, told: str) -> Row:
     """`named`, `misleading`, `facts only` or `missed`, and the explanation."""
     block = _BLOCK.search(told)
-    said = block[0].strip() if block is not None else ""
+    stopped = _STOPPED.search(told)  # a training that stopped at a NaN says so in its error
+    said = block[0].strip() if block is not None else stopped[0].strip() if stopped is not None else ""
     if not said:
         return {"verdict": "missed", "said": told.strip()[-400:]}
     lines = {int(each) for each in _LINES.findall(said)}
     missing = [each for each in program.said if not re.search(each, said, re.IGNORECASE)]
     named = not missing and not lines.isdisjoint(program.lines)
-    verdict = "named" if named else "misleading" if "\nFix: " in said else "facts only"
+    gives_cause = "\nFix: " in said or stopped is not None
+    verdict = "named" if named else "misleading" if gives_cause else "facts only"
     return {"verdict": verdict, "missing": missing, "lines": sorted(lines), "wanted": program.lines, "said": said}
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -81,7 +82,10 @@ def _attribute(held: Any, name: str) -> Any:
         return getattr(held, name)
     if isinstance(held, nn.Module) and not isinstance(getattr(type(held), name, None), property):
         return getattr(held, name)
-    return getattr(held, "__dict__", {}).get(name, Unknown)
+    if name in getattr(held, "__dict__", {}):
+        return vars(held)[name]
+    method = inspect.getattr_static(type(held), name, None)
+    return MethodType(method, held) if inspect.isfunction(method) else Unknown
 
 
 def _call(node: ast.Call, spot: Spot) -> Any:

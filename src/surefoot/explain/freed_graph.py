@@ -25,7 +25,6 @@ def freed(spot: Spot, origins: Origins) -> Freed | None:
     if root is None:
         return None
     earlier, before = _backwards(spot), [node for node in _calls(spot) if node.lineno < spot.line]
-    names = sorted({each.id for each in ast.walk(root) if isinstance(each, ast.Name)})
     lines = lines_of(spot, root)
     if not lines and isinstance(root, ast.Name):
         return Freed(root.id, origins.of(root, spot), whole=True, earlier=earlier)
@@ -42,7 +41,7 @@ def freed(spot: Spot, origins: Origins) -> Freed | None:
         if shared:
             found = origins.of(ast.Name(shared, ast.Load()), spot)
             return Freed(shared, found, earlier=(_line(spot, call),))
-    return Freed(names[0] if len(names) == 1 else "", (), earlier=earlier) if earlier else None
+    return None
 
 
 def _line(spot: Spot, node: ast.AST) -> Place:
@@ -87,7 +86,7 @@ def _connected(
                 if not attribute.startswith("_") and _brings(value, nodes):
                     made = origins._definitions.of_attribute(module, attribute)
                     return Freed(".".join(filter(None, (name, path, attribute))), made, True, earlier=earlier)
-    return Freed("", (), earlier=earlier) if earlier else None
+    return None
 
 
 def _around(spot: Spot) -> list[ast.stmt]:

@@ -110,7 +110,7 @@ class Operands:
             if held is value and not isinstance(held, int | str | bool | None):
                 return ast.Name(name, ast.Load())
         tensors = [each for each in values if isinstance(each, torch.Tensor)]
-        unknown = [each for each in nodes if not isinstance(value_of(each, self.last), nn.Module | type)]
+        unknown = [each for each in nodes if not _is_called(value_of(each, self.last))]
         if isinstance(self.last.node, ast.Call) and isinstance(self.last.node.func, ast.Attribute):
             unknown = [each for each in unknown if each is not self.last.node.func.value]
         is_place = isinstance(value, torch.Tensor) and len(unknown) >= len(tensors)
@@ -197,6 +197,10 @@ class _Temporary:
 
     def __init__(self, node: ast.expr) -> None:
         self.node = node
+
+
+def _is_called(value: Any) -> bool:
+    return value is not Unknown and isinstance(value, nn.Module | type)
 
 
 def _dispatches(spot: Spot) -> bool:

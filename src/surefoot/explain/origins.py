@@ -195,6 +195,8 @@ class Origins:
         called, name = value_of(node.func, spot), name_of_call(node)
         if isinstance(called, nn.Module) and method_of(type(called), "forward") is not None:
             yield from self._returned(type(called).forward, called, node, spot, keys)
+        elif isinstance(called, nn.Module) and self._like is None and node.args:  # a layer of torch
+            yield from self._follow(node.args[0], spot, ())
         elif _is_function_of_user(called):
             yield from self._returned(called, getattr(called, "__self__", None), node, spot, keys)
         elif name in _WRAPPING and node.args:

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from surefoot.checks.source.loop_body import name_of_call
 from surefoot.events.autograd import writes
 from surefoot.events.callers import frames, is_users
+from surefoot.explain.evaluate import value_of
 from surefoot.explain.stack import Spot, own_nodes, place, statement_of
 from surefoot.records.explanation import Cut, Place, Write
 from surefoot.trees import tensors_in
@@ -58,7 +59,7 @@ class Replay(TorchFunctionMode):
         given = [each for each in tensors_in((args, kwargs)) if type(each) in (torch.Tensor, torch.nn.Parameter)]
         before = [writes(each) for each in given]
         self._order += 1
-        outer, (line, updating) = self._running, _running_line()
+        outer, (line, updating) = self._running, running_line()
         self._running = name, line
         try:
             out = func(*args, **kwargs)
@@ -114,7 +115,7 @@ def _turned(note: _Note) -> tuple[int, ...]:
     return tuple(reversed(note.tensor.shape))
 
 
-def _running_line() -> tuple[Place | None, bool]:
+def running_line() -> tuple[Place | None, bool]:
     """The running line of user code, and whether an optimizer's step runs there."""
     updating = False
     for frame in frames():
@@ -183,7 +184,7 @@ def lines_of(spot: Spot, root: ast.expr) -> list[ast.stmt]:
         if _assigned(statement) & needed:
             needed |= _loaded(statement)
             makers.add(statement)
-    chosen = [each for each in before if each in makers or _writes_into(each, needed)]
+    chosen = [each for each in before if each in makers or _writes_into(each, needed, spot)]
     return chosen if any(_assigned(each) & _loaded(root) for each in makers) else []
 
 
@@ -211,19 +212,24 @@ def _block_of(scope: ast.AST, statement: ast.stmt) -> tuple[list[ast.stmt] | Non
 
 
 def _assigned(node: ast.AST) -> set[str]:
-    kinds = (ast.Name,)
-    return {each.id for each in ast.walk(node) if isinstance(each, kinds) and isinstance(each.ctx, ast.Store)}
+    """The names that a statement assigns, and the lists that it appends to."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    for each in ast.walk(node):
+        match each:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "insert" | "update")):
+                names.add(name)
+    return names
 
 
 def _loaded(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
-def _writes_into(statement: ast.stmt, needed: set[str]) -> bool:
+def _writes_into(statement: ast.stmt, needed: set[str], spot: Spot) -> bool:
     """Does a statement update parameters, or write in place into something that is needed?"""
     for node in ast.walk(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr == "step":
+            if node.func.attr == "step" and isinstance(value_of(node.func.value, spot), torch.optim.Optimizer):
                 return True
             if node.func.attr.endswith("_") and not node.func.attr.endswith("__") and _loaded(node.func) & needed:
                 return True

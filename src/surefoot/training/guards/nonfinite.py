@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from surefoot.explain.nonfinite_operation import NonfiniteOperation
 from surefoot.records.finding import Finding
 from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
@@ -64,9 +65,14 @@ def _forward_and_backward(step: Step, micro_batch: int, batch: Any) -> str:
 
     with ExitStack() as hooks:
         hooks.callback(register_module_forward_hook(after_forward).remove)
-        loss, count = step.loss_of(micro_batch, batch)
+        operation = NonfiniteOperation()
+        with nullcontext() if step.compiled else operation:
+            loss, count = step.loss_of(micro_batch, batch)
+        if seen:
+            seen[0] += operation.sentence()
         if not seen and not _finite(loss / count):
-            seen.append("Every module's result is finite, so the NaN or infinity comes from the loss function.")
+            said = "Every module's result is finite, so the NaN or infinity comes from the loss function."
+            seen.append(said + operation.sentence())
         anywhere = _anywhere(step, seen)
         if not anywhere:
             step.scaler.scale(loss / count).backward()
