@@ -37,6 +37,7 @@ SMALL = {
     "gpt": ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256"],
     "llama": ["context=32", "layers=2", "micro_batch_size=2"],
     "hf": ["context=16", "micro_batch_size=2"],
+    "finetune": ["context=16", "micro_batch_size=2", "rank=2", "init_from=none"],
 }
 """Every built-in recipe, cut to run in a moment."""
 
@@ -44,6 +45,7 @@ SMALL = {
 def recipes(folder: Path) -> dict[str, Recipe]:
     """All of them, by name; what they read is made in a folder."""
     given = {"fashion": [f"folder={_images(folder)}"], "hf": [f"config={_config(folder)}"]}
+    given["finetune"] = [f"model={folder / 'model'}"]
     loaded = {name: load_recipe(name, [*SMALL[name], *given.get(name, [])]) for name in builtin_recipes()}
     files = [path for path in sorted(EXAMPLES.glob("*.py")) if "-> Recipe" in path.read_text(encoding="utf-8")]
     loaded |= {path.name: load_recipe(str(path)) for path in files}

@@ -17,6 +17,7 @@ COMMANDS = (
     "profile",
     "export",
     "evaluate",
+    "merge",
     "generate",
     "look",
     "watch",
@@ -112,7 +113,7 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
         (("plan", "gpt", "width=100", "heads=3"), "width=100 is not a multiple of heads=3"),
         (
             ("train", "nothing"),
-            "no recipe 'nothing'; built in: cruncher, distill, fashion, gan, gpt, hf, llama, ppo, regression, sam, ",
+            "no recipe 'nothing'; built in: cruncher, distill, fashion, finetune, gan, gpt, hf, llama, ppo, ",
         ),
         (("report", "nowhere"), "nowhere is not a run"),
         (("export", "nowhere"), "nowhere is not a run"),

@@ -40,7 +40,8 @@ def recipe_file(tmp_path):
 
 def test_the_reference_recipes_are_built_in():
     assert builtin_recipes() == (
-        "cruncher", "distill", "fashion", "gan", "gpt", "hf", "llama", "ppo", "regression", "sam", "sentiment"
+        "cruncher", "distill", "fashion", "finetune", "gan", "gpt", "hf", "llama", "ppo", "regression", "sam",
+        "sentiment"
     )  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def test_the_settings_of_every_recipe_can_be_set_even_if_its_function_does_not_t
 @pytest.mark.parametrize(
     ("target", "words", "message"),
     [
-        ("gtp", [], r"no recipe 'gtp'; built in: cruncher, distill, fashion, gan, gpt, hf"),
+        ("gtp", [], r"no recipe 'gtp'; built in: cruncher, distill, fashion, finetune, gan, gpt, hf"),
         (
             "gpt",
             ["layer=3"],

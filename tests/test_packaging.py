@@ -63,7 +63,7 @@ def test_the_wheel_says_what_it_is(wheel):
     said = message_from_string(wheel.read(name).decode())
     assert said["Version"] == surefoot.__version__
     assert "torch>=2.13" in said.get_all("Requires-Dist")
-    assert {"report", "hf", "data", "log", "remote"} <= set(said.get_all("Provides-Extra"))
+    assert {"report", "hf", "finetune", "data", "log", "remote"} <= set(said.get_all("Provides-Extra"))
     (entry,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert "surefoot = surefoot.cli.main:main" in wheel.read(entry).decode()
 

@@ -76,7 +76,7 @@ def test_whole_numbers_in_another_dress_are_taken():
 BAD = ("0", "-1", "-0.5", "nan", "inf", "1e300", "2.5", "x", "")
 
 
-@pytest.mark.parametrize("name", [name for name in builtin_recipes() if name != "hf"])
+@pytest.mark.parametrize("name", [name for name in builtin_recipes() if name not in ("hf", "finetune")])
 def test_knobs_of_built_in_recipes_have_ranges(name):
     """Each number of each recipe, with all that it can never be: a recipe, or a `RecipeError` with the knob's name."""
     numbers = [knob for knob, hint in hints_of(find_function(name)).items() if hint in (int, float, int | None)]

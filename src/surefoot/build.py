@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def build_model(recipe: Recipe) -> nn.Module:
     """The recipe's model. It leaves the random generators as the model left them."""
     seed_all(recipe.seed)
-    return checked_model(recipe.model(), recipe.name)
+    model = checked_model(recipe.model(), recipe.name)
+    return model if recipe.adapt is None else checked_model(recipe.adapt(model), recipe.name, "adapt()")
 
 
 def build_data(recipe: Recipe) -> Dataset[Any]:

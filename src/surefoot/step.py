@@ -20,6 +20,7 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_loss, checked_metrics, checked_optimizer
 from surefoot.techniques import (
     accumulate,
+    adapters,
     buffers,
     clip,
     compile,
@@ -139,7 +140,7 @@ class Step:
     @property
     def parameter_count(self) -> int:
         """The number of all parameters, including frozen ones."""
-        return sum(each.numel() for each in self.model.parameters())
+        return adapters.parameter_count(self.model)
 
     def choices(self) -> tuple[str, ...]:
         """What surefoot chose for this model and why, one sentence each."""
@@ -151,7 +152,11 @@ class Step:
             *(self.cutting.explain(self.model) if self.cutting else ()),
             *(self.chunking.explain() if self.chunking else ()),
         ]
-        frozen = (*freeze.explain(self.model, self.recipe), *ema.explain(self.model, self.recipe))
+        frozen = (
+            *adapters.explain(self.model, self.recipe),
+            *freeze.explain(self.model, self.recipe),
+            *ema.explain(self.model, self.recipe),
+        )
         mixed += float32.explain(self.model, self.recipe)
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 

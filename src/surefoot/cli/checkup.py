@@ -15,6 +15,7 @@ from surefoot.records.units import bytes_text
 ADDS = {
     "data": "text to tokens, `surefoot data tokenize`",
     "export": "ONNX and GGUF, `surefoot export --format onnx`",
+    "finetune": "adapters and 4-bit layers on Hugging Face models, `surefoot train finetune`",
     "hf": "Hugging Face models, `surefoot plan --hf FOLDER`",
     "log": "TensorBoard, Weights & Biases and MLflow, `surefoot train --log TOOL`",
     "metrics": "torchmetrics objects as metrics of a recipe, `Recipe(metrics=...)`",

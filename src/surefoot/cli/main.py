@@ -17,6 +17,7 @@ from surefoot.cli.hardware import app as hardware_app
 from surefoot.cli.init import init
 from surefoot.cli.knobs import RecipeCommand
 from surefoot.cli.look import look
+from surefoot.cli.merge import merge
 from surefoot.cli.plan import plan
 from surefoot.cli.profile import profile
 from surefoot.cli.report import report
@@ -42,6 +43,7 @@ for command in (plan, check, train, profile):
     app.command(cls=RecipeCommand)(command)
 app.command()(export)
 app.command()(evaluate)
+app.command()(merge)
 app.command()(generate)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)

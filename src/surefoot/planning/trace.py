@@ -111,7 +111,7 @@ class Tracing:
         """Builds the model, shares it among ranks, and builds the optimizer."""
         model = self.model
         with self.books:
-            step = Step(dataclasses.replace(self.recipe, model=lambda: model), self.world)
+            step = Step(of_built(self.recipe, model), self.world)
             made = self.built(step, self.books.close)
             know(self.books, step)
         return made
@@ -207,6 +207,15 @@ class Tracing:
         if saved is not None:
             load_state(step, saved)
         return books.close()
+
+
+def of_built(recipe: Recipe, model: torch.nn.Module) -> Recipe:
+    """The recipe of a model that is built already, with all that `adapt` does to it."""
+    return dataclasses.replace(recipe, model=lambda: model, adapt=None if recipe.adapt is None else _as_it_is)
+
+
+def _as_it_is(model: torch.nn.Module) -> torch.nn.Module:
+    return model
 
 
 def know(books: Books, step: Step) -> None:

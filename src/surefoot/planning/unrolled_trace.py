@@ -23,7 +23,7 @@ from surefoot.meters.memory_book import Booking
 from surefoot.planning.block_proof import part_entries, plan_entries, prove_forward, whole_step
 from surefoot.planning.repeated_blocks import Repeats
 from surefoot.planning.short_models import FEW, Copies
-from surefoot.planning.trace import Trace, Tracing, know, load_state, saved_state, whole_bytes
+from surefoot.planning.trace import Trace, Tracing, know, load_state, of_built, saved_state, whole_bytes
 from surefoot.records.usage import Usage
 from surefoot.step import Step
 
@@ -105,7 +105,7 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
 def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:
     """Builds a step and registers it with the books. Closes them as often as `Tracing.built` does."""
     # the copies are frozen and have their modules in float32 already
-    recipe = dataclasses.replace(tracing.recipe, model=lambda: model, freeze=None, float32=None)
+    recipe = dataclasses.replace(of_built(tracing.recipe, model), freeze=None, float32=None)
     step = Step(recipe, tracing.world)
     if step.optimizer.state:
         raise Irregular("the optimizer creates its state when it is created")  # loading a state replaces it

@@ -51,6 +51,7 @@ _FUNCTIONS_OR_NONE = (
     "on_evaluation",
     "shard_blocks",
     "tensor_plan",
+    "adapt",
 )
 _TEXTS = ("recompute", "init_accept", "about", "name", "target")
 
@@ -121,6 +122,9 @@ class Recipe:
     `init_from` is a file or folder with weights to start from: docs/guide/init-from.md. `init_accept` names the tensors
     that may differ, as patterns with commas between them.
 
+    `adapt(model)` gets the model with these weights and returns the one to train: with adapters, or frozen or quantised
+    layers. See docs/guide/finetune.md.
+
     `density` is the share of elements that masks and routing select, which a plan cannot know.
 
     `about` says in one line what is learned from what. `load_recipe` fills in `name`, `target` and `knobs`, which say
@@ -182,6 +186,7 @@ class Recipe:
     tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = None
     init_from: str | None = None
     init_accept: str = ""
+    adapt: Callable[[nn.Module], nn.Module] | None = None
     density: float | None = None
     seed: int = 0
     about: str = ""

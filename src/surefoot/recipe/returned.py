@@ -17,18 +17,18 @@ from surefoot.errors import RecipeError
 from surefoot.recipe.sources import made_into_source
 
 
-def checked_model(made: Any, name: str) -> nn.Module:
+def checked_model(made: Any, name: str, by: str = "model()") -> nn.Module:
     """Returns a module that has trainable parameters, or raises. A dict of networks becomes one module."""
     if isinstance(made, Mapping) and made and all(isinstance(each, nn.Module) for each in made.values()):
         made = nn.ModuleDict(made)
     if not isinstance(made, nn.Module):
-        raise _wrong(f"{name}: model()", made, "a torch.nn.Module")
+        raise _wrong(f"{name}: {by}", made, "a torch.nn.Module")
     parameters = list(made.parameters())
     if not parameters:
-        raise RecipeError(f"{name}: model() returned {_kind(made)} without parameters: there is nothing to train")
+        raise RecipeError(f"{name}: {by} returned {_kind(made)} without parameters: there is nothing to train")
     if not any(each.requires_grad for each in parameters):
         frozen = f"all {len(parameters)} of its parameters are frozen, with requires_grad=False"
-        raise RecipeError(f"{name}: model() returned {_kind(made)}, and {frozen}: there is nothing to train")
+        raise RecipeError(f"{name}: {by} returned {_kind(made)}, and {frozen}: there is nothing to train")
     return made
 
 

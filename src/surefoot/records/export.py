@@ -57,6 +57,10 @@ class Export:
     """An xxh3_128."""
     formats: tuple[Written, ...] = ()
     """The formats besides safetensors and torch.export's program."""
+    adapter: str = ""
+    """The folder of the adapters, in peft's format. Empty if the model has none."""
+    adapter_bytes: int = 0
+    adapter_difference: float = 0.0
 
 
 def write_export(export: Export) -> None:

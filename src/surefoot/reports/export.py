@@ -19,6 +19,8 @@ def export_text(export: Export) -> RenderableType:
     for each in export.formats:
         if not each.reason:
             table.add_row(each.path, bytes_text(each.bytes), f"{each.difference:.2g}")
+    if export.adapter:
+        table.add_row(export.adapter, bytes_text(export.adapter_bytes), f"{export.adapter_difference:.2g}")
     inputs = ", ".join(export.inputs)
     return Group(
         table,

@@ -13,6 +13,7 @@ from surefoot.checkpoint.files import fingerprint
 from surefoot.checkpoint.names import name_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.errors import ParityError, RunError
+from surefoot.exports.adapter import write_adapter
 from surefoot.exports.example_call import Call, example_call
 from surefoot.exports.formats import FORMATS, PROGRAM, Job, check_names, write_format
 from surefoot.exports.model_card import CARD, card_of
@@ -73,11 +74,14 @@ def export(
         model = _network(whole, network)
         call = example_call(recipe, whole, model, world)
         write_weights(weights, TensorsOf(whole))
+        adapter = write_adapter(model, call, folder / "adapter")
         output = call.of(model)
         wants_program = not formats or PROGRAM in formats
         program = _program(model, call, output, file, folder) if wants_program else Program()
         rebuilt = _network(trained_model(recipe, world, weights), network)
         differences = {"weights": difference(output, call.of(rebuilt))}
+        if adapter is not None:
+            differences["adapter"] = adapter.difference
         has_program = wants_program and not program.reason
         if has_program:
             differences["program"] = program_difference(call, output, file, program)
@@ -104,6 +108,9 @@ def export(
         source_digest=run.source_digest,
         weights_digest=fingerprint(weights).xxh3_128,
         formats=written,
+        adapter=str(adapter.folder) if adapter else "",
+        adapter_bytes=adapter.size_bytes if adapter else 0,
+        adapter_difference=differences.get("adapter", 0.0),
     )
     for name, found in differences.items():
         if not found <= TOLERANCE:

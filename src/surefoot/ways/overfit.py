@@ -68,10 +68,12 @@ def overfit(
 
 def _plain(recipe: Recipe) -> Recipe:
     """The recipe with one small micro-batch per step, and without anything that works against learning it."""
+    adapt = recipe.adapt
     samples = min(recipe.micro_batch_size, max(2, MAX_TOKENS // recipe.tokens_per_sample))
     return replace(
         recipe,
         model=lambda: _without_dropout(checked_model(recipe.model(), recipe.name)),
+        adapt=None if adapt is None else lambda model: _without_dropout(checked_model(adapt(model), recipe.name)),
         schedule=None,
         ema=None,
         micro_batch_size=samples,

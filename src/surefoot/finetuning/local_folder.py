@@ -1,0 +1,65 @@
+"""Models of transformers from a local folder. Nothing is downloaded, and none of the folder's code is executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from surefoot.errors import RecipeError
+from surefoot.recipe.recipe import Precision
+from surefoot.records.codec import parse, read_plain_file
+
+
+def read_config(folder: str, *, recipe: str, knob: str) -> Any:
+    """The config in a folder. `recipe` and `knob` are named in error messages."""
+    try:
+        from transformers import AutoConfig
+    except ImportError as error:
+        raise RecipeError(f"the recipe {recipe} needs transformers: pip install 'surefoot[hf]'") from error
+    if not (Path(folder) / "config.json").is_file():
+        raise RecipeError(f"no config.json in {folder}; set {knob} to the folder that holds it")
+    try:
+        parse(read_plain_file(Path(folder) / "config.json", error=RecipeError))
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except RecipeError:
+        raise
+    except Exception as error:  # a wrong field can make transformers raise anything
+        raise RecipeError(
+            f"{Path(folder) / 'config.json'} is not a config that transformers can read: {error}"
+        ) from error
+
+
+def built(kind: Any, config: Any) -> nn.Module:
+    """A model of one of transformers' Auto classes, with random weights in the recipe's number format."""
+    setattr(config, _dtype_name(config), torch.get_default_dtype())  # the precision's; the config may name another
+    try:
+        return kind.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        said = f"transformers cannot build the {config.model_type} of {config.name_or_path}/config.json"
+        raise RecipeError(f"{said}: {type(error).__name__}: {error}") from error
+
+
+def overruled(config: Any, precision: Precision) -> str:
+    """Says so if the config names another format of its parameters than the precision. `precision` decides."""
+    named = str(getattr(config, _dtype_name(config), None) or "").removeprefix("torch.")
+    stored = "bfloat16" if precision == "bf16-true" else "float32"
+    if named in ("", stored):
+        return ""
+    other = "; precision=bf16-true takes bfloat16" if named == "bfloat16" else ""
+    return f"; parameters in {stored} (precision={precision}), not in the config's {named}{other}"
+
+
+def _dtype_name(config: Any) -> str:
+    """transformers 5 calls it `dtype`; before, it was `torch_dtype`."""
+    return "dtype" if "dtype" in dir(config) else "torch_dtype"
+
+
+def vocabulary_of(config: Any, folder: str) -> int:
+    """The size of the vocabulary that the config gives."""
+    vocabulary = getattr(config, "vocab_size", None)
+    if type(vocabulary) is not int or vocabulary < 1:
+        raise RecipeError(f"{Path(folder) / 'config.json'} gives vocab_size={vocabulary!r}; it must be at least 1")
+    return vocabulary

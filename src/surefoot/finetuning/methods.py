@@ -1,0 +1,155 @@
+"""Methods: which parameters are trained.
+
+| method   | trained                                                               | frozen                         |
+|----------|-----------------------------------------------------------------------|--------------------------------|
+| `full`   | everything                                                            |                                |
+| `lora`   | two small matrices beside each target layer, by peft                  | everything else                |
+| `dora`   | the same, and the length of each row of the target's weight           | everything else                |
+| `qlora`  | as `lora`                                                             | its linear layers are in 4 bits |
+| `frozen` | the head                                                              | the body                       |
+| `bitfit` | biases                                                                | everything else                |
+
+The head of a classifier is new, so it is trained by every method.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from surefoot.errors import RecipeError
+from surefoot.finetuning.tasks import Task
+from surefoot.recipe.recipe import Precision
+
+Method = Literal["full", "lora", "dora", "qlora", "frozen", "bitfit"]
+BY_PEFT = ("lora", "dora", "qlora")
+ALL_LINEAR = "all-linear"
+_COMPUTE = {"bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16, "16-mixed": torch.float16}
+_PEFT_TASKS = {"causal": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classification": "SEQ_CLS"}
+
+
+@contextmanager
+def peft_unwarned() -> Iterator[None]:
+    """Around calls of peft, which uses names of transformers that have newer ones."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """Makes a model ready for a method. It is called after the model has its first weights."""
+
+    method: Method
+    task: Task
+    precision: Precision
+    rank: int
+    alpha: int
+    dropout: float
+    targets: str
+
+    def __call__(self, model: nn.Module) -> nn.Module:
+        if self.method in BY_PEFT:
+            return self._with_adapters(model)
+        if self.method != "full":
+            self._freeze(model)
+        return model
+
+    def _freeze(self, model: nn.Module) -> None:
+        head = set(map(id, head_parameters(model)))
+        classifies = self.task == "classification"
+        for name, parameter in model.named_parameters():
+            of_head = id(parameter) in head and (self.method == "frozen" or classifies)
+            parameter.requires_grad_(of_head or (self.method == "bitfit" and name.endswith("bias")))
+        if not any(each.requires_grad for each in model.parameters()):
+            raise RecipeError(
+                f"method={self.method} trains {'biases' if self.method == 'bitfit' else 'the head'}, and "
+                f"{type(model).__name__} has none; use method=lora"
+            )
+
+    def _with_adapters(self, model: nn.Module) -> nn.Module:
+        try:
+            import peft
+        except ImportError as error:
+            raise RecipeError(f"method={self.method} needs peft: pip install 'surefoot[finetune]'") from error
+        if self.method == "qlora":
+            self._quantise(model)
+        heads = head_modules(model) if self.task == "classification" else []
+        targets = self.targets if self.targets == ALL_LINEAR else [each.strip() for each in self.targets.split(",")]
+        takes_text = getattr(model, "main_input_name", "") == "input_ids"
+        config = peft.LoraConfig(
+            r=self.rank,
+            lora_alpha=self.alpha,
+            lora_dropout=self.dropout,
+            target_modules=targets,
+            use_dora=self.method == "dora",
+            task_type=_PEFT_TASKS.get(self.task) if takes_text else None,
+            modules_to_save=heads or None,
+            exclude_modules=heads if heads and targets == ALL_LINEAR else None,
+            fan_in_fan_out=any(type(each).__name__ == "Conv1D" for each in model.modules()),
+        )
+        try:
+            with peft_unwarned():
+                return peft.get_peft_model(model, config)
+        except ValueError as error:
+            linear = sorted({name.rpartition(".")[2] for name in linear_layers(model)})
+            raise RecipeError(
+                f"method={self.method}: peft cannot put adapters on targets={self.targets!r}: {error}\n"
+                f"the linear layers of {type(model).__name__} are {', '.join(linear)}"
+            ) from error
+
+    def _quantise(self, model: nn.Module) -> None:
+        try:
+            from surefoot.finetuning.four_bit import quantise
+        except ImportError as error:
+            raise RecipeError("method=qlora needs bitsandbytes: pip install 'surefoot[finetune]'") from error
+        names = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
+        if not names:
+            raise RecipeError(
+                f"method=qlora puts torch.nn.Linear layers into 4 bits, and the body of {type(model).__name__} has "
+                "none; use method=lora"
+            )
+        quantise(model, names, _COMPUTE.get(self.precision, torch.float32))
+        model.is_loaded_in_4bit = True  # type: ignore[assignment]  # peft takes its layer for 4 bits if this is set
+
+
+def body_of(model: nn.Module) -> nn.Module:
+    """The model below its head; the model itself if transformers does not separate them."""
+    body = getattr(model, getattr(model, "base_model_prefix", "") or "", None)
+    return body if isinstance(body, nn.Module) else model
+
+
+def head_modules(model: nn.Module) -> list[str]:
+    """The names of the modules outside of the body that have parameters."""
+    body = body_of(model)
+    if body is model:
+        return []
+    return [
+        name for name, child in model.named_children() if child is not body and any(True for _ in child.parameters())
+    ]
+
+
+def head_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters of the head: those outside of the body, or of the output layer. A tied one is in both."""
+    found = [each for name in head_modules(model) for each in model.get_submodule(name).parameters()]
+    output: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    return found or ([] if output is None else list(output.parameters()))
+
+
+def linear_layers(model: nn.Module) -> list[str]:
+    """The names of linear layers in the body."""
+    heads = set(head_modules(model))
+    output: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    return [
+        name
+        for name, module in model.named_modules()
+        if (isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D")
+        and module is not output
+        and name.partition(".")[0] not in heads
+    ]

@@ -1,0 +1,196 @@
+"""The recipe finetune: what each method trains, that plans agree, that runs resume, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+import surefoot
+from surefoot import Recipe, load_recipe
+from surefoot.cli.main import app
+from surefoot.errors import RecipeError
+from tests import tuned_models
+from tests.ways.test_resume import final_state, told, train_in_parts
+
+pytest.importorskip("peft", reason="pip install 'surefoot[finetune]'")
+METHODS = ("full", "lora", "dora", "qlora", "frozen")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tuned_models.llama(tmp_path_factory.mktemp("models") / "llama")
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory) -> Path:
+    return tuned_models.corpus(tmp_path_factory.mktemp("data") / "corpus")
+
+
+def tuned(folder: Path, *words: str) -> Recipe:
+    small = ("context=16", "micro_batch_size=2", "rank=2", "max_steps=6", "save_every=2", "lr=0.01")
+    given = {word.partition("=")[0] for word in words}
+    return load_recipe(
+        "finetune", [f"model={folder}", *words, *(word for word in small if word.partition("=")[0] not in given)]
+    )
+
+
+def trained(model: torch.nn.Module) -> set[str]:
+    return {name for name, each in model.named_parameters() if each.requires_grad}
+
+
+# ------------------------------------------------------------------------------------------- methods
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("method", METHODS)
+def test_only_what_the_method_names_moves(method, folder, tokens, tmp_path):
+    recipe = tuned(folder, f"method={method}", f"data={tokens}", "max_steps=2")
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    before, after = load_file(folder / "model.safetensors"), load_file(run.weights)
+    moved = {"full": lambda _: True, "frozen": lambda name: name == "lm_head.weight"}.get(method, lambda _: False)
+    for name, first in before.items():
+        here = f"base_model.model.{name}"
+        found = next(
+            after[each] for each in (here, here.replace(".weight", ".base_layer.weight"), name) if each in after
+        )
+        if found.dtype == torch.uint8:
+            assert method == "qlora"
+        else:
+            assert torch.equal(first, found) is not moved(name), name
+    if method in ("lora", "dora", "qlora"):
+        assert all(each.abs().sum() > 0 for name, each in after.items() if "lora_B" in name)
+
+
+def test_bitfit_trains_biases_alone_and_refuses_a_model_without(folder, tmp_path):
+    bert = tuned_models.bert(tmp_path / "bert")
+    model = surefoot.build.build_model(tuned(bert, "task=masked", "method=bitfit"))
+    assert trained(model)
+    assert all(name.endswith("bias") for name in trained(model))
+    with pytest.raises(
+        RecipeError, match="method=bitfit trains biases, and LlamaForCausalLM has none; use method=lora"
+    ):
+        surefoot.build.build_model(tuned(folder, "method=bitfit"))
+
+
+@pytest.mark.parametrize("method", ["lora", "frozen", "bitfit"])
+def test_the_new_head_of_a_classifier_is_always_trained(method, tmp_path):
+    bert = tuned_models.bert(tmp_path / "bert", "BertForSequenceClassification")
+    model = surefoot.build.build_model(tuned(bert, "task=classification", f"method={method}"))
+    assert [name for name in trained(model) if "classifier" in name and name.endswith("weight")]
+
+
+def test_rank_alpha_and_targets_reach_peft(folder):
+    model = surefoot.build.build_model(tuned(folder, "rank=3", "alpha=7", "targets=q_proj, v_proj"))
+    config = model.peft_config["default"]
+    assert (config.r, config.lora_alpha, set(config.target_modules)) == (3, 7, {"q_proj", "v_proj"})
+    assert all("q_proj.lora" in name or "v_proj.lora" in name for name in trained(model))
+
+
+# ------------------------------------------------------------------------------------------- plans
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_says_what_is_trained_frozen_added_and_quantised(method, folder):
+    recipe = tuned(folder, f"method={method}")
+    plan = surefoot.plan(recipe)
+    model = surefoot.build.build_model(recipe)
+    count = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    said = "\n".join(plan.choices)
+    assert f"trained: {count:,} of {plan.parameters:,} parameters" in said
+    assert ("frozen: " in said) is (method != "full")
+    assert ("adapter: " in said) is (method in ("lora", "dora", "qlora"))
+    assert ("4 bits: " in said) is (method == "qlora")
+    whole = sum(each.numel() for each in load_file(folder / "model.safetensors").values())
+    assert plan.parameters == whole + (count if method in ("lora", "dora", "qlora") else 0)
+
+
+def test_a_plan_of_fake_tensors_leaves_nothing_fake_behind(folder, tokens, tmp_path):
+    recipe = tuned(folder, "method=qlora", f"data={tokens}", "max_steps=1")
+    plan = surefoot.plan(recipe)
+    assert surefoot.train(recipe, path=str(tmp_path / "run"), plan=plan).status == "finished"
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_a_stopped_run_of_adapters_resumes_to_the_same_bits(method, folder, tokens, tmp_path):
+    recipe = tuned(folder, f"method={method}", f"data={tokens}", "dropout=0.1")
+    whole = surefoot.train(recipe, path=str(tmp_path / "whole"))
+    parts = train_in_parts(recipe, tmp_path / "parts", 1, 3, 4)
+    assert told(whole) == told(parts)
+    assert final_state(whole) == final_state(parts)
+    assert whole.weights_digest == parts.weights_digest
+
+
+def test_adapters_learn_and_the_base_is_the_folders(folder, tokens, tmp_path):
+    run = surefoot.train(
+        tuned(folder, f"data={tokens}", "max_steps=40", "lr=0.02", "rank=8"), path=str(tmp_path / "run")
+    )
+    held_out = [row.evaluation_loss for row in run.rows() if row.evaluation_loss is not None]
+    assert held_out[-1] < held_out[0] - 0.05
+    assert "21 of the model's 21 tensors taken" in (Path(run.path) / "events.jsonl").read_text()
+
+
+def test_packed_documents_do_not_see_each_other(folder, tokens):
+    recipe = tuned(folder, f"data={tokens}", "packed=true", "context=64", "method=full")
+    model, row = surefoot.build.build_model(recipe).eval(), surefoot.build.build_data(recipe)[0]
+    tokens_of, labels, positions, documents = (each[None].clone() for each in row)
+    assert documents.max() > 0
+    first, _ = recipe.loss(model, (tokens_of, labels, positions, documents))
+    outside = documents != 1
+    changed = torch.where(outside, (tokens_of + 1) % tuned_models.VOCABULARY, tokens_of)
+    only = labels.masked_fill(outside, -100)
+    before, _ = recipe.loss(model, (tokens_of, only, positions, documents))
+    after, _ = recipe.loss(model, (changed, only, positions, documents))
+    assert first > before > 0
+    assert torch.equal(before, after)
+
+
+def test_columns_of_a_file_are_the_models_arguments(tmp_path):
+    bert = tuned_models.bert(tmp_path / "bert", "BertForSequenceClassification")
+    rows = {"input_ids": torch.randint(3, 64, (12, 16)), "labels": torch.arange(12) % 3}
+    save_file(rows, tmp_path / "rows.safetensors")
+    recipe = tuned(bert, "task=classification", f"data={tmp_path / 'rows.safetensors'}")
+    assert surefoot.train(recipe, path=str(tmp_path / "run")).status == "finished"
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["task=seq2seq"], "llama has no head for task=seq2seq in transformers; it has causal, classification"),
+        (["targets=nothing"], "the linear layers of LlamaForCausalLM are down_proj, gate_proj"),
+        (["data=nowhere"], "data=nowhere is neither a corpus nor a .safetensors file"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_does(words, said, folder):
+    with pytest.raises(RecipeError, match=said):
+        surefoot.build.build_model(tuned(folder, *words))
+
+
+def test_a_corpus_of_another_vocabulary_is_refused(tmp_path, tokens):
+    small = tuned_models.llama(tmp_path / "llama", vocab_size=50)
+    with pytest.raises(RecipeError, match=r"has a vocabulary of 64 and .* one of 50: use the model's tokenizer"):
+        tuned(small, f"data={tokens}")
+
+
+def test_training_without_weights_is_refused_unless_asked_for(folder, tokens, tmp_path):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with pytest.raises(RecipeError, match=r"has no model\.safetensors"):
+        surefoot.train(tuned(tmp_path / "bare", f"data={tokens}"), path=str(tmp_path / "run"))
+    recipe = tuned(tmp_path / "bare", f"data={tokens}", "init_from=none", "max_steps=1")
+    assert surefoot.train(recipe, path=str(tmp_path / "random")).status == "finished"
+
+
+def test_a_plan_from_the_command_line(folder):
+    made = CliRunner().invoke(app, ["plan", "finetune", f"model={folder}", "method=qlora", "context=16"])
+    assert made.exit_code == 0, made.output
+    assert "4 bits: " in made.output
