@@ -42,10 +42,11 @@ def test_planned_memory_is_within_two_hundredths_of_a_percent_of_the_allocator(p
 def test_families_of_models_and_shapes_of_steps_are_planned():
     pytest.importorskip("transformers")
     cases = ("step/cholesky", "step/ctc", "step/closure", "vision/unet", "wav2vec2/ctc", "inkling_text/causal_lm")
+    cases += ("finetune/llama-lora",)
     words = ["plan_families.py", "--only", ",".join(cases)]
     done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    wanted = "RESULT cases=5 planned=1.0000 within_0_1pct=1.0000 silent_misses=0 tracebacks=0"
+    wanted = "RESULT cases=6 planned=1.0000 within_0_1pct=1.0000 silent_misses=0 tracebacks=0"
     assert done.stdout.splitlines()[-1] == wanted, done.stdout
     assert re.search(r"step/closure +refused .*closure", done.stdout), done.stdout
 

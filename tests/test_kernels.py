@@ -250,3 +250,12 @@ def test_the_bias_is_added_in_place_inside_multi_head_attention_too():
 def test_the_key_of_a_storage_is_its_size_and_not_its_bytes():
     """As text it would list every byte: planning a recipe that loads 30 KB of weights took half a minute."""
     assert signature([torch.zeros(1000).untyped_storage()]) == (4000,)
+
+
+def test_a_convolution_of_which_only_the_bias_is_trained_can_be_planned():
+    """Its kernel makes the gradient of the weight too, which nobody asked for."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.endswith("bias"))
+    plan = surefoot.plan(lambda: model, torch.randn(2, 3, 12, 12))
+    assert plan.steady.tally.total("memory/gradients") <= 4 * 16 * 2

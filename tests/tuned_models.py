@@ -48,3 +48,32 @@ def corpus(folder: Path, tokens: int = 4000, held_out: int = 400) -> Path:
         folder, Manifest(dtype="uint16", vocabulary=VOCABULARY, tokenizer="", end_of_document=-1, shards=tuple(shards))
     )
     return folder
+
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+WITH_GENERATION = (
+    "{% for message in messages %}<|{{ message['role'] }}|>\n{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] }}<|end|>\n{% endgeneration %}"
+    "{% else %}{{ message['content'] }}<|end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+SPECIAL = ["<s>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+
+
+def tokenizer(folder: Path, template: str | None = TEMPLATE) -> Path:
+    """A byte-level tokenizer with a chat template; its tokens are bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer, plain.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    plain.train_from_iterator(
+        [], trainers.BpeTrainer(vocab_size=300, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    )
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, bos_token="<s>", eos_token="<|end|>")
+    made.chat_template = template
+    made.save_pretrained(folder)
+    return folder

@@ -11,6 +11,7 @@ import surefoot
 from surefoot import Recipe, load_recipe
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError
+from surefoot.records.budget import Budget
 from tests import tuned_models
 from tests.ways.test_resume import final_state, told, train_in_parts
 
@@ -194,3 +195,14 @@ def test_a_plan_from_the_command_line(folder):
     made = CliRunner().invoke(app, ["plan", "finetune", f"model={folder}", "method=qlora", "context=16"])
     assert made.exit_code == 0, made.output
     assert "4 bits: " in made.output
+
+
+def test_a_search_finds_the_method_that_trains_most_and_skips_one_that_cannot_be(folder):
+    found = surefoot.what_fits(
+        tuned(folder, "context=16"),
+        budget=Budget(memory_bytes=1_200_000),
+        fixed={"micro_batch_size", "recompute"},
+        largest="method",
+    )
+    assert any("method=bitfit is left out" in note for note in found.notes)
+    assert {answer.trial.knobs["method"] for answer in found.answers} <= {"qlora", "frozen", "lora", "dora"}

@@ -1,7 +1,8 @@
-"""The commands `surefoot data tokenize | inspect | verify | count`: prepare and check tokens before a run."""
+"""The commands `surefoot data tokenize | chat | preview | inspect | verify | count`: prepare and check tokens."""
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,6 +79,61 @@ def tokenize(
 
 
 @app.command()
+def chat(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE.jsonl...", help="lines with messages, or with prompt and completion")
+    ],
+    model: Annotated[
+        Path, typer.Option("--model", metavar="DIR", help="folder with the model's tokenizer and template")
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="CORPUS", help="folder for the corpus")],
+    context: Annotated[int, typer.Option(min=2, help="the most tokens of a conversation")],
+    too_long: Annotated[str, typer.Option(help="what to do with longer ones: drop, or cut at the end")] = "drop",
+    held_out: Annotated[float, typer.Option(min=0, max=0.5, help="share of the conversations to hold out")] = 0.0,
+    json: JsonOption = False,
+) -> None:
+    """Turns conversations into a corpus by the tokenizer's own chat template. Only the assistant's tokens bear loss.
+
+    `surefoot data preview CORPUS` shows which those are.
+
+    Example: `surefoot data chat train.jsonl --model llama/ --to corpus --context 2048`
+    """
+    from typing import get_args
+
+    from surefoot.finetuning.chat_corpus import TooLong, write_chat_corpus
+    from surefoot.reports.chat import chat_text
+
+    if too_long not in get_args(TooLong):
+        raise typer.BadParameter(f"--too-long is one of {', '.join(get_args(TooLong))}, not {too_long!r}")
+    made = write_chat_corpus(
+        files,
+        to,
+        model=str(model),
+        context=context,
+        too_long=too_long,  # type: ignore[arg-type]
+        held_out=held_out,
+    )
+    _show(made, chat_text, json=json)
+
+
+@app.command()
+def preview(
+    corpus: CorpusArgument,
+    first: Annotated[int, typer.Option(min=0, help="the first document to show")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="how many documents to show")] = 3,
+    json: JsonOption = False,
+) -> None:
+    """Prints documents of a corpus as text, with the tokens that bear loss in colour and between [[ and ]].
+
+    Example: `surefoot data preview corpus --count 2`
+    """
+    from surefoot.finetuning.chat_corpus import preview as work
+    from surefoot.reports.chat import preview_text
+
+    _show(work(corpus, first=first, count=count), preview_text, json=json)
+
+
+@app.command()
 def inspect(
     corpus: CorpusArgument,
     context: Annotated[int | None, typer.Option(min=1, help="context length of the model")] = None,
@@ -125,16 +181,18 @@ def verify(
     from surefoot.data.formats import open_corpus
     from surefoot.data.pages import check_all
     from surefoot.errors import DataError
+    from surefoot.finetuning.chat_corpus import is_chat, marks_of
 
     if adopt:
         adopt_tokens(corpus, dtype=dtype, vocabulary=vocabulary)
     opened = open_corpus(corpus)
     if not opened.verified:
         raise DataError(f"{corpus} has no page hashes to verify; add --adopt to write them beside the files")
+    beside = [open_corpus(marks_of(corpus))] if is_chat(corpus) else []
     files = size = 0
     with _bar("verify", "{task.percentage:.0f}%") as bar:
         task = bar.add_task("", total=opened.manifest.tokens * opened.item_bytes + 8 * opened.manifest.documents)
-        for file in opened.files():
+        for file in chain(opened.files(), *(each.files() for each in beside)):
             files += 1
             for checked in check_all(file):
                 size += checked

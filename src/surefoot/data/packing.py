@@ -6,6 +6,8 @@ tokens themselves:
     corpus/packed-CONTEXT.pieces   shard, tokens and first token of each piece
     corpus/packed-CONTEXT.rows     the number of pieces up to the end of each row
     corpus/packed-CONTEXT.json     the corpus that both belong to; written last
+
+Those of held-out text are named `packed-held-out-CONTEXT`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from surefoot.data.shards import Corpus
 from surefoot.errors import DataError
 from surefoot.records.codec import read_record, to_json
 from surefoot.records.files import write_whole
+from surefoot.records.manifest import HELD_OUT
 
 IGNORED = -100
 """The target of a position without a loss. `cross_entropy` ignores it by default."""
@@ -50,10 +53,13 @@ class PackedDocuments(Dataset[Packed]):
     """
 
     draws_randomness = False
+    counts_all = True
+    """Whether every token but the first of a document is a target, as a token ledger counts them."""
 
     def __init__(self, corpus: Corpus, context: int, tell: Callable[[int], None] | None = None) -> None:
         self.corpus, self.context = corpus, context
-        name = corpus.folder / f"packed-{context}.json"
+        parts = {shard.part for shard in corpus.manifest.shards}
+        name = corpus.folder / f"packed-{'held-out-' if parts == {HELD_OUT} else ''}{context}.json"
         if not _belongs(name, corpus):
             _pack(corpus, context, name, tell)
         packed = read_record(_PackedFiles, name, error=DataError)

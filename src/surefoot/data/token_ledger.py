@@ -25,8 +25,15 @@ MOST_FOLLOWED = 500_000
 def ledger_of_run(
     data: object, *, seed: int, step_samples: int, steps: int, passed_over: Collection[int]
 ) -> TokenLedger | None:
-    """The ledger of a run's steps so far. None if the data is not tokens, or there are too many samples to follow."""
-    if not isinstance(data, TokenData) or steps * step_samples % len(data) > MOST_FOLLOWED:
+    """The ledger of a run's steps so far.
+
+    None if the data is not tokens, if only marked ones bear loss, or if there are too many samples to follow.
+    """
+    if (
+        not isinstance(data, TokenData)
+        or not getattr(data, "counts_all", True)
+        or steps * step_samples % len(data) > MOST_FOLLOWED
+    ):
         return None
     left_out = [range(step * step_samples, (step + 1) * step_samples) for step in passed_over if step < steps]
     return token_ledger(data, steps * step_samples, seed=seed, left_out=left_out)

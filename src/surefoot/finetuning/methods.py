@@ -27,7 +27,8 @@ from surefoot.errors import RecipeError
 from surefoot.finetuning.tasks import Task
 from surefoot.recipe.recipe import Precision
 
-Method = Literal["full", "lora", "dora", "qlora", "frozen", "bitfit"]
+Method = Literal["qlora", "frozen", "bitfit", "lora", "dora", "full"]
+"""From the least memory to the most, for a large model: `surefoot plan --fit --largest method` goes through them."""
 BY_PEFT = ("lora", "dora", "qlora")
 ALL_LINEAR = "all-linear"
 _COMPUTE = {"bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16, "16-mixed": torch.float16}
@@ -109,7 +110,9 @@ class Adapt:
             from surefoot.finetuning.four_bit import quantise
         except ImportError as error:
             raise RecipeError("method=qlora needs bitsandbytes: pip install 'surefoot[finetune]'") from error
-        names = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
+        kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # transformers names what must not be rounded
+        linear = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
+        names = [name for name in linear if not kept & set(name.split("."))]
         if not names:
             raise RecipeError(
                 f"method=qlora puts torch.nn.Linear layers into 4 bits, and the body of {type(model).__name__} has "

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from surefoot.data.packing import IGNORED
 from surefoot.errors import RecipeError
@@ -35,6 +36,8 @@ _CLASSES = {
 }
 HIDDEN_SHARE = 0.15
 """The share of tokens that `masked` hides and predicts, as BERT has it (https://arxiv.org/abs/1810.04805)."""
+SAMPLES = 4096
+"""The number of random samples: as many as a search for the largest micro-batch may ask for."""
 WAVE_SAMPLES = 16_000
 """A second of sound at 16 kHz, for models that take a wave."""
 
@@ -69,25 +72,38 @@ def main_input(config: Any, task: Task) -> str:
     return str((kind[0] if isinstance(kind, tuple) else kind).main_input_name)
 
 
-def random_batch(config: Any, task: Task, folder: str, samples: int, context: int) -> Batch:
-    """Random inputs and labels of the right shapes, to plan and profile without data."""
-    name = main_input(config, task)
-    if name == "input_ids":
-        inputs = torch.randint(0, vocabulary_of(text_of(config), folder), (samples, context))
-    else:
-        inputs = torch.randn(samples, *_input_shape(config, name))
-    batch = {name: inputs}
-    if task == "classification":
-        return {**batch, "labels": torch.randint(0, config.num_labels, (samples,))}
-    if task == "seq2seq":
-        labels = torch.randint(0, vocabulary_of(text_of(config), folder), (samples, context))
-        return {**batch, "decoder_input_ids": shifted_right(labels, config), "labels": labels}
-    return batch if task == "masked" else next_tokens(inputs)
+class RandomSamples(Dataset[Batch]):
+    """Random inputs and labels of the right shapes, to plan and profile without data. A number names a sample."""
+
+    draws_randomness = False
+
+    def __init__(self, config: Any, task: Task, folder: str, context: int) -> None:
+        self.config, self.task, self.context = config, task, context
+        self.name = main_input(config, task)
+        is_text = self.name == "input_ids" or task == "seq2seq"
+        self.vocabulary = vocabulary_of(text_of(config), folder) if is_text else 0
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, number: int) -> Batch:
+        draw = torch.Generator().manual_seed(number)
+        if self.name == "input_ids":
+            inputs = torch.randint(0, self.vocabulary, (self.context,), generator=draw)
+        else:
+            inputs = torch.randn(*_input_shape(self.config, self.name), generator=draw)
+        batch = {self.name: inputs}
+        if self.task == "classification":
+            return {**batch, "labels": torch.randint(0, self.config.num_labels, (), generator=draw)}
+        if self.task == "seq2seq":
+            labels = torch.randint(0, self.vocabulary, (self.context,), generator=draw)
+            return {**batch, "decoder_input_ids": shifted_right(labels, self.config), "labels": labels}
+        return batch if self.task == "masked" else next_tokens(inputs)
 
 
 def next_tokens(tokens: Tensor) -> Batch:
     """Tokens, and for each the one after it; the last has none."""
-    return {"input_ids": tokens, "labels": F.pad(tokens[:, 1:], (0, 1), value=IGNORED)}
+    return {"input_ids": tokens, "labels": F.pad(tokens[..., 1:], (0, 1), value=IGNORED)}
 
 
 def text_of(config: Any) -> Any:
@@ -102,7 +118,7 @@ def shifted_right(labels: Tensor, config: Any) -> Tensor:
     start = start if start is not None else pad
     if start is None:
         raise RecipeError(f"the config of {config.model_type} names no decoder_start_token_id; add it to config.json")
-    read = F.pad(labels[:, :-1], (1, 0), value=start)
+    read = F.pad(labels[..., :-1], (1, 0), value=start)
     return read.masked_fill(read == IGNORED, pad if pad is not None else start)
 
 

@@ -275,13 +275,21 @@ class Searching:
             held = self._largest(f"largest {knob}", on, values, lambda value: self._smallest(on, {knob: value}), start)
             return None if held is None else held.knobs[knob]
         last: Trial | None = None
+        refused: RecipeError | None = None
         for value in values:
-            trial = self.trials.plan(on, self._smallest(on, {knob: value}))
+            try:
+                trial = self.trials.plan(on, self._smallest(on, {knob: value}))
+            except RecipeError as error:
+                refused = error
+                self.notes.append(f"{knob}={value} is left out: {error}")
+                continue
             if not trial.fits:
                 if last is not None:
                     self.beyond[f"largest {knob}", last.command] = trial
                 break
             last = trial
+        if refused is not None and not self.trials.made:
+            raise refused
         return None if last is None else last.knobs[knob]
 
     def _lacking(self, trial: Trial) -> int:

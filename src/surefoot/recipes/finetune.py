@@ -16,13 +16,14 @@ import torch
 from surefoot import Recipe
 from surefoot.data.columns import Columns
 from surefoot.data.formats import is_corpus, open_corpus
+from surefoot.data.marked import MarkedDocuments
 from surefoot.data.packing import PackedDocuments
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
+from surefoot.finetuning.chat_corpus import is_chat, marks_of, read_report
 from surefoot.finetuning.local_folder import overruled, read_config, vocabulary_of
 from surefoot.finetuning.methods import ALL_LINEAR, Adapt, Method
-from surefoot.finetuning.tasks import Task, build, mask_token_of, masked_loss, random_batch, task_loss, text_of
-from surefoot.recipe.bare import Rows
+from surefoot.finetuning.tasks import RandomSamples, Task, build, mask_token_of, masked_loss, task_loss, text_of
 from surefoot.recipe.ranges import Count, RateOrNone, Share
 from surefoot.recipe.recipe import Precision
 from surefoot.records.manifest import HELD_OUT
@@ -43,11 +44,11 @@ class Source:
     bytes_per_token: float | None = None
 
 
-def source_of(config: Any, task: Task, model: str, data: str, context: int, packed: bool, samples: int) -> Source:
+def source_of(config: Any, task: Task, model: str, data: str, context: int, packed: bool) -> Source:
     """The samples that `data` names."""
     if not data:
-        rows = partial(random_batch, config, task, model, samples, context)
-        return Source(lambda: Rows(rows()), "nothing: random numbers, for planning and profiling; set data=")
+        rows = partial(RandomSamples, config, task, model, context)
+        return Source(rows, "nothing: random numbers, for planning and profiling; set data=")
     if data.endswith(".safetensors"):
         return Source(partial(Columns, data), f"the samples in {data}")
     if not is_corpus(data):
@@ -63,6 +64,8 @@ def source_of(config: Any, task: Task, model: str, data: str, context: int, pack
         raise RecipeError(
             f"{data} has a vocabulary of {known:,} and {model} one of {here:,}: use the model's tokenizer"
         )
+    if is_chat(data):
+        return _conversations(data, task, context)
     kind = PackedDocuments if packed else TokenWindows
     train, held_out = corpus.only("train"), corpus.only(HELD_OUT)
     has_held_out = bool(held_out.manifest.shards)
@@ -71,6 +74,25 @@ def source_of(config: Any, task: Task, model: str, data: str, context: int, pack
         f"{train.manifest.tokens:,} tokens in {data}",
         partial(kind, held_out, context) if has_held_out else None,
         held_out.manifest.bytes_per_token if has_held_out else None,
+    )
+
+
+def _conversations(data: str, task: Task, context: int) -> Source:
+    """Conversations, of which only the assistant's tokens bear loss."""
+    if task != "causal":
+        raise RecipeError(f"{data} holds conversations, which task=causal learns from, not task={task}")
+    longest = read_report(data).longest
+    if longest > context + 1:
+        raise RecipeError(
+            f"{data} holds conversations of up to {longest:,} tokens, and context={context:,}; set "
+            f"context={longest - 1}, or make the corpus again with `surefoot data chat --context {context + 1}`"
+        )
+    corpus, marks = open_corpus(data), open_corpus(marks_of(data))
+    parts = {part: (corpus.only(part), marks.only(part)) for part in ("train", HELD_OUT)}
+    return Source(
+        partial(MarkedDocuments, *parts["train"], context),
+        f"{parts['train'][0].manifest.documents:,} conversations in {data}",
+        partial(MarkedDocuments, *parts[HELD_OUT], context) if parts[HELD_OUT][0].manifest.shards else None,
     )
 
 
@@ -92,7 +114,7 @@ def finetune(
 ) -> Recipe:
     config = read_config(model, recipe="finetune", knob="model")
     config.use_cache = False
-    source = source_of(config, task, model, data, context, packed, 4 * micro_batch_size)
+    source = source_of(config, task, model, data, context, packed)
     return Recipe(
         model=lambda: build(config, task),
         init_from=model,

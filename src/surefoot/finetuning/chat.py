@@ -1,0 +1,177 @@
+"""Conversations: a line of JSON becomes tokens, by the tokenizer's own chat template, with a mark for each token.
+
+A mark says who speaks and whether the token bears loss. Only what the assistant says bears loss, and the end of its
+turn. If the template has `{% generation %}`, transformers says which tokens those are. Without it, transformers marks
+none and raises nothing; then the conversation is rendered turn by turn, and what a turn adds is the assistant's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import DataError
+from surefoot.records.codec import parse
+
+ROLES = ("template", "system", "user", "assistant", "tool", "prompt", "completion")
+"""Who speaks. What only the template writes, and a role that is not in this list, count as `template`."""
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """The tokens of one line, and for each token `2 * role + bears_loss`."""
+
+    tokens: list[int]
+    marks: list[int]
+
+    @property
+    def bearing(self) -> int:
+        """The number of tokens that bear loss."""
+        return sum(mark & 1 for mark in self.marks)
+
+
+def conversations(file: Path, tokenizer: Any) -> Iterator[Conversation]:
+    """Every line of a JSONL file: `messages`, or `prompt` and `completion`. A line that is neither is an error."""
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield conversation(parse(line), tokenizer)
+                except (DataError, ValueError, TypeError, KeyError) as error:
+                    raise DataError(f"{file}, line {number}: {error}") from error
+
+
+def conversation(line: Any, tokenizer: Any) -> Conversation:
+    """The tokens and marks of one line."""
+    if not isinstance(line, dict):
+        raise DataError(f"a line must be an object with messages, or with prompt and completion, not {line!r:.60}")
+    if "messages" in line:
+        return _chat(line["messages"], tokenizer, tools=line.get("tools"))
+    if "prompt" in line and "completion" in line:
+        if isinstance(line["prompt"], list):
+            completion = line["completion"]
+            return _chat([*line["prompt"], *(completion if isinstance(completion, list) else [completion])], tokenizer)
+        return _completion(str(line["prompt"]), str(line["completion"]), tokenizer)
+    raise DataError(
+        f"a line needs messages, or prompt and completion; this one has {', '.join(map(str, line)) or 'nothing'}"
+    )
+
+
+def role_of(mark: int) -> str:
+    return ROLES[mark >> 1]
+
+
+def _mark(role: str, bears: bool) -> int:
+    return 2 * (ROLES.index(role) if role in ROLES else 0) + bears
+
+
+# ---------------------------------------------------------------------------------------- prompt and completion
+
+
+def _completion(prompt: str, completion: str, tokenizer: Any) -> Conversation:
+    """The prompt as the tokenizer begins texts, then the completion and the end of the text."""
+    end = tokenizer.eos_token_id
+    if end is None:
+        raise DataError("the tokenizer has no end-of-text token, so a model could not learn to stop; add an eos_token")
+    before = list(tokenizer(prompt)["input_ids"])
+    while before and before[-1] == end:
+        before.pop()
+    after = [*tokenizer(completion, add_special_tokens=False)["input_ids"], end]
+    return Conversation(
+        [*before, *after], [_mark("prompt", False)] * len(before) + [_mark("completion", True)] * len(after)
+    )
+
+
+# ---------------------------------------------------------------------------------------- messages
+
+
+def _chat(messages: Any, tokenizer: Any, *, tools: Any = None) -> Conversation:
+    _refuse_unsound(messages, tokenizer)
+    whole = _rendered(messages, tokenizer, tools=tools)
+    spans = _turns(messages, tokenizer, whole, tools)
+    encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+    tokens, places = list(encoded["input_ids"]), [first for first, _ in encoded["offset_mapping"]]
+    roles = [next((role for role, first, end in spans if first <= place < end), "template") for place in places]
+    if "{% generation %}" in _template(tokenizer).replace("{%-", "{%").replace("-%}", "%}"):
+        bears = _by_generation(messages, tokenizer, tokens, tools)
+    else:
+        answers = _answers(messages, tokenizer, whole, tools)
+        bears = [any(first <= place < end for first, end in answers) for place in places]
+    return Conversation(tokens, [_mark(role, bool(bear)) for role, bear in zip(roles, bears, strict=True)])
+
+
+def _refuse_unsound(messages: Any, tokenizer: Any) -> None:
+    if not isinstance(messages, list) or not messages:
+        raise DataError("messages must be a list of at least one message")
+    for each in messages:
+        if not isinstance(each, dict) or "role" not in each or "content" not in each:
+            raise DataError(f"a message must have role and content, not {each!r:.80}")
+    if not _template(tokenizer):
+        raise DataError(
+            "the tokenizer has no chat template, which says how messages become text; add chat_template.jinja to its "
+            "folder, or write prompt and completion instead of messages"
+        )
+    if not tokenizer.is_fast:
+        raise DataError("the tokenizer has no tokenizer.json, without which tokens cannot be matched with messages")
+
+
+def _template(tokenizer: Any) -> str:
+    found = tokenizer.chat_template
+    return str(found.get("default", "") if isinstance(found, dict) else found or "")
+
+
+def _rendered(messages: list[Message], tokenizer: Any, *, prompt: bool = False, tools: Any = None) -> str:
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt, tools=tools))
+    except Exception as error:  # templates raise errors of their own
+        raise DataError(f"the chat template refuses the messages: {error}") from error
+
+
+def _by_generation(messages: list[Message], tokenizer: Any, tokens: list[int], tools: Any) -> list[int]:
+    """The mask that transformers makes from `{% generation %}`."""
+    made = tokenizer.apply_chat_template(
+        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, tools=tools
+    )
+    if list(made["input_ids"]) != tokens:
+        raise DataError(
+            "the tokenizer gives other tokens for the conversation than for its text; report this tokenizer"
+        )
+    return list(made["assistant_masks"])
+
+
+def _turns(messages: list[Message], tokenizer: Any, whole: str, tools: Any) -> list[tuple[str, int, int]]:
+    """Role, first and last place of each message in the text, as far as the template writes one after the other."""
+    found, first = list[tuple[str, int, int]](), 0
+    for count in range(1, len(messages) + 1):
+        if count == len(messages):
+            text = whole
+        else:
+            try:
+                text = _rendered(messages[:count], tokenizer, tools=tools)
+            except DataError:
+                continue  # a template may refuse a conversation that ends here
+        if whole.startswith(text):
+            found.append((str(messages[count - 1]["role"]), first, len(text)))
+            first = len(text)
+    return found
+
+
+def _answers(messages: list[Message], tokenizer: Any, whole: str, tools: Any) -> list[tuple[int, int]]:
+    """Where the assistant speaks in the text: from after the generation prompt to the end of its turn."""
+    found = list[tuple[int, int]]()
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = _rendered(messages[:number], tokenizer, prompt=True, tools=tools)
+        after = whole if number + 1 == len(messages) else _rendered(messages[: number + 1], tokenizer, tools=tools)
+        if not (after.startswith(before) and whole.startswith(after)):
+            raise DataError(
+                f"the chat template has no {{% generation %}} and writes message {number + 1} differently once others "
+                "follow, so it does not show which tokens are the assistant's; put {% generation %} and "
+                "{% endgeneration %} around them in the template"
+            )
+        found.append((len(before), len(after)))
+    return found

@@ -1,0 +1,49 @@
+"""Conversations as text: what was kept and dropped, tokens by role, and which tokens bear loss."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from surefoot.records.chat import ChatReport, Preview
+from surefoot.records.units import counted
+from surefoot.reports.parts import table_of
+
+BEARS, SILENT = "bold green", "dim"
+
+
+def chat_text(report: ChatReport) -> RenderableType:
+    """What became of the conversations, and who wrote the tokens."""
+    table = table_of("role", "tokens", "share")
+    for role, tokens in sorted(report.tokens_by_role.items(), key=lambda each: -each[1]):
+        table.add_row(role, f"{tokens:,}", f"{tokens / report.tokens:.1%}")
+    lost = [
+        f"{report.too_long:,} dropped with more than {report.context:,} tokens" if report.too_long else "",
+        f"{report.without_answer:,} dropped without an answer" if report.without_answer else "",
+        f"{report.cut:,} cut to {report.context:,} tokens" if report.cut else "",
+    ]
+    said = "; ".join(filter(None, lost)) or "none cut or dropped"
+    return Group(
+        Text(f"{report.corpus}: {report.kept:,} of {counted(report.read, 'conversation')} kept; {said}"),
+        table,
+        Text(
+            f"{report.bearing_tokens:,} of {report.tokens:,} tokens bear loss "
+            f"({report.bearing_tokens / report.tokens:.1%}); the longest conversation has {report.longest:,}"
+        ),
+    )
+
+
+def preview_text(preview: Preview) -> RenderableType:
+    """Documents with the tokens that bear loss in green and between [[ and ]]; the others are dim."""
+    texts: list[RenderableType] = []
+    for document in preview.documents:
+        shown = Text()
+        for run in document:
+            words = "".join(run.tokens)
+            shown.append(f"[[{words}]]" if run.bears_loss else words, style=BEARS if run.bears_loss else SILENT)
+        bearing = sum(len(run.tokens) for run in document if run.bears_loss)
+        total = sum(len(run.tokens) for run in document)
+        texts += [
+            shown,
+            Text(f"{bearing:,} of {total:,} tokens bear loss: those between [[ and ]]", style="italic"),
+            Text(),
+        ]
+    return Group(*texts)
