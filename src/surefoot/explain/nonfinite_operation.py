@@ -1,4 +1,4 @@
-"""Finds the operation that first makes NaN or infinity out of finite numbers, and the line of user code that runs it."""
+"""Finds the operation that first makes NaN or infinity of finite numbers, and the line of user code that runs it."""
 
 from __future__ import annotations
 

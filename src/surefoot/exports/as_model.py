@@ -23,12 +23,13 @@ def with_weights(recipe: Recipe, file: Path) -> Recipe:
 
     def model() -> Any:
         built = recipe.model()
+        built = built if recipe.adapt is None else recipe.adapt(built)
         whole = torch.nn.ModuleDict(dict(built)) if isinstance(built, Mapping) else built
         if isinstance(whole, torch.nn.Module):  # anything else is refused where every model is checked
             load_weights(whole, file)
         return built
 
-    return replace(recipe, model=model, ema=None)
+    return replace(recipe, model=model, adapt=None, ema=None)
 
 
 def with_program(recipe: Recipe, answer: Answer) -> Recipe:
@@ -36,6 +37,7 @@ def with_program(recipe: Recipe, answer: Answer) -> Recipe:
     if recipe.loss is None:
         raise RunError(f"{recipe.name} has a step of its own and no loss, so only its weights can be scored")
     training: dict[str, Any] = {"step": None, "optimizer": _optimizer, "schedule": None, "ema": None, "freeze": None}
+    training |= {"adapt": None, "float32": None}
     training |= {"recompute": "none", "compile": "off", "fullgraph": False, "loss_chunks": 1, "decay": "all"}
     training |= {"tp": 1, "dp_shard": 1, "fused": None, "max_grad_norm": None, "compile_mode": None}
     return replace(recipe, model=lambda: Program(answer), **training)
