@@ -21,6 +21,7 @@ from surefoot.checks.source.loop_body import name_of_call
 from surefoot.events.autograd import writes
 from surefoot.events.callers import frames, is_users
 from surefoot.explain.evaluate import value_of
+from surefoot.explain.harmless import harmless
 from surefoot.explain.stack import Spot, own_nodes, place, statement_of
 from surefoot.records.explanation import Cut, Place, Write
 from surefoot.trees import tensors_in
@@ -129,7 +130,8 @@ def running_line() -> tuple[Place | None, bool]:
 def replayed(spot: Spot) -> tuple[Replay, Any] | None:
     """Runs the lines that made the loss of a failed backward again. Returns the notes and the loss.
 
-    None if those lines cannot be told, if they fail, or if other ranks would have to take part.
+    None if those lines cannot be told, if they fail or would act on files, processes or the network, or if other ranks
+    would have to take part.
     """
     if (
         torch.distributed.is_available()
@@ -145,7 +147,8 @@ def replayed(spot: Spot) -> tuple[Replay, Any] | None:
     module = ast.fix_missing_locations(ast.Module(lines, []))
     asked = ast.fix_missing_locations(ast.Expression(root))
     quiet = io.StringIO()
-    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), torch.random.fork_rng(devices=[]):
+    redirected = contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet)
+    with redirected[0], redirected[1], harmless(), torch.random.fork_rng(devices=[]):
         try:
             with notes, torch.autograd.graph.saved_tensors_hooks(notes.pack, lambda kept: kept):
                 exec(compile(module, spot.file, "exec"), names)
