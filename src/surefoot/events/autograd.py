@@ -27,11 +27,15 @@ def softmax_dim(node: torch.autograd.graph.Node) -> int:
 
 def factors_of(node: torch.autograd.graph.Node) -> list[torch.Tensor]:
     """The tensors that a product saved for its backward; none after backward has freed them."""
-    kept = []
-    for name in ("_saved_self", "_saved_other"):
-        with suppress(AttributeError, RuntimeError):
-            kept.append(getattr(node, name))
+    kept = (saved(node, name) for name in ("self", "other"))
     return [each for each in kept if isinstance(each, torch.Tensor)]
+
+
+def saved(node: torch.autograd.graph.Node | None, name: str) -> Any:
+    """What a node saved for its backward under a name; None if nothing, if it is freed, or was written since."""
+    with suppress(AttributeError, RuntimeError):
+        return getattr(node, f"_saved_{name}")
+    return None
 
 
 def writes(tensor: torch.Tensor) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from surefoot.events.autograd import number
+from surefoot.events.autograd import number, saved
 
 VIEWS = (
     "View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand",
@@ -103,9 +103,9 @@ def saves(graph: Graph, tensor: torch.Tensor) -> bool:
     """Does a node of the graph save this tensor, or one that shares its memory, for the backward?"""
     memory = tensor.untyped_storage().data_ptr()
     for node in nodes(graph.roots):
-        for name in ("_saved_self", "_saved_mat1", "_saved_mat2", "_saved_input", "_saved_indices", "_saved_other"):
-            saved = getattr(node, name, None)
-            if isinstance(saved, torch.Tensor) and saved.untyped_storage().data_ptr() == memory:
+        for name in ("self", "mat1", "mat2", "input", "indices", "other"):
+            kept = saved(node, name)
+            if isinstance(kept, torch.Tensor) and kept.untyped_storage().data_ptr() == memory:
                 return True
     return False
 
@@ -189,7 +189,7 @@ def _has_shared_weights(node: Any) -> bool:
 def scales_cosines(given: torch.Tensor) -> bool:
     """Did the input lie between -1 and 1 before it was scaled up or divided by a temperature?"""
     node = through_views(given.grad_fn)
-    by = getattr(node, "_saved_other", None) if operation(node) in ("Mul", "Div") else None
+    by = saved(node, "other") if operation(node) in ("Mul", "Div") else None
     if by is None or by.numel() != 1 or not by:
         return False
     scale = float(by.abs() if operation(node) == "Mul" else 1 / by.abs())

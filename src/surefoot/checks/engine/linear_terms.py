@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from surefoot.checks.engine.autograd_graph import operation
+from surefoot.events.autograd import saved
 
 _SAME = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Clone", "ToCopy", "Alias", "Contiguous"}
 """Operations that keep every number."""
@@ -122,7 +123,7 @@ def _scaled(source: Source) -> tuple[Source, float] | None:
     if name not in ("Mul", "Div"):
         return None
     of = [each for each in node.next_functions if each[0] is not None]
-    constants: list[Any] = [getattr(node, each, None) for each in ("_saved_other", "_saved_self")]
+    constants: list[Any] = [saved(node, each) for each in ("other", "self")]
     numbers = [each for each in constants if isinstance(each, int | float) or _is_number(each)]
     if len(of) != 1 or not numbers or (name == "Div" and node.next_functions[0][0] is None):
         return None
@@ -152,10 +153,10 @@ def _unscaled(source: Source) -> tuple[Source, float]:
 def _shape(node: Any) -> tuple[int, ...]:
     if operation(node) not in ("Exp", "Pow", "Mul", "Div"):
         return ()
-    for name in ("_saved_result", "_saved_self", "_saved_other"):
-        saved = getattr(node, name, None)
-        if isinstance(saved, torch.Tensor):
-            return tuple(saved.shape)
+    for name in ("result", "self", "other"):
+        kept = saved(node, name)
+        if isinstance(kept, torch.Tensor):
+            return tuple(kept.shape)
     return ()
 
 

@@ -16,7 +16,7 @@ from surefoot.checks.engine.scene import Scene
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.known_terms import KnownTerms
 from surefoot.checks.losses.policy_terms import PolicyTerms
-from surefoot.events.autograd import aside
+from surefoot.events.autograd import aside, saved
 from surefoot.events.callers import caller
 
 _NEAR = 1e-3
@@ -184,10 +184,10 @@ def _is_bootstrapped(target: Any, value: Any, acts: bool) -> bool:
 
 def _discounts(node: Any) -> bool:
     """Does a product multiply by a discount, which may be 0 after the last state?"""
-    for name in ("_saved_other", "_saved_self"):
-        saved = getattr(node, name, None)
-        if isinstance(saved, torch.Tensor) and saved.numel():
-            most = float(saved.detach().abs().max())
+    for name in ("other", "self"):
+        kept = saved(node, name)
+        if isinstance(kept, torch.Tensor) and kept.numel():
+            most = float(kept.detach().abs().max())
             return _DISCOUNTS <= most < 1
     return False
 
