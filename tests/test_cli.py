@@ -20,6 +20,8 @@ COMMANDS = (
     "merge",
     "generate",
     "look",
+    "generate",
+    "predict",
     "watch",
     "report",
     "validate",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from surefoot.ways.generate import generate as generate
     from surefoot.ways.look import look as look
     from surefoot.ways.plan import plan as plan
+    from surefoot.ways.predict import predict as predict
     from surefoot.ways.profile import profile as profile
     from surefoot.ways.train import train as train
     from surefoot.world.world import fake_world as fake_world
@@ -51,6 +52,7 @@ _HOMES = {
     "load_recipe": "surefoot.recipe.load",
     "look": "surefoot.ways.look",
     "plan": "surefoot.ways.plan",
+    "predict": "surefoot.ways.predict",
     "profile": "surefoot.ways.profile",
     "read_run": "surefoot.records.run",
     "recipe_of": "surefoot.recipe.bare",

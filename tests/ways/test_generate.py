@@ -192,3 +192,15 @@ def test_a_tokenised_corpus_brings_its_tokenizer(tmp_path):
     made = surefoot.generate(run.path, "the café", tokens=15, tell=pieces.append)
     assert "".join(pieces) == made.text
     assert made.tokens == 15
+
+
+def test_an_export_and_its_hugging_face_folder_go_on_as_the_run_does(run, tmp_path):
+    made = surefoot.export(run.path, to=str(tmp_path), formats=["hf"])
+    whole = surefoot.generate(run.path, "def ", tokens=20, sampling=GREEDY)
+    assert surefoot.generate(made.weights, "def ", tokens=20, sampling=GREEDY).text == whole.text
+    pieces = list[str]()
+    theirs = surefoot.generate(made.formats[0].path, "def ", tokens=20, sampling=GREEDY, tell=pieces.append)
+    assert theirs.text == whole.text
+    assert "".join(pieces) == theirs.text
+    drawn = [surefoot.generate(made.formats[0].path, "def ", tokens=9, sampling=Sampling(seed=4)) for _ in range(2)]
+    assert drawn[0].text == drawn[1].text

@@ -14,7 +14,9 @@ from surefoot.torch_version import require_torch
 
 
 def generate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory of `surefoot train`")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, an export, or a Hugging Face folder")
+    ],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="the text to go on from")],
     recipe: Annotated[
         str | None, typer.Argument(metavar="RECIPE", help="the recipe of the run, unless it is built in")
@@ -38,7 +40,7 @@ def generate(
     trust_run: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Goes on from a prompt with the trained language model of a finished run, and prints text as it is made.
+    """Goes on from a prompt with a trained language model, and prints text as it is made.
 
     Example: `surefoot generate runs/first "def main"`
     """

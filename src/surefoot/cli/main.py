@@ -19,6 +19,7 @@ from surefoot.cli.knobs import RecipeCommand
 from surefoot.cli.look import look
 from surefoot.cli.merge import merge
 from surefoot.cli.plan import plan
+from surefoot.cli.predict import predict
 from surefoot.cli.profile import profile
 from surefoot.cli.report import report
 from surefoot.cli.train import train
@@ -45,6 +46,7 @@ app.command()(export)
 app.command()(evaluate)
 app.command()(merge)
 app.command()(generate)
+app.command()(predict)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)
 app.command()(report)

@@ -49,6 +49,8 @@ _FUNCTIONS_OR_NONE = (
     "metrics",
     "on_step",
     "on_evaluation",
+    "read",
+    "predict",
     "shard_blocks",
     "tensor_plan",
     "adapt",
@@ -84,6 +86,9 @@ class Recipe:
     `on_step(run, row)` is called after each logged step, `on_evaluation(run, row)` after each evaluation, on rank 0.
     They cannot change the training. `row` is the row of the log; `run` has `folder`, `step`, `steps`, `recipe`,
     `best_step` and `model()`, a copy of the model. See docs/guide/callbacks.md.
+
+    `read(item)` and `predict(model, batch)` say how `surefoot predict` uses the trained model: how the JSON value of a
+    line, or the path of a file, becomes a sample, and what the model says of each sample. See docs/guide/predict.md.
 
     Every `layers_every` steps, the run records the gradient, the update and the activations of each layer: see
     docs/guide/layers.md.
@@ -160,6 +165,8 @@ class Recipe:
     bytes_per_token: float | None = None
     on_step: Callable[[RunSoFar, LogRow], object] | None = None
     on_evaluation: Callable[[RunSoFar, LogRow], object] | None = None
+    read: Callable[[Any], Any] | None = None
+    predict: Callable[[nn.Module, Any], Any] | None = None
     save_every: str | int | None = "10 min"
     keep_last: int = 3
     mirror: str | None = None

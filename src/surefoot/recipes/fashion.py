@@ -5,7 +5,7 @@ dataset-fashion-mnist.
 """
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -69,6 +69,18 @@ def images_and_labels(folder: str, part: Literal["train", "t10k"] = "train") -> 
     return TensorDataset((images / 255 - PIXEL_MEAN) / PIXEL_STD, labels.long())
 
 
+def image_of(item: Any) -> list[Tensor]:
+    """A line such as `{"pixels": [[0, 255, ...], ...]}`, 28 rows of 28 grey values, as a sample without its label."""
+    pixels = torch.tensor(item["pixels"], dtype=torch.float32).reshape(1, 28, 28)
+    return [(pixels / 255 - PIXEL_MEAN) / PIXEL_STD]
+
+
+def chances(model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+    """The likeliest class of each image, and the probability of all."""
+    logits = model(batch[0])
+    return {"class": logits.argmax(1), "probabilities": logits.softmax(1)}
+
+
 def split(images: TensorDataset) -> tuple[TensorDataset, TensorDataset]:
     """Images to train on, and the last twelfth of them, which chooses the best step. Test images choose nothing."""
     held_out = len(images) // 12
@@ -96,6 +108,8 @@ def fashion(
         patience=patience,
         test=lambda: images_and_labels(folder, "t10k"),
         loss=class_loss,
+        read=image_of,
+        predict=chances,
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=lr),
         schedule=warmup_cosine(warmup_steps=50, floor=0.0),
         micro_batch_size=128,

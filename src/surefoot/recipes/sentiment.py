@@ -27,6 +27,17 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, 
     return F.cross_entropy(model(features), labels, reduction="sum"), len(labels)
 
 
+def features_of(item: dict[str, list[float]]) -> list[Tensor]:
+    """A line such as `{"features": [0.1, 0.9, 0.2, 0.8]}` as a sample without its label."""
+    return [torch.tensor(item["features"], dtype=torch.float32)]
+
+
+def chances(model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+    """The likelier class of each review, and the probability of both."""
+    logits = model(batch[0])
+    return {"class": logits.argmax(1), "probabilities": logits.softmax(1)}
+
+
 def reviews(samples: int) -> TensorDataset:
     """Four features around one centre for positive reviews, around another for negative ones."""
     generator = torch.Generator().manual_seed(1)
@@ -40,6 +51,8 @@ def sentiment(hidden: Count = 32, dropout: Share = 0.3, samples: Count = 1000, l
         model=lambda: SentimentClassifier(hidden, dropout),
         data=lambda: reviews(samples),
         loss=class_loss,
+        read=features_of,
+        predict=chances,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr),
         micro_batch_size=64,
         global_batch_tokens=128,
