@@ -69,6 +69,12 @@ def plan(
         Path | None,
         typer.Option("--snapshot", metavar="FILE", help="also write every allocation for pytorch.org/memory_viz"),
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="plan making text instead of training: weights, keys and values, tokens/s")
+    ] = False,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="with --serve: texts at a time; default: 1")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Predicts the memory, FLOPs and time of a step, by account and module, without running it.
@@ -81,8 +87,13 @@ def plan(
     `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
 
     `surefoot plan llama size=8b --on 8xh100-sxm --fit`
+
+    `surefoot plan llama size=8b --on h100-sxm --serve --batch 8`
     """
     goes_with("--fit", fit, {"--largest": largest})
+    goes_with("--serve", serve, {"--batch": batch})
+    if serve and (fit or measure or budget or ci or against or html or snapshot):
+        raise typer.BadParameter("--serve plans no training step: use it with --on, --batch and --json only")
     goes_with("--on or --budget", on is not None or budget is not None, {"--ci": ci or None})
     if fit and measure:
         raise typer.BadParameter("--measure times one setting and --fit searches many: use only one of them")
@@ -92,6 +103,12 @@ def plan(
     if against is not None and (fit or budget):
         raise typer.BadParameter("--against compares two plans: leave out --fit and --budget")
     target, words, limits = _asked(recipe, knobs, hf, budget)
+    if serve:
+        from surefoot.reports.serving import serving_text
+        from surefoot.ways.serve import plan_serving
+
+        show(plan_serving(load(target, words), on=on, batch=batch or 1), serving_text, json=json)
+        return
     if fit:
         _fit(load(target, words), words, on, limits, largest, ci=ci, json=json)
         return
