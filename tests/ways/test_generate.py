@@ -204,3 +204,14 @@ def test_an_export_and_its_hugging_face_folder_go_on_as_the_run_does(run, tmp_pa
     assert "".join(pieces) == theirs.text
     drawn = [surefoot.generate(made.formats[0].path, "def ", tokens=9, sampling=Sampling(seed=4)) for _ in range(2)]
     assert drawn[0].text == drawn[1].text
+
+
+def test_a_hugging_face_folder_with_pickles_or_code_executes_none(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    transformers.GPT2Config(n_layer=1, n_head=1, n_embd=8).save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02cos\nmkdir\n(X\x08\x00\x00\x00EXECUTEDtR.")
+    with pytest.raises(RunError, match=r"holds no \.safetensors; write the model with save_pretrained"):
+        surefoot.generate(str(tmp_path), "a")
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(RunError, match=r"transformers cannot load .*: "):
+        surefoot.generate(str(tmp_path), "a")
