@@ -140,3 +140,11 @@ def test_a_source_is_predicted_by_constants_that_it_did_not_see(monkeypatch):
     assert found[rows[-1]].miss == pytest.approx(rows[-1].miss(without_c))
     assert not found[rows[-1]].inside  # the others say nothing of such an error
     assert fit.spread([("one", miss / 10) for miss in range(11)]) == (0.1, 0.9)
+
+
+@pytest.mark.long
+def test_models_in_formats_are_written_and_compared():
+    pytest.importorskip("onnxruntime")
+    done = subprocess.run([sys.executable, "exports.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 of 12 cells written, 0 beyond their tolerance" in done.stdout

@@ -42,7 +42,9 @@ def test_the_command_prints_one_line_for_each_review(run, tmp_path):
     assert torch.allclose(torch.tensor([each["probabilities"] for each in answers]), expected, atol=1e-6)
     assert {0, 1} == {each["class"] for each in answers}
     to = tmp_path / "out.jsonl"
-    assert CliRunner().invoke(app, ["predict", run.path, file, "--to", str(to)]).exit_code == 0
+    made = CliRunner().invoke(app, ["predict", run.path, file, "--to", str(to), "--json"])
+    assert json.loads(made.stdout)["items"] == 20
+    assert CliRunner().invoke(app, ["predict", run.path, file, "--json"]).exit_code == 2
     again = [json.loads(line) for line in to.read_text().splitlines()]
     assert [each["class"] for each in again] == [each["class"] for each in answers]
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from surefoot.cli.shared import KnobsArgument, TrustOption
+from surefoot.cli.shared import KnobsArgument, TrustOption, goes_with
+from surefoot.records.codec import to_json
 from surefoot.records.units import counted
 from surefoot.reports.console import PlainConsole
 from surefoot.torch_version import require_torch
@@ -29,6 +30,7 @@ def predict(
         int | None, typer.Option("--micro-batch-size", min=1, help="inputs at a time; default: as in training")
     ] = None,
     trust_run: TrustOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="with --to: print how many and how fast, as JSON")] = False,
 ) -> None:
     """Prints one JSON line for each input: its line number or file name, and what the model says of it.
 
@@ -37,6 +39,7 @@ def predict(
     Example: `surefoot predict runs/first reviews.jsonl`
     """
     require_torch()
+    goes_with("--to", to is not None, {"--json": as_json or None})
     from surefoot.ways.predict import predict as way
 
     with ExitStack() as open_things:
@@ -47,6 +50,9 @@ def predict(
 
         words, size = knobs or (), micro_batch_size
         made = way(str(source), str(inputs), recipe, knobs=words, micro_batch_size=size, trust_run=trust_run, tell=tell)
+    if as_json:
+        print(to_json(made))
+        return
     rate = made.items / made.seconds
     said = f"{counted(made.items, 'input')}, {rate:,.0f} inputs/s"
     PlainConsole(stderr=True).print(said, style="dim", highlight=False)
