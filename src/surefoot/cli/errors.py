@@ -27,6 +27,7 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name
 _DISPATCHING = tuple(
     os.path.join("torch", *parts) for parts in (["_compile.py"], ["_ops.py"], ["_dynamo", "eval_frame.py"])
 )
+_FUNCTION_MODE = os.path.join("surefoot", "checks", "engine", "functions.py")
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
@@ -178,6 +179,8 @@ def _doing(frames: list[FrameSummary]) -> str:
 def _is_of_the_recipe(error: Exception) -> bool:
     """Whether torch or a built-in recipe raised it, and not surefoot's own lines."""
     frames = _frames(error)[0]
+    while frames and frames[-1].filename.endswith(_FUNCTION_MODE):  # it passes on what torch raises
+        frames.pop()
     return bool(frames) and (not frames[-1].filename.startswith(OWN) or frames[-1].filename.startswith(_RECIPES))
 
 

@@ -24,7 +24,9 @@ class Definitions:
         self._stack = stack
         running = [spot.names.get("self") for spot in stack]
         self.running = [each for each in running if isinstance(each, nn.Module)]
-        held = [value for spot in stack for value in spot.names.values() if isinstance(value, nn.Module)]
+        values = [value for spot in stack for value in spot.names.values()]
+        inside = [each for value in values if not isinstance(value, nn.Module) for each in _attributes(value)]
+        held = [value for value in (*values, *inside) if isinstance(value, nn.Module)]
         self._roots = [*self.running[:1], *held, *self.running]
 
     def path(self, module: nn.Module) -> str:
@@ -70,7 +72,9 @@ class Definitions:
             return ()
         file, node, function = found
         lines = [place(file, node.lineno)]
-        if _parameters(function) & _words(node.value):
+        words, assigned = _expanded(_words(node.value), function, node.lineno)
+        lines += [place(file, each) for each in assigned]
+        if _parameters(function) & words:
             lines += next((list(self._of_path(root, path)) for path, root in self._parents(module)), [])
         return tuple(dict.fromkeys(lines))
 
@@ -118,6 +122,11 @@ class Definitions:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == kind.__name__
         ]
         return (place(*calls[0]),) if len(calls) == 1 else ()
+
+
+def _attributes(value: object) -> list[object]:
+    """The attributes of an object of the user's class, such as a trainer that holds a model."""
+    return list(vars(value).values()) if class_source(type(value)) is not None and hasattr(value, "__dict__") else []
 
 
 def _file_of(kind: type) -> str:
@@ -197,6 +206,28 @@ def _entry(value: ast.expr | None, name: str) -> ast.expr | None:
         args = args[0].elts
     plain = not any(isinstance(each, ast.Starred | ast.GeneratorExp | ast.ListComp) for each in args)
     return args[int(name)] if plain and int(name) < len(args) else None
+
+
+def _expanded(words: set[str], function: ast.FunctionDef, line: int) -> tuple[set[str], list[int]]:
+    """The names that an expression is made of, through variables of the function; and the lines that assign those."""
+    lines: list[int] = []
+    assigned = [each for each in own_nodes(function) if isinstance(each, ast.Assign) and each.lineno < line]
+    for each in sorted(assigned, key=lambda each: -each.lineno):
+        if any(isinstance(target, ast.Name) and target.id in words for target in each.targets):
+            words = words | _words(each.value)
+            lines.append(each.lineno)
+    return words, lines
+
+
+def lines_that_set(kind: type, name: str) -> tuple[Place, ...]:
+    """All lines of a class of the user's that set an attribute, those outside of `__init__` first."""
+    source = class_source(kind)
+    if source is None:
+        return ()
+    functions = [each for each in source[1].body if isinstance(each, ast.FunctionDef)]
+    functions.sort(key=lambda each: each.name == "__init__")
+    found = [node.lineno for each in functions for node in own_nodes(each) if _sets(node, name)]  # type: ignore[attr-defined]
+    return tuple(place(source[0], line) for line in found)
 
 
 def _parameters(function: ast.FunctionDef) -> set[str]:

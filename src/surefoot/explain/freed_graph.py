@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from surefoot.checks.source.evaluation_loop import parsed
+from surefoot.explain.definitions import lines_that_set
 from surefoot.explain.origins import Origins
 from surefoot.explain.replay import lines_of, loss_expression, replayed
 from surefoot.explain.stack import Spot, Unknown, own_nodes, place
@@ -81,12 +83,19 @@ def _connected(
             carried = any(_stores(line, name) for line in _around(spot))
             return Freed(name, origins.of(ast.Name(name, ast.Load()), spot), carried, earlier=earlier)
     for name in sorted(read):
-        for path, module in spot.find(name).named_modules() if isinstance(spot.find(name), nn.Module) else ():
-            for attribute, value in vars(module).items():
+        for path, held in _holders(spot.find(name)):
+            for attribute, value in getattr(held, "__dict__", {}).items():
                 if not attribute.startswith("_") and _brings(value, nodes):
-                    made = origins._definitions.of_attribute(module, attribute)
+                    made = lines_that_set(type(held), attribute)
                     return Freed(".".join(filter(None, (name, path, attribute))), made, True, earlier=earlier)
     return None
+
+
+def _holders(value: Any) -> list[tuple[str, Any]]:
+    """The objects whose attributes may hold a tensor from an earlier iteration: modules inside, or the object."""
+    if isinstance(value, nn.Module):
+        return list(value.named_modules())
+    return [] if isinstance(value, torch.Tensor | type | ModuleType) else [("", value)]
 
 
 def _around(spot: Spot) -> list[ast.stmt]:

@@ -105,7 +105,7 @@ class Operands:
             if value_of(node, self.last) is value:
                 return node
         if not self._is_direct():
-            return None
+            return self._of_same_shape(value, nodes)
         for name, held in self.last.names.items():
             if held is value and not isinstance(held, int | str | bool | None):
                 return ast.Name(name, ast.Load())
@@ -125,6 +125,14 @@ class Operands:
         if isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Store) and self.last.scope is not None:
             node = statement_of(self.last.scope, self.last.line)
         return _operands(node)
+
+    def _of_same_shape(self, value: Any, nodes: list[ast.expr]) -> ast.expr | None:
+        """The only tensor of the user's line that has the shape of one that torch's own layers passed on."""
+        if self.last is None or not isinstance(value, torch.Tensor):
+            return None
+        held = [(node, value_of(node, self.last)) for node in nodes]
+        alike = [node for node, each in held if isinstance(each, torch.Tensor) and each.shape == value.shape]
+        return alike[0] if len(alike) == 1 else None
 
     def _is_direct(self) -> bool:
         """Does the user's line itself call the module or function that failed, not one that contains it?"""

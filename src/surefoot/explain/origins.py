@@ -135,11 +135,11 @@ class Origins:
             if each.value is None:
                 continue
             at = replace(spot, line=each.line)
+            yield from self._layers(each.value, at)
             if each.item:
                 yield from self._item(each.value, at, (*each.keys, *keys))
             else:
                 yield from self._follow(each.value, at, (*each.keys, *keys))
-            yield from self._layers(each.value, at)
         if not chosen:
             yield from self._given(name, spot, keys)
 
@@ -152,8 +152,8 @@ class Origins:
                 argument, more = _argument(call, name, order, spot.scope)
                 if argument is not None:
                     yield place(outside.file, argument.lineno)
-                    yield from self._follow(argument, outside, (*more, *keys))
                     yield from self._layers(argument, outside)
+                    yield from self._follow(argument, outside, (*more, *keys))
             elif outside is not None and order.index(name) == 1:  # the step of a recipe calls loss(model, batch)
                 yield from self._sample(keys)
         elif not isinstance(spot.scope, ast.Module) and (tree := parsed(spot.file)) is not None:
@@ -203,6 +203,9 @@ class Origins:
             yield from self._item(node, spot, keys)
         elif isinstance(node.func, ast.Attribute) and name in _PASSING and called is not torch.__dict__.get(name, 0):
             yield from self._follow(node.func.value, spot, keys)
+        elif name in ("tensor", "as_tensor", "from_numpy") and node.args:
+            if isinstance(node.args[0], ast.Name | ast.Subscript | ast.Attribute):
+                yield from self._follow(node.args[0], spot, keys)
         elif name in ("cat", "stack", "concat", "concatenate", "hstack", "vstack") and node.args:
             yield from self._follow(node.args[0], spot, keys)
         elif self._like is not None and self._like.through_calls:
@@ -225,8 +228,8 @@ class Origins:
         if len(values) == 1:
             at = replace(inside, line=values[0].lineno)
             yield place(at.file, values[0].lineno)
-            yield from self._follow(values[0], at, keys)
             yield from self._layers(values[0], at)
+            yield from self._follow(values[0], at, keys)
 
     def _parts(self, parts: Iterable[ast.expr], spot: Spot) -> Iterator[Place]:
         """The parts of an expression that are like the value that is followed."""
@@ -262,12 +265,18 @@ class Origins:
                 return
         value = value_of(node, spot)
         if isinstance(value, DataLoader | Dataset):
+            if _is_function_of_user(collate := getattr(value, "collate_fn", None)):
+                yield from self._returned(collate, None, None, spot, keys)
             yield from self._dataset(getattr(value, "dataset", value), keys)
         else:
             yield from self._follow(node, spot, keys)
 
     def _sample(self, keys: tuple[Key, ...]) -> Iterator[Place]:
         """A batch of a recipe: what its data set returns."""
+        recipes = (getattr(spot.names.get("self"), "recipe", None) for spot in self._stack if spot.is_own)
+        collate = next((each.collate for each in recipes if each is not None), None)
+        if _is_function_of_user(collate):
+            yield from self._returned(collate, None, None, self._stack[0], keys)
         if (dataset := self.dataset()) is not None:
             yield from self._dataset(dataset, keys)
 

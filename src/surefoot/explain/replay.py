@@ -26,6 +26,8 @@ from surefoot.explain.stack import Spot, own_nodes, place, statement_of
 from surefoot.records.explanation import Cut, Place, Write
 from surefoot.trees import tensors_in
 
+_REPLAYED = "__surefoot_replayed__"
+"""Marks the variables of statements that are run again."""
 _SHAPE = re.compile(r"Tensor \[([\d, ]*)\]")
 
 
@@ -84,7 +86,7 @@ class Replay(TorchFunctionMode):
             return
         known = next((self._cuts[id(each)] for each in given if id(each) in self._cuts), None)
         if known is None and any(each.requires_grad for each in given):
-            known = Cut(name, line, not torch.is_grad_enabled())
+            known = Cut(name, line, _outer_line(), not torch.is_grad_enabled() or torch.is_inference_mode_enabled())
         for each in results if known is not None else ():
             self._kept.append(each)
             self._cuts[id(each)] = known  # type: ignore[assignment]
@@ -127,6 +129,11 @@ def running_line() -> tuple[Place | None, bool]:
     return None, updating
 
 
+def _outer_line() -> Place | None:
+    """The line of the statements that are run again."""
+    return next((place(f.f_code.co_filename, f.f_lineno) for f in frames() if _REPLAYED in f.f_globals), None)
+
+
 def replayed(spot: Spot) -> tuple[Replay, Any] | None:
     """Runs the lines that made the loss of a failed backward again. Returns the notes and the loss.
 
@@ -143,7 +150,7 @@ def replayed(spot: Spot) -> tuple[Replay, Any] | None:
     lines = lines_of(spot, root) if root is not None else []
     if root is None or not lines:
         return None
-    names, notes = {**spot.outside, **spot.names}, Replay()
+    names, notes = {**spot.outside, **spot.names, _REPLAYED: True}, Replay()
     module = ast.fix_missing_locations(ast.Module(lines, []))
     asked = ast.fix_missing_locations(ast.Expression(root))
     quiet = io.StringIO()
@@ -236,6 +243,8 @@ def _writes_into(statement: ast.stmt, needed: set[str], spot: Spot) -> bool:
                 return True
             if node.func.attr.endswith("_") and not node.func.attr.endswith("__") and _loaded(node.func) & needed:
                 return True
+            if isinstance(statement, ast.Expr) and _loaded(node.func) & needed and _is_users_function(node.func, spot):
+                return True
         if isinstance(node, ast.AugAssign) and _loaded(node.target) & needed:
             return True
         if (
@@ -245,3 +254,8 @@ def _writes_into(statement: ast.stmt, needed: set[str], spot: Spot) -> bool:
         ):
             return True
     return False
+
+
+def _is_users_function(node: ast.expr, spot: Spot) -> bool:
+    code = getattr(value_of(node, spot), "__code__", None)
+    return code is not None and is_users(code.co_filename)

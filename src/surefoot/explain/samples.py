@@ -10,7 +10,7 @@ from surefoot.explain.origins import Origins
 from surefoot.explain.stack import Spot
 from surefoot.records.explanation import Met
 
-_JOINING = ("collate_tensor_fn", "default_collate", "collate", "fetch")
+_JOINING = ("default_collate", "collate")
 
 
 def uneven_samples(message: str, stack: list[Spot], origins: Origins) -> tuple[Met, ...]:
@@ -20,7 +20,7 @@ def uneven_samples(message: str, stack: list[Spot], origins: Origins) -> tuple[M
     joined = next((each for each in stack if each.name in _JOINING), None)
     if joined is None and "DataLoader worker" not in message and stack and stack[-1].is_user:
         return ()
-    samples = joined.names.get("data", joined.names.get("batch")) if joined is not None else None
+    samples = joined.names.get("batch") if joined is not None else None
     keys = _differing(samples) if isinstance(samples, list) else ()
     if isinstance(samples, list) and keys is not None:
         shapes = tuple(tuple(_at(each, keys).shape) for each in samples)

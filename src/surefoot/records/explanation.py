@@ -72,6 +72,8 @@ class Cut:
 
     by: str
     place: Place | None
+    called: Place | None = None
+    """The line of the loop that runs it."""
     no_grad: bool = False
     """Gradients were disabled."""
 

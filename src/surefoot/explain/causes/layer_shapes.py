@@ -20,6 +20,7 @@ _COUNTS = (
 _NORM = re.compile(r"Given normalized_shape=\[(?P<takes>[\d, ]+)\].*got input of size\[(?P<got>[\d, ]+)\]")
 _STATE = re.compile(r"Expected hidden(?:\[(\d)\])? size (?P<takes>\(.*?\)), got (?P<got>\[.*?\])")
 _DIMENSIONS = re.compile(r"Expected (?:input to be )?.*?(\dD|\d-D).*?(?:input|got)|expected \d+D.* input")
+_EXPECTED = re.compile(r"[Ee]xpected .*shape.* to be (?P<takes>\d+), but got (?P<got>\d+)")
 _SMALL = re.compile(r"Kernel size can't be greater than actual input size|Output size is too small")
 
 
@@ -43,6 +44,11 @@ def cause(raised: Raised) -> Cause | None:
         name = f" `{state.name}` is the state." if state is not None else ""
         remedy = "Its dimensions are layers, batch and width. Make it for this batch, or pass none to begin with zeros."
         return Cause(said + name, remedy, state.made if state is not None else made)
+    if found := _EXPECTED.search(raised.message):
+        odd = next((each for each in raised.tensors if each.shape and int(found["got"]) in each.shape), None)
+        if odd is not None:
+            said = f"{raised.where} gets {of(odd)} and needs {found['takes']} where that has {found['got']}."
+            return Cause(said, f"Make `{odd.name}` for the sizes of the input.", odd.made)
     if given is None:
         return None
     if _SMALL.search(raised.message):

@@ -10,7 +10,7 @@ def cause(raised: Raised) -> Cause | None:
     if cut is None:
         return None
     at = f" on line {cut.place.line}" if cut.place is not None else ""
-    places = (cut.place,) if cut.place is not None else ()
+    places = tuple(each for each in (cut.called, cut.place) if each is not None)
     if cut.no_grad:
         said = f"The loss has no graph: `no_grad` or `inference_mode` is on where `{cut.by}` runs{at}."
         return Cause(said, "Compute the loss outside of `torch.no_grad()`.", places)
