@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Iterator
 from itertools import takewhile
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -180,7 +181,7 @@ class Operands:
             return Met(name or role, role, type(value).__name__, shapes=shapes, made=made)
         if isinstance(value, _Temporary):
             return Met(name, role, "unknown", made=made)
-        if isinstance(value, nn.Module | type) or callable(value) or (not name and role == "self"):
+        if isinstance(value, nn.Module | type | ModuleType) or callable(value) or (not name and role == "self"):
             return None
         if node is None and not isinstance(value, torch.Tensor):
             return None

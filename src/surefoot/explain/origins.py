@@ -260,8 +260,11 @@ class Origins:
             if name == "zip" and keys and isinstance(keys[0], int) and keys[0] < len(node.args):
                 yield from self._item(node.args[keys[0]], spot, keys[1:])
                 return
-            if name in _WRAPPING and node.args:
+            if (name in _WRAPPING or name == "DataLoader") and node.args:
                 yield from self._item(node.args[0], spot, keys)
+                return
+            if isinstance(kind := value_of(node.func, spot), type) and issubclass(kind, Dataset):
+                yield from self._returned(getattr(kind, "__getitem__", None), None, None, spot, keys)
                 return
         value = value_of(node, spot)
         if isinstance(value, DataLoader | Dataset):

@@ -191,11 +191,19 @@ def lines_of(spot: Spot, root: ast.expr) -> list[ast.stmt]:
     before = _before(spot.scope, now)
     needed, makers = _loaded(root), set()
     for statement in reversed(before):
-        if _assigned(statement) & needed:
+        if _assigned(statement) & needed and not _builds(statement, spot):
             needed |= _loaded(statement)
             makers.add(statement)
     chosen = [each for each in before if each in makers or _writes_into(each, needed, spot)]
     return chosen if any(_assigned(each) & _loaded(root) for each in makers) else []
+
+
+def _builds(statement: ast.stmt, spot: Spot) -> bool:
+    """Does a statement make a model, an optimizer, a function or a class? Those stay as they are."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return True
+    kept = (torch.nn.Module, torch.optim.Optimizer, torch.utils.data.DataLoader)
+    return any(isinstance(spot.find(name), kept) for name in _assigned(statement))
 
 
 def _before(scope: ast.AST, now: ast.stmt) -> list[ast.stmt]:
