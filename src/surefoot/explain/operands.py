@@ -69,10 +69,11 @@ class Operands:
 
     def met(self, like: Any = None) -> tuple[Met, ...]:
         """The values that met; `like` makes, of each, the test that its makers must pass."""
-        found: dict[int, Met] = {}
-        for role, value, node in self._values():
-            if id(value) not in found and (each := self._met(role, value, node, like)) is not None:
-                found[id(value)] = each
+        found: dict[Any, Met] = {}
+        for number, (role, value, node) in enumerate(self._values()):
+            key = id(value) if role else number  # in `x @ x` a tensor meets itself
+            if key not in found and (each := self._met(role, value, node, like)) is not None:
+                found[key] = each
         return tuple(found.values())
 
     def _values(self) -> Iterator[tuple[str, Any, ast.expr | None]]:

@@ -13,8 +13,10 @@ def cause(raised: Raised) -> Cause | None:
     if raised.error != "TypeError" or not _COUNT.search(raised.message):
         return None
     name = raised.message.partition("()")[0]
+    if not raised.signature:
+        return None
     missing = re.findall(r"'(\w+)'", raised.message.partition("missing")[2])
-    takes = f"`{name}` takes {raised.signature}" if raised.signature else f"`{name}` takes other arguments"
+    takes = f"`{name}` takes {raised.signature}"
     said = (
         f"{takes}. This call passes no {', '.join(f'`{each}`' for each in missing)}."
         if missing

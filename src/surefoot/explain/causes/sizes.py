@@ -8,6 +8,7 @@ from surefoot.records.explanation import Cause, Met, Raised
 _MATMUL = re.compile(
     r"shapes cannot be multiplied|for first two dimensions of batch2|size mismatch, got input|batch1 dim 2"
 )
+_PRODUCTS = ("MatMult", "matmul", "bmm", "mm", "mv", "dot")
 _ADD = re.compile(
     r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)"
 )
@@ -47,7 +48,7 @@ def cause(raised: Raised) -> Cause | None:
         return Cause(said, "The sizes must multiply to the number of elements; one of them may be -1.", made)
     if not tensors:
         return None
-    if _MATMUL.search(message) and len(tensors) > 1:
+    if _MATMUL.search(message) and len(tensors) > 1 and raised.function in _PRODUCTS:
         said = f"{both} cannot be multiplied: the last dimension of the first must be the second to last of the second."
         return Cause(said, "Transpose one of them, or change what makes it.", made)
     if found := _ADD.search(message):
@@ -61,7 +62,7 @@ def cause(raised: Raised) -> Cause | None:
         return Cause(
             f"{said} {found[2]} and {found[3]} differ.", "Pad or crop one of them, or change what makes it.", made
         )
-    if _DIMENSION.search(message) or _EXPAND.search(message):
+    if any(each.search(message) for each in (_DIMENSION, _EXPAND, _MATMUL)):
         said = f"The shapes do not suit `{raised.function}`: {', '.join(of(each) for each in tensors)}."
         return Cause(said, "Add, remove or reorder dimensions before this line.", made)
     return None
