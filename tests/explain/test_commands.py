@@ -1,5 +1,7 @@
 """How watch, train and check end when torch raises: the user's lines, torch's, the explanation; none of surefoot's."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -98,3 +100,14 @@ def test_an_explanation_that_fails_hides_no_error(run_command, monkeypatch):
     assert code == 1
     assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in said
     assert "surefoot could not explain it: LookupError: of ours" in said
+
+
+def test_being_ready_to_explain_costs_nothing(tmp_path):
+    """A script that ends well loads no part of the explanations: there is no hook, no mode and no note."""
+    (tmp_path / "script.py").write_text(SCRIPT.replace("nn.Linear(6, 2)", "nn.Linear(8, 2)"))
+    code = "import sys; from surefoot.watch import watch_script; print(watch_script('script.py').steps); "
+    code += "print([each for each in sys.modules if each.startswith('surefoot.explain')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ.copy(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[-3:-1] == ["3", "[]"]

@@ -114,6 +114,8 @@ class Definitions:
 
     def _calls_of(self, kind: type) -> tuple[Place, ...]:
         """The line that makes the only instance of a class, if the source of the running code has one such line."""
+        if class_source(kind) is None:
+            return ()
         files = {spot.file for spot in self._stack if spot.is_user} | {_file_of(kind)}
         calls = [
             (file, node.lineno)
@@ -226,8 +228,15 @@ def lines_that_set(kind: type, name: str) -> tuple[Place, ...]:
         return ()
     functions = [each for each in source[1].body if isinstance(each, ast.FunctionDef)]
     functions.sort(key=lambda each: each.name == "__init__")
-    found = [node.lineno for each in functions for node in own_nodes(each) if _sets(node, name)]  # type: ignore[attr-defined]
-    return tuple(place(source[0], line) for line in found)
+    nodes = [node for each in functions for node in own_nodes(each) if _sets(node, name) or _grows(node, name)]
+    return tuple(place(source[0], node.lineno) for node in nodes)  # type: ignore[attr-defined]
+
+
+def _grows(node: ast.AST, name: str) -> bool:
+    """Is this a call such as `self.name.append(...)`?"""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return node.func.attr in ("append", "extend", "insert") and ast.unparse(node.func.value) == f"self.{name}"
 
 
 def _parameters(function: ast.FunctionDef) -> set[str]:

@@ -64,7 +64,7 @@ def _facts(error: BaseException, stack: list[Spot], last: Spot | None) -> Raised
         None if is_backward else operands.module(),
         facts.pop("met", ())
         if is_backward
-        else uneven_samples(message, stack, origins) or operands.met(_like(message)),
+        else uneven_samples(message, stack, origins, in_worker=worker is not None) or operands.met(_like(message)),
         is_backward=is_backward,
         in_worker=worker is not None,
         keys=keys_there(error, stack),
@@ -95,13 +95,13 @@ def _asked(root: ast.expr) -> ast.AST:
     return ast.Assign([ast.Name("loss", ast.Store())], root)
 
 
-def _like(message: str) -> Callable[[Any], Like] | None:
-    """Which parts of a sum to follow: those of the same type if the message is about types, else of the same device."""
+def _like(message: str) -> Callable[[Any], Like]:
+    """Which parts of a sum to follow: those of the same type, device or shape, by what the message is about."""
     if _ABOUT_TYPES.search(message):
         return lambda value: Like(lambda other: other.dtype == value.dtype)
     if "device" in message:
         return lambda value: Like(lambda other: other.device == value.device)
-    return None
+    return lambda value: Like(lambda other: other.shape == value.shape, through_calls=False)
 
 
 def _is_raised_on_purpose(spot: Spot) -> bool:

@@ -22,10 +22,10 @@ from surefoot.checks.source.loop_body import name_of_call
 from surefoot.events.callers import is_users
 from surefoot.explain.definitions import Definitions, method_of
 from surefoot.explain.evaluate import value_of
-from surefoot.explain.stack import OWN_STEP, Spot, own_nodes, place, scope_at, statement_of
+from surefoot.explain.stack import OWN_STEP, Spot, Unknown, own_nodes, place, scope_at, statement_of
 from surefoot.records.explanation import Place
 
-MOST = 6
+MOST = 12
 """The most lines that are named for one value."""
 _PASSING = (
     "view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "contiguous", "squeeze", "unsqueeze", "to",
@@ -33,6 +33,12 @@ _PASSING = (
     "split", "unbind", "flip", "narrow", "type", "requires_grad_", "numpy",
 )  # fmt: skip
 """Methods whose result is the same values in another shape, type or place."""
+_ELEMENTWISE = (
+    "relu", "gelu", "silu", "leaky_relu", "elu", "sigmoid", "tanh", "softmax", "log_softmax", "dropout", "normalize",
+    "exp", "log", "sqrt", "abs", "clamp", "layer_norm", "flatten", "permute", "transpose", "squeeze", "unsqueeze",
+    "reshape",
+)  # fmt: skip
+"""Functions whose result has the sizes of their first argument, or the same elements."""
 _WRAPPING = ("enumerate", "iter", "next", "reversed", "list", "tuple", "tqdm", "track", "trange", "cycle", "islice")
 Key = Any
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -53,6 +59,8 @@ class _Inside(Spot):
 
     call: ast.Call | None = None
     caller: Spot | None = None
+    joins: bool = False
+    """It joins samples of a data set into a batch."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,9 @@ class Origins:
     def _given(self, name: str, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
         """An argument, followed to the caller; or a variable of the module."""
         order = _arguments(spot.scope)
-        if name in order:
+        if isinstance(spot, _Inside) and spot.joins and order[:1] == [name]:
+            yield from self._dataset(self.dataset(), keys)
+        elif name in order:
             call, outside = self._caller(spot)
             if call is not None and outside is not None:
                 argument, more = _argument(call, name, order, spot.scope)
@@ -195,7 +205,7 @@ class Origins:
         called, name = value_of(node.func, spot), name_of_call(node)
         if isinstance(called, nn.Module) and method_of(type(called), "forward") is not None:
             yield from self._returned(type(called).forward, called, node, spot, keys)
-        elif isinstance(called, nn.Module) and self._like is None and node.args:  # a layer of torch
+        elif self._is_about_shapes and node.args and _keeps_sizes(called, name):
             yield from self._follow(node.args[0], spot, ())
         elif _is_function_of_user(called):
             yield from self._returned(called, getattr(called, "__self__", None), node, spot, keys)
@@ -212,21 +222,33 @@ class Origins:
             parts = [*node.args, *(word.value for word in node.keywords)]
             yield from self._parts([*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *parts], spot)
 
+    @property
+    def _is_about_shapes(self) -> bool:
+        return self._like is None or not self._like.through_calls
+
     def _returned(
-        self, function: Any, owner: Any, call: ast.Call | None, spot: Spot, keys: tuple[Key, ...]
+        self,
+        function: Any,
+        owner: Any,
+        call: ast.Call | None,
+        spot: Spot,
+        keys: tuple[Key, ...],
+        *,
+        joins: bool = False,
     ) -> Iterator[Place]:
         """What a function of the user's returns or yields, if it does so on one line."""
         inside = _inside(function, owner, call, spot)
-        if inside is None or inside.scope is None:
+        scope = None if inside is None else inside.scope
+        if inside is None or not isinstance(scope, _Function):
             return
-        ends = [each for each in own_nodes(inside.scope) if isinstance(each, ast.Return | ast.Yield)]
+        ends = [each for each in own_nodes(scope) if isinstance(each, ast.Return | ast.Yield)]
         values = [each.value for each in ends if each.value is not None]
-        if isinstance(inside.scope, ast.Lambda):
-            values = [inside.scope.body]
-        if not ends and not isinstance(inside.scope, ast.Lambda):
-            yield place(inside.file, inside.scope.lineno)  # type: ignore[attr-defined]
+        if isinstance(scope, ast.Lambda):
+            values = [scope.body]
+        elif not ends:
+            yield place(inside.file, scope.lineno)
         if len(values) == 1:
-            at = replace(inside, line=values[0].lineno)
+            at = replace(inside, line=values[0].lineno, joins=joins)
             yield place(at.file, values[0].lineno)
             yield from self._layers(values[0], at)
             yield from self._follow(values[0], at, keys)
@@ -269,7 +291,7 @@ class Origins:
         value = value_of(node, spot)
         if isinstance(value, DataLoader | Dataset):
             if _is_function_of_user(collate := getattr(value, "collate_fn", None)):
-                yield from self._returned(collate, None, None, spot, keys)
+                yield from self._returned(collate, None, None, spot, keys, joins=True)
             yield from self._dataset(getattr(value, "dataset", value), keys)
         else:
             yield from self._follow(node, spot, keys)
@@ -279,7 +301,7 @@ class Origins:
         recipes = (getattr(spot.names.get("self"), "recipe", None) for spot in self._stack if spot.is_own)
         collate = next((each.collate for each in recipes if each is not None), None)
         if _is_function_of_user(collate):
-            yield from self._returned(collate, None, None, self._stack[0], keys)
+            yield from self._returned(collate, None, None, self._stack[0], keys, joins=True)
         if (dataset := self.dataset()) is not None:
             yield from self._dataset(dataset, keys)
 
@@ -323,6 +345,14 @@ class Origins:
                 if value is wanted:
                     yield from self._name(name, spot, keys)
                     return
+
+
+def _keeps_sizes(called: Any, name: str) -> bool:
+    """Is this a layer of torch, or a function of torch whose result has the sizes of its argument?"""
+    if isinstance(called, nn.Module):
+        return True
+    of_tensor = isinstance(getattr(called, "__self__", None), torch.Tensor)
+    return name in _ELEMENTWISE and called is not Unknown and not of_tensor and not _is_function_of_user(called)
 
 
 def _is_function_of_user(called: Any) -> bool:

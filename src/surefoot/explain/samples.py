@@ -13,12 +13,12 @@ from surefoot.records.explanation import Met
 _JOINING = ("default_collate", "collate")
 
 
-def uneven_samples(message: str, stack: list[Spot], origins: Origins) -> tuple[Met, ...]:
+def uneven_samples(message: str, stack: list[Spot], origins: Origins, *, in_worker: bool) -> tuple[Met, ...]:
     """The samples that were being joined, if that failed because their sizes differ."""
     if "stack expects each tensor to be equal size" not in message:
         return ()
     joined = next((each for each in stack if each.name in _JOINING), None)
-    if joined is None and "DataLoader worker" not in message and stack and stack[-1].is_user:
+    if joined is None and not in_worker:
         return ()
     samples = joined.names.get("batch") if joined is not None else None
     keys = _differing(samples) if isinstance(samples, list) else ()

@@ -11,7 +11,7 @@ from rich.text import Text
 from surefoot.records.explanation import Explanation, Met, Place
 
 _WIDEST = 100
-_MOST_LINES = 5
+_MOST_LINES = 6
 """The most lines that are shown for one value."""
 _BESIDE = ("bias", "running_mean", "running_var", "num_batches_tracked")
 """Parameters and buffers that are shown only where their type or device is another than the weight's."""
@@ -25,7 +25,7 @@ def explanation_text(explanation: Explanation) -> RenderableType:
     lines = [Text.assemble((f"Explained{at}: ", "bold"), cause.said if cause is not None else met_in)]
     named: set[Place] = {raised.place} if raised.place is not None else set()
     for each in _shown(raised.met):
-        lines += [Text(f"  {_met(each)}"), *_lines(each.made[:_MOST_LINES], named)]
+        lines += [Text(f"  {_met(each)}"), *_lines(_nearest_and_farthest(each.made), named)]
     failed = raised.module is not None and raised.function == raised.module.kind
     if failed and raised.module is not None and (own := _lines(raised.module.made, named)):
         lines += [Text(f"  {raised.module.path or raised.module.kind} ({raised.module.kind}):"), *own]
@@ -33,6 +33,11 @@ def explanation_text(explanation: Explanation) -> RenderableType:
     if cause is not None:
         lines.append(Text.assemble(("Fix: ", "bold"), cause.remedy))
     return Group(*lines)
+
+
+def _nearest_and_farthest(made: tuple[Place, ...]) -> tuple[Place, ...]:
+    """Of a long way from a value to where it began, both ends."""
+    return made if len(made) <= _MOST_LINES else (*made[: _MOST_LINES - 2], *made[-2:])
 
 
 def _shown(met: tuple[Met, ...]) -> list[Met]:

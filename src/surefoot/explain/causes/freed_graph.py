@@ -14,7 +14,7 @@ def cause(raised: Raised) -> Cause | None:
         return Cause(said, remedy, freed.earlier)
     if freed.carried:
         said = f"`{freed.name}` comes from an earlier iteration with its graph, which the backward there freed{by}."
-        return Cause(said, f"Detach it when you carry it over: `{freed.name}.detach()`.", (*freed.made, *freed.earlier))
+        return Cause(said, "Detach what you keep of it for the next: `.detach()`.", (*freed.made, *freed.earlier))
     if freed.name:
         said = f"The graph of `{freed.name}` was freed by an earlier backward{by}, and this loss is made from it too."
         remedy = f"Add the losses and call one backward, or compute `{freed.name}` again. If the first loss should not "

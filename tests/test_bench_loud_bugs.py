@@ -1,0 +1,46 @@
+"""The bench of raised errors: its programs, and how an explanation is judged."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+@pytest.fixture(scope="module")
+def loud_bugs():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(BENCH)
+        patched.syspath_prepend(BENCH.parent)
+        patched.setenv("OMP_NUM_THREADS", "1")  # the bench sets it, for itself; it is taken back here
+        import loud_bugs
+
+        yield loud_bugs
+
+
+def test_every_program_compiles_and_has_lines_at_fault(loud_bugs):
+    programs = loud_bugs.programs()
+    assert Counter(each.side for each in programs) == {"tuning": 120, "held_out": 40}
+    assert len({each.name for each in programs}) == len(programs)
+    for each in programs:
+        compile(each.source, each.name, "exec")
+        assert each.lines, each.name
+        assert all(each.said), each.name
+        assert loud_bugs.MARK not in each.source
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ("Explained (a.py:9): `head` takes 4\\n    a.py:3  x\\nFix: do\\nYour code raised this", "named"),
+        ("Explained (a.py:9): `head` takes 4\\nFix: do\\nYour code raised this", "misleading"),
+        ("Explained (a.py:3): `body` takes 4\\nFix: do\\nYour code raised this", "misleading"),
+        ("Explained (a.py:9): what met\\n  x: (4,)\\nYour code raised this", "facts only"),
+        ("RuntimeError: 4\\nYour code raised this", "missed"),
+        ("NonFinite: head is nan, 4, a.py:3\\n", "named"),
+    ],
+)
+def test_a_cause_counts_only_with_its_line(loud_bugs, told, verdict):
+    program = loud_bugs.Program("a", "tuning", "a", "", ("head", "4"), (3,))
+    assert loud_bugs.judged(program, told.replace("\\n", "\n"))["verdict"] == verdict
