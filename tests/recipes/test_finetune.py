@@ -206,3 +206,24 @@ def test_a_search_finds_the_method_that_trains_most_and_skips_one_that_cannot_be
     )
     assert any("method=bitfit is left out" in note for note in found.notes)
     assert {answer.trial.knobs["method"] for answer in found.answers} <= {"qlora", "frozen", "lora", "dora"}
+
+
+def test_experts_that_stand_in_files_one_by_one_are_taken_whole(tmp_path):
+    import transformers
+
+    config = transformers.MixtralConfig(
+        **tuned_models.TEXT,
+        intermediate_size=32,
+        num_key_value_heads=1,
+        num_local_experts=2,
+        max_position_embeddings=64,
+    )
+    model = transformers.MixtralForCausalLM(config)
+    folder = tuned_models.saved(model, tmp_path / "mixtral")
+    assert any(".experts.1." in name for name in load_file(folder / "model.safetensors"))
+    recipe = tuned(folder, "method=full", "lr=0", "max_steps=1")
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    after, before = load_file(run.weights), model.state_dict()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert "names converted by transformers" in (tmp_path / "run" / "events.jsonl").read_text()

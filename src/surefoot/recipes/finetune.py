@@ -124,7 +124,9 @@ def finetune(
         evaluate_every=max(1, max_steps // 10) if source.evaluation else None,
         bytes_per_token=source.bytes_per_token,
         loss=masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss,
-        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=lr or RATES[method], weight_decay=0.0),
+        optimizer=lambda parameters: torch.optim.AdamW(
+            parameters, lr=RATES[method] if lr is None else lr, weight_decay=0.0
+        ),
         schedule=warmup_cosine(warmup_steps=max(1, max_steps // 20)),
         micro_batch_size=micro_batch_size,
         tokens_per_sample=context if task in ("causal", "masked", "seq2seq") else 1,

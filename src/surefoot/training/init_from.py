@@ -21,6 +21,7 @@ from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.codec import Malformed, parse, read_plain_file
 from surefoot.records.run import read_run
+from surefoot.training.converted_weights import ConvertedWeights, converted
 from surefoot.training.weights import verified_weights
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -113,10 +114,17 @@ def with_first_weights(recipe: Recipe, reports: list[Taken] | None = None) -> Re
 
 def fill(model: torch.nn.Module, source: str, *, accept: str = "") -> Taken:
     """Copies the source's tensors into the model. Raises, before it copies any, if a difference is not accepted."""
+    there: _Source | ConvertedWeights
     state = {name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, torch.Tensor)}
     with _Source(source) as there:
         renamed, words = _prefixed(there.shapes, state)
         told = _compared(there, renamed, state, words)
+        if told.missing and told.unexpected and (found := converted(model, source)) is not None:
+            by_library = _compared(
+                found, {name: name for name in found.shapes}, state, "names converted by transformers"
+            )
+            if len(by_library.taken) > len(told.taken):
+                there, renamed, told = found, {name: name for name in found.shapes}, by_library
         _refuse(told, accept)
         casts: dict[str, int] = {}
         with torch.no_grad():
@@ -158,7 +166,9 @@ def _prefixed(shapes: Mapping[str, tuple[int, ...]], state: Mapping[str, torch.T
     return best, words
 
 
-def _compared(there: _Source, renamed: Mapping[str, str], state: Mapping[str, torch.Tensor], words: str) -> Taken:
+def _compared(
+    there: _Source | ConvertedWeights, renamed: Mapping[str, str], state: Mapping[str, torch.Tensor], words: str
+) -> Taken:
     groups: dict[int, list[str]] = {}
     for name, tensor in state.items():
         groups.setdefault(id(tensor), []).append(name)
