@@ -210,9 +210,10 @@ def made_up(known: list[Command], draw: random.Random) -> list[str]:
             words += _option(option, draw)
     if draw.random() < 0.15:
         words = _disturbed(words, draw)
-    if command.words == ("hardware", "measure") and "--help" not in words:
+    words = [] if "\0" in "".join(words) else words  # no command line can hold it
+    if command.words in (("hardware", "measure"), ("validate",)) and "--help" not in words:  # they measure for minutes
         words.append("--nothing")
-    return [*command.words, *words] if "\0" not in "".join(words) else [*command.words]
+    return [*command.words, *words]
 
 
 def _arguments(command: Command) -> list[Any]:

@@ -197,7 +197,11 @@ class Runs:
         return Verdict("refused" if noticed else "same", "", answer)
 
     def _noticed(self, mutation: Mutation, answer: Answer) -> bool:
-        """Whether the damaged file, or the checkpoint that holds it, was named."""
+        """Whether the damaged file, or the checkpoint that holds it, was named.
+
+        A run without its newest checkpoint can look like one that was killed before it was written. Then it is enough
+        to be told that steps of the log are missing.
+        """
         events = self.place.work / "run" / "events.jsonl"
         try:
             told = answer.text + events.read_text(errors="replace")
@@ -205,7 +209,8 @@ class Runs:
             told = answer.text
         parts = Path(mutation.file).parts
         name = parts[1] if parts[0] == "checkpoints" and len(parts) > 1 else parts[-1]
-        return name in told
+        is_shorter = mutation.kind == "removed" and parts[0] == "checkpoints" and "not in these weights" in answer.text
+        return name in told or is_shorter
 
 
 def _train_and_die(recipe: str, folder: Path) -> None:

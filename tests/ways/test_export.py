@@ -1,6 +1,7 @@
 """export: what comes out computes what went in, and a difference is refused."""
 
 import dataclasses
+import shutil
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ from safetensors.torch import load_file, save_file
 
 import surefoot
 from surefoot.errors import ParityError, RunError
+from surefoot.reports.console import as_text
+from surefoot.reports.export import weights_text
 from surefoot.ways import export as way
 
 
@@ -78,3 +81,16 @@ def test_a_recipe_made_in_python_cannot_be_exported_by_name(small_recipe, tmp_pa
     run = surefoot.train(recipe, path=str(tmp_path / "run"))
     with pytest.raises(RunError, match="made in Python"):
         surefoot.export(run.path)
+
+
+def test_exported_weights_say_how_many_steps_of_the_log_they_lack(small_recipe, tmp_path):
+    recipe = small_recipe("regression", "max_steps=5", "save_every=2")
+    run = surefoot.train(recipe, path=str(tmp_path / "run"))
+    whole = way.export_weights(run.path)
+    for each in sorted((tmp_path / "run" / "checkpoints").iterdir())[1:]:
+        shutil.rmtree(each)
+    cut = way.export_weights(run.path)
+    assert (whole.step, whole.steps_after) == (5, 0)
+    assert cut.step + cut.steps_after == 5
+    assert f"{cut.steps_after} later steps of the log are not in these weights" in as_text(weights_text(cut))
+    assert "later" not in as_text(weights_text(whole))

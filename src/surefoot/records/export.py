@@ -87,3 +87,5 @@ class Weights:
     total_bytes: int
     tensors: int
     passed_over: tuple[str, ...] = ()
+    steps_after: int = 0
+    """How many steps the log has after this checkpoint. They are not in the weights."""

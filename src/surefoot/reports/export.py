@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.export import Export, Weights
-from surefoot.records.units import bytes_text
+from surefoot.records.units import bytes_text, counted
 from surefoot.reports.parts import table_of
 
 
@@ -56,4 +56,7 @@ def weights_text(weights: Weights) -> RenderableType:
     files = Text("\n".join(weights.files))
     size = bytes_text(weights.total_bytes)
     damaged = [Text(f"skipped, because it is damaged: {each}", style="red") for each in weights.passed_over]
-    return Group(files, Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}"), *damaged)
+    after = weights.steps_after
+    later = f"; {counted(after, 'later step')} of the log {'is' if after == 1 else 'are'} not in these weights"
+    said = f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}{later if after else ''}"
+    return Group(files, Text(said), *damaged)

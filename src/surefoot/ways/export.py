@@ -162,7 +162,15 @@ def export_weights(path: str, *, to: str | None = None, file_bytes: int = FILE_B
     passed_over = [f"{damaged.name}: {reason}" for damaged, reason in checkpoints.rejected]
     if not passed_over and checkpoint.step < run.saved_step:
         passed_over = [f"{name_of(run.saved_step, 1)}: it is missing"]
-    return Weights(str(path), checkpoint.step, paths, sum(map(os.path.getsize, paths)), len(names), tuple(passed_over))
+    return Weights(
+        run=str(path),
+        step=checkpoint.step,
+        files=paths,
+        total_bytes=sum(map(os.path.getsize, paths)),
+        tensors=len(names),
+        passed_over=tuple(passed_over),
+        steps_after=sum(row.step > checkpoint.step for row in run.rows()),
+    )
 
 
 def _folder(path: str, to: str | None) -> Path:
