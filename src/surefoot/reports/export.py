@@ -57,6 +57,7 @@ def weights_text(weights: Weights) -> RenderableType:
     size = bytes_text(weights.total_bytes)
     damaged = [Text(f"skipped, because it is damaged: {each}", style="red") for each in weights.passed_over]
     after = weights.steps_after
-    later = f"; {counted(after, 'later step')} of the log {'is' if after == 1 else 'are'} not in these weights"
-    said = f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}{later if after else ''}"
-    return Group(files, Text(said), *damaged)
+    said = f"{counted(after, 'later step')} of the log {'is' if after == 1 else 'are'} not in these weights"
+    later = [Text(said, style="yellow")] if after else []
+    held = Text(f"{weights.tensors} tensors, {size}, of step {weights.step} of {weights.run}")
+    return Group(files, held, *later, *damaged)
