@@ -171,6 +171,17 @@ def test_gguf_is_read_by_transformers_with_the_rows_of_queries_moved(tmp_path, m
         surefoot.export(run.path, formats=["gguf"])
 
 
+@pytest.mark.sweep
+def test_gguf_of_a_llama_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, **shape).save_pretrained(tmp_path / "config")
+    recipe = load_recipe("hf", [f"config={tmp_path}/config", "context=16", "max_steps=1", "micro_batch_size=2"])
+    made = exported(recipe, tmp_path, "gguf")["gguf"]
+    assert made.difference < 1e-6
+    assert made.note == "float32; no tokenizer"
+
+
 # ------------------------------------------------------------------------------------------- around
 
 

@@ -72,6 +72,8 @@ def runner(job: Job, path: Path) -> Runner:
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # it draws bars
         warnings.simplefilter("ignore")
         model = library.LlamaForCausalLM.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True).eval()
+    if isinstance(job.network, library.PreTrainedModel):
+        return lambda call: call.of(model)
     return lambda call: logits_of(model(call.tensors[0]))
 
 
