@@ -116,6 +116,7 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
         ("checks/losses/rules/broadcast_loss.py", "import surefoot.checks.loop.gradients", "rules read facts"),
         ("checks/losses/rules/broadcast_loss.py", "import torch", "rules read facts"),
         ("checks/source/cutoffs.py", "import torch", "the user's source is read without torch"),
+        ("explain/causes/devices.py", "import torch", "causes read records"),
     ],
 )
 def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, line: str, contract: str):

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 from surefoot.checks.source.evaluation_loop import parsed
@@ -52,8 +53,7 @@ class Definitions:
         """The lines that define a parameter or buffer: those of its module, or its own in a class of the user's."""
         for root in self._roots:
             for path, module in root.named_modules():
-                held = {**module._parameters, **module._buffers}
-                for name, each in held.items():
+                for name, each in own_tensors(module):
                     if each is value:
                         return self.of_attribute(module, name) or self._of_path(root, path)
         return ()
@@ -124,6 +124,11 @@ class Definitions:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == kind.__name__
         ]
         return (place(*calls[0]),) if len(calls) == 1 else ()
+
+
+def own_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The parameters and buffers of a module, without those of modules inside."""
+    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
 
 
 def _attributes(value: object) -> list[object]:

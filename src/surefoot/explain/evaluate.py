@@ -21,7 +21,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
 _PLAIN = (len, int, float, max, min, sum, range, tuple, list, dict)
-_PURE_MODULES = (torch.__name__, torch.functional.__name__, nn.functional.__name__, torch.Tensor.norm.__module__)
+_PURE_MODULES = ("torch", "torch.functional", "torch.nn.functional")
 _ACTING = ("backward", "register_hook", "share_memory", "save", "load", "seed", "manual_seed", "print", "input", "open")
 _DATA = (torch.Tensor, nn.Module, Mapping, Sequence, int, float, str, torch.utils.data.Dataset)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.explain.definitions import Definitions
+from surefoot.explain.definitions import Definitions, own_tensors
 from surefoot.explain.evaluate import value_of
 from surefoot.explain.origins import Like, Origins
 from surefoot.explain.stack import Spot, Unknown, statement_of
@@ -87,7 +87,7 @@ class Operands:
             yield role, value, self._written(value, [each for _, each in arguments])
         held = spot.names.get("self")
         if isinstance(held, nn.Module):
-            for name, value in (*held._parameters.items(), *held._buffers.items()):
+            for name, value in own_tensors(held):
                 yield name, value, None
 
     def _in_line(self) -> Iterator[tuple[str, Any, ast.expr | None]]:
