@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import surefoot
 from surefoot import Recipe, load_recipe
+from surefoot.build import build_data, build_model
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError
 from surefoot.records.budget import Budget
@@ -66,24 +67,24 @@ def test_only_what_the_method_names_moves(method, folder, tokens, tmp_path):
 
 def test_bitfit_trains_biases_alone_and_refuses_a_model_without(folder, tmp_path):
     bert = tuned_models.bert(tmp_path / "bert")
-    model = surefoot.build.build_model(tuned(bert, "task=masked", "method=bitfit"))
+    model = build_model(tuned(bert, "task=masked", "method=bitfit"))
     assert trained(model)
     assert all(name.endswith("bias") for name in trained(model))
     with pytest.raises(
         RecipeError, match="method=bitfit trains biases, and LlamaForCausalLM has none; use method=lora"
     ):
-        surefoot.build.build_model(tuned(folder, "method=bitfit"))
+        build_model(tuned(folder, "method=bitfit"))
 
 
 @pytest.mark.parametrize("method", ["lora", "frozen", "bitfit"])
 def test_the_new_head_of_a_classifier_is_always_trained(method, tmp_path):
     bert = tuned_models.bert(tmp_path / "bert", "BertForSequenceClassification")
-    model = surefoot.build.build_model(tuned(bert, "task=classification", f"method={method}"))
+    model = build_model(tuned(bert, "task=classification", f"method={method}"))
     assert [name for name in trained(model) if "classifier" in name and name.endswith("weight")]
 
 
 def test_rank_alpha_and_targets_reach_peft(folder):
-    model = surefoot.build.build_model(tuned(folder, "rank=3", "alpha=7", "targets=q_proj, v_proj"))
+    model = build_model(tuned(folder, "rank=3", "alpha=7", "targets=q_proj, v_proj"))
     config = model.peft_config["default"]
     assert (config.r, config.lora_alpha, set(config.target_modules)) == (3, 7, {"q_proj", "v_proj"})
     assert all("q_proj.lora" in name or "v_proj.lora" in name for name in trained(model))
@@ -97,7 +98,7 @@ def test_rank_alpha_and_targets_reach_peft(folder):
 def test_a_plan_says_what_is_trained_frozen_added_and_quantised(method, folder):
     recipe = tuned(folder, f"method={method}")
     plan = surefoot.plan(recipe)
-    model = surefoot.build.build_model(recipe)
+    model = build_model(recipe)
     count = sum(each.numel() for each in model.parameters() if each.requires_grad)
     said = "\n".join(plan.choices)
     assert f"trained: {count:,} of {plan.parameters:,} parameters" in said
@@ -139,7 +140,7 @@ def test_adapters_learn_and_the_base_is_the_folders(folder, tokens, tmp_path):
 
 def test_packed_documents_do_not_see_each_other(folder, tokens):
     recipe = tuned(folder, f"data={tokens}", "packed=true", "context=64", "method=full")
-    model, row = surefoot.build.build_model(recipe).eval(), surefoot.build.build_data(recipe)[0]
+    model, row = build_model(recipe).eval(), build_data(recipe)[0]
     tokens_of, labels, positions, documents = (each[None].clone() for each in row)
     assert documents.max() > 0
     first, _ = recipe.loss(model, (tokens_of, labels, positions, documents))
@@ -173,7 +174,7 @@ def test_columns_of_a_file_are_the_models_arguments(tmp_path):
 )
 def test_what_does_not_fit_is_refused_with_what_does(words, said, folder):
     with pytest.raises(RecipeError, match=said):
-        surefoot.build.build_model(tuned(folder, *words))
+        build_model(tuned(folder, *words))
 
 
 def test_a_corpus_of_another_vocabulary_is_refused(tmp_path, tokens):
@@ -227,3 +228,8 @@ def test_experts_that_stand_in_files_one_by_one_are_taken_whole(tmp_path):
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert "names converted by transformers" in (tmp_path / "run" / "events.jsonl").read_text()
+
+
+def test_products_with_4_bit_weights_are_counted(folder):
+    four, whole = (surefoot.plan(tuned(folder, f"method={method}")).steady.tally for method in ("qlora", "lora"))
+    assert four.total("flops/forward") == whole.total("flops/forward") > 0

@@ -14,6 +14,7 @@ The head of a classifier is new, so it is trained by every method.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,20 @@ class Adapt:
     dropout: float
     targets: str
 
+    def __post_init__(self) -> None:
+        """Loads the libraries now: in a fake world they would make fake tensors."""
+        needed = {"lora": "peft", "dora": "peft", "qlora": "bitsandbytes"}.get(self.method)
+        if needed is None:
+            return
+        try:
+            importlib.import_module("peft")
+            importlib.import_module(needed)
+        except ImportError as error:
+            raise RecipeError(
+                f"method={self.method} needs peft{' and bitsandbytes' if self.method == 'qlora' else ''}: "
+                "pip install 'surefoot[finetune]'"
+            ) from error
+
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.method in BY_PEFT:
             return self._with_adapters(model)
@@ -75,10 +90,8 @@ class Adapt:
             )
 
     def _with_adapters(self, model: nn.Module) -> nn.Module:
-        try:
-            import peft
-        except ImportError as error:
-            raise RecipeError(f"method={self.method} needs peft: pip install 'surefoot[finetune]'") from error
+        import peft
+
         if self.method == "qlora":
             self._quantise(model)
         heads = head_modules(model) if self.task == "classification" else []
@@ -106,10 +119,8 @@ class Adapt:
             ) from error
 
     def _quantise(self, model: nn.Module) -> None:
-        try:
-            from surefoot.finetuning.four_bit import quantise
-        except ImportError as error:
-            raise RecipeError("method=qlora needs bitsandbytes: pip install 'surefoot[finetune]'") from error
+        from surefoot.finetuning.four_bit import quantise
+
         kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # transformers names what must not be rounded
         linear = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
         names = [name for name in linear if not kept & set(name.split("."))]

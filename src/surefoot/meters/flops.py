@@ -39,7 +39,7 @@ class FlopsMeter(Meter):
         """Of every attention in forward: heads x head size, and how many keys."""
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-        formula = FORMULAS.get(func.overloadpacket)
+        formula = formula_of(func)
         if formula is not None:
             place = self.phases.now(), self.phases.recomputing(), self.phases.module()
             attention: tuple[int, ...] = ()
@@ -73,9 +73,16 @@ class FlopsMeter(Meter):
         return booked
 
 
+def formula_of(func: Any) -> Callable[..., int] | None:
+    """The formula of an operator. None if it counts nothing. Those of other libraries go by their names."""
+    if func.namespace != "aten":
+        return OTHERS.get(str(func.overloadpacket))
+    return FORMULAS.get(func.overloadpacket)
+
+
 def flops_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
     """The FLOPs of one call."""
-    formula = FORMULAS.get(func.overloadpacket)
+    formula = formula_of(func)
     return formula(out, *args, **{name: kwargs[name] for name in kwargs if name != "out"}) if formula else 0
 
 
@@ -166,3 +173,5 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
     aten._cudnn_rnn: _recurrent_stack,
 }
+OTHERS: dict[str, Callable[..., int]] = {"bitsandbytes.gemm_4bit": _product}
+"""Operators of libraries that need not be installed."""

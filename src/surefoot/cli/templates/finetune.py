@@ -46,6 +46,7 @@ def class_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, 
     return F.cross_entropy(model(images), labels, reduction="sum"), len(labels)
 
 
+# For a model of transformers you need no file: `surefoot train finetune model=FOLDER method=lora`.
 # `surefoot train FILE init_from=body.safetensors init_accept=head.*` starts from the weights of a body and a new head.
 # Without weights the body is random, which is enough to see everything work: its features differ from stripe to stripe,
 # and the head learns to use them.
