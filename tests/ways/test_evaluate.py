@@ -115,6 +115,7 @@ def test_an_exported_file_has_the_figures_of_the_run(run, exported):
     assert program.file == exported.program
 
 
+@pytest.mark.sweep
 def test_a_program_of_transformers_is_scored_by_the_recipe_of_its_model(tmp_path):
     recipe = models.bert()
     run = surefoot.train(recipe, path=str(tmp_path / "run"))

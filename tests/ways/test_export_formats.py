@@ -151,6 +151,7 @@ def test_the_first_module_of_a_program_that_differs_is_named(tmp_path, monkeypat
 def test_a_compiled_package_runs_in_a_process_of_its_own(tmp_path):
     recipe = load_recipe("sentiment", ["max_steps=1"])
     made = exported(recipe, tmp_path, "aoti")["aoti"]
+    assert made.reason == ""
     assert made.difference < 1e-5
     assert made.compared == "a process that has torch alone"
     found = surefoot.evaluate(made.path, data="train", trust_run=True).scores[0].loss

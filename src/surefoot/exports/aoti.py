@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import tempfile
+import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def write(job: Job, path: Path) -> str:
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
             aoti_compile_and_package(program, package_path=str(path))
     except Exception as error:  # the compiler raises many types
         raise CannotWrite(why(error)) from error

@@ -1,5 +1,6 @@
 """What an export wrote, and how closely its files compute the same numbers as the model."""
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,8 +18,9 @@ class Written:
     format: str
     path: str = ""
     bytes: int = 0
-    difference: float = 0.0
-    """The largest difference of any output, relative to its largest value, after running what was written."""
+    difference: float = math.inf
+    """The largest difference of any output, relative to its largest value, after running what was written. Infinite if
+    nothing was."""
     tolerance: float = 0.0
     compared: str = ""
     """Where it was run."""
