@@ -56,11 +56,11 @@ SLOW = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
-    parser.addoption("--sample", action="store_true", help="run a quarter of every sweep")
+    parser.addoption("--sample", action="store_true", help="run an eighth of every sweep")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Runs slow files first; with `--sample`, a quarter of every sweep: of the cases of a test, or of a folder's tests.
+    """Runs slow files first; with `--sample`, an eighth of every sweep: of a test's cases, or of a folder's tests.
 
     Within a folder, only tests without cases are counted together.
     """
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = set()
         for sweep in sweeps.values():
             sweep.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-            left.update(sweep[-(-len(sweep) // 4) :])
+            left.update(sweep[-(-len(sweep) // 8) :])
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surefoot.cli.shared import RECIPE, JsonOption, KnobsArgument, agreeing, goes_with, load, load_other, show
-from surefoot.costs.budget import limits_of
 from surefoot.errors import BudgetError, RecipeError
 
 if TYPE_CHECKING:
@@ -124,8 +123,15 @@ def plan(
         _show(record, limits, json=json)
     else:
         _compare(_kept(against) or way(load_other(target, words, against), on=on, reuse=reuse), record, json=json)
-    if ci and not all(limit.holds for limit in limits_of(record, limits)):
+    if ci and not _holds(record, limits):
         raise typer.Exit(1)
+
+
+def _holds(record: Plan, budget: Budget) -> bool:
+    """Whether a plan keeps within all limits."""
+    from surefoot.costs.budget import limits_of
+
+    return all(limit.holds for limit in limits_of(record, budget))
 
 
 def _asked(
@@ -171,6 +177,8 @@ def _show(record: Plan, budget: Budget, *, json: bool) -> None:
     if budget == Budget():
         show(record, plan_text, json=json)
         return
+    from surefoot.costs.budget import limits_of
+
     limits = limits_of(record, budget)
     show({"plan": record, "limits": limits}, lambda _: Group(plan_text(record), limits_text(limits)), json=json)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,12 @@ Answer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 def with_weights(recipe: Recipe, file: Path) -> Recipe:
     """The recipe with a model that has the weights of a file. They are what was averaged, so nothing is averaged."""
 
-    def model() -> Any:
-        built = recipe.model()
-        built = built if recipe.adapt is None else recipe.adapt(built)
-        whole = torch.nn.ModuleDict(dict(built)) if isinstance(built, Mapping) else built
-        if isinstance(whole, torch.nn.Module):  # anything else is refused where every model is checked
-            load_weights(whole, file)
-        return built
+    def filled(model: torch.nn.Module) -> torch.nn.Module:
+        whole = model if recipe.adapt is None else recipe.adapt(model)
+        load_weights(whole, file)
+        return whole
 
-    return replace(recipe, model=model, adapt=None, ema=None)
+    return replace(recipe, adapt=filled, ema=None)
 
 
 def with_program(recipe: Recipe, answer: Answer) -> Recipe:
