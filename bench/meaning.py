@@ -20,8 +20,6 @@ import os
 import random
 import re
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.append(str(Path(__file__).parent.parent))  # the corpus stands beside the benches
 
-from bugs.forks import Forks, loaded_by
+from bugs.forks import Forks, in_lanes
 from corpus.programs import apply, read_edits
 from record import write_record
 
@@ -150,17 +148,7 @@ def main() -> None:
     chosen = [each for each in scripts() if asked.only in each.name]
     if asked.quick:
         chosen = random.sample(chosen, min(10, len(chosen)))
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as threads:
-
-        def lane(number: int) -> list[Row]:
-            mine = chosen[number :: asked.jobs]
-            forks = Forks(sys.executable, loaded_by([each.source for each in mine]), raising=False)
-            try:
-                return [looked_at(each, Path(folder), forks) for each in mine]
-            finally:
-                forks.close()
-
-        rows = [row for rows in threads.map(lane, range(asked.jobs)) for row in rows]
+    rows = in_lanes(looked_at, chosen, asked.jobs)
     if asked.out is not None:
         write_record(asked.out, {"programs": rows})
     print(result(rows))

@@ -16,10 +16,16 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+Row = dict[str, Any]
+"""What a bench notes of one program."""
 
 ALWAYS = (
     "torch",
@@ -74,6 +80,21 @@ class Forks:
 
     def close(self) -> None:
         self._process.communicate()
+
+
+def in_lanes(look: Callable[[Any, Path, Forks], Row], programs: Sequence[Any], jobs: int) -> list[Row]:
+    """Looks at every program, several at once. Each lane has forks of its own, which have loaded what it needs."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as threads:
+
+        def lane(number: int) -> list[Row]:
+            mine = programs[number::jobs]
+            forks = Forks(sys.executable, loaded_by([each.source for each in mine]), raising=False)
+            try:
+                return [look(each, Path(folder), forks) for each in mine]
+            finally:
+                forks.close()
+
+        return [row for rows in threads.map(lane, range(jobs)) for row in rows]
 
 
 def serve() -> None:

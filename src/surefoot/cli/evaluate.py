@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, KnobsArgument, TrustOption, show
+from surefoot.cli.shared import JsonOption, KnobsArgument, RecipeOfRunArgument, TrustOption, show
 from surefoot.torch_version import require_torch
 
 
@@ -15,9 +15,7 @@ def evaluate(
     source: Annotated[
         Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, the folder of an export, or an exported file")
     ],
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="the recipe that made it, unless it is built in")
-    ] = None,
+    recipe: RecipeOfRunArgument = None,
     knobs: KnobsArgument = None,
     data: Annotated[
         str, typer.Option("--data", metavar="evaluation|test|train|NAME|FOLDER", help="what to score it on")

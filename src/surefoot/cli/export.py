@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, TrustOption, show
+from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show
 from surefoot.torch_version import require_torch
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory of `surefoot train`")],
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="the recipe of the run, unless it is built in")
-    ] = None,
+    recipe: RecipeOfRunArgument = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="where to write; default: RUN/export")] = None,
     network: Annotated[
         str | None, typer.Option("--network", help="of a recipe with several networks, the one to write as a program")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, TrustOption, within
+from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, within
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
 from surefoot.torch_version import require_torch
@@ -18,9 +18,7 @@ def generate(
         Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, an export, or a Hugging Face folder")
     ],
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="the text to go on from")],
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="the recipe of the run, unless it is built in")
-    ] = None,
+    recipe: RecipeOfRunArgument = None,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="how many tokens to make")] = 200,
     temperature: Annotated[
         float, typer.Option("--temperature", callback=within(0), help="0 takes the likeliest token each time")

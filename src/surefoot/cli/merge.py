@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, TrustOption, show
+from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show
 from surefoot.torch_version import require_torch
 
 
 def merge(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="a finished run directory of `surefoot train`")],
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="the recipe of the run, unless it is built in")
-    ] = None,
+    recipe: RecipeOfRunArgument = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="where to write; default: RUN/merged")] = None,
     trust_run: TrustOption = False,
     json: JsonOption = False,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from surefoot.cli.shared import KnobsArgument, TrustOption, goes_with
+from surefoot.cli.shared import KnobsArgument, RecipeOfRunArgument, TrustOption, goes_with
 from surefoot.records.codec import to_json
 from surefoot.records.units import counted
 from surefoot.reports.console import PlainConsole
@@ -21,9 +21,7 @@ def predict(
         Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, the folder of an export, or an exported file")
     ],
     inputs: Annotated[Path, typer.Argument(metavar="INPUT", help="a .jsonl file, or a folder of files")],
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="the recipe that made it, unless it is built in")
-    ] = None,
+    recipe: RecipeOfRunArgument = None,
     knobs: KnobsArgument = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="write there instead of printing")] = None,
     micro_batch_size: Annotated[

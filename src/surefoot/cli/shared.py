@@ -25,6 +25,9 @@ RECIPE = typer.Argument(
     help="a built-in name, file.py, file.py:function or module:function",
 )
 RecipeArgument = Annotated[str, RECIPE]
+RecipeOfRunArgument = Annotated[
+    str | None, typer.Argument(metavar="RECIPE", help="the recipe that made it, unless it is built in")
+]
 KnobsArgument = Annotated[
     list[str] | None,
     typer.Argument(

@@ -46,13 +46,19 @@ class Source:
         return load_recipe(recipe, words) if isinstance(recipe, str) else recipe
 
 
+def finished_run(path: str, *, instead: str = "") -> Run:
+    """The run of a folder, which must be finished. `instead` says what else can be done."""
+    run = read_run(path)
+    if run.status != "finished":
+        raise RunError(f"{path} is {run.status}, not finished: finish it with the same `surefoot train`{instead}")
+    return run
+
+
 def open_source(path: str) -> Source:
     """Finds the trained model of a path. Weights with a digest are compared with it. Nothing is executed."""
     place = Path(path)
     if (place / "run.json").exists():
-        run = read_run(path)
-        if run.status != "finished":
-            raise RunError(f"{path} is {run.status}, not finished: finish it with the same `surefoot train`")
+        run = finished_run(path)
         return Source(path, verified_weights(run), run)
     if not place.exists():
         raise RunError(f"there is no file or folder {path}")

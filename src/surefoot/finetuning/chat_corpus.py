@@ -23,7 +23,8 @@ from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 
 from surefoot.data.formats import open_corpus
 from surefoot.data.shards import Corpus, ShardWriter, smallest_dtype, write_manifest
-from surefoot.data.tokenizer import BYTES
+from surefoot.data.tokenize_task import tokenizer_file
+from surefoot.data.tokenizer import BYTES, need
 from surefoot.errors import DataError
 from surefoot.finetuning.chat import ROLES, Conversation, conversations, role_of
 from surefoot.finetuning.local_tokenizer import read_tokenizer
@@ -140,12 +141,10 @@ def _text_of(corpus: Path, tokenizer: str) -> Callable[[int], str]:
         return lambda token: str(chat.decode([token]))
     if tokenizer == BYTES:
         return lambda token: bytes([token]).decode("latin-1") if token < 256 else "<end>"
-    file = corpus / "tokenizer.json"
+    file = tokenizer_file(corpus)
     if not file.is_file():
         return lambda token: f"{token} "
-    from tokenizers import Tokenizer
-
-    plain = Tokenizer.from_file(str(file))
+    plain = need("tokenizers").Tokenizer.from_file(str(file))
     return lambda token: plain.decode([token], skip_special_tokens=False)
 
 

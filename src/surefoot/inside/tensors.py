@@ -18,8 +18,9 @@ def tensors_of(seen: Modules, phases: Phases) -> list[LookedTensor]:
     """Parameters and buffers of the models, inputs of the models, and outputs of modules."""
     named = list(_named(seen, phases))
     sharing: dict[int, list[str]] = defaultdict(list)
-    for name, tensor, _ in named:
-        if (address := storage_of(tensor)[0]) and name not in sharing[address]:
+    storages = [storage_of(tensor) for _, tensor, _ in named]
+    for (name, _, _), (address, _) in zip(named, storages, strict=True):
+        if address and name not in sharing[address]:
             sharing[address].append(name)
     readers = _readers(seen)
     modules = _called_with(seen)
@@ -28,13 +29,13 @@ def tensors_of(seen: Modules, phases: Phases) -> list[LookedTensor]:
             name=name,
             form=form_of(tensor),
             made_by=made_by,
-            storage_bytes=storage_of(tensor)[1],
-            offset=int(tensor.storage_offset()) if storage_of(tensor)[0] else 0,
+            storage_bytes=size,
+            offset=int(tensor.storage_offset()) if address else 0,
             requires_grad=tensor.requires_grad,
-            shares=tuple(each for each in sharing[storage_of(tensor)[0]] if each != name),
+            shares=tuple(each for each in sharing[address] if each != name),
             read_by=tuple(dict.fromkeys([*modules[id(tensor)], *readers[_key(tensor)]])),
         )
-        for name, tensor, made_by in named
+        for (name, tensor, made_by), (address, size) in zip(named, storages, strict=True)
     ]
 
 
@@ -46,8 +47,9 @@ def _named(seen: Modules, phases: Phases) -> Iterator[tuple[str, torch.Tensor, s
         for name, buffer in model.named_buffers(remove_duplicate=False):
             yield prefix + name, buffer, f"the model, as a buffer of {_owner(model, name)}"
         called = seen.called.get(phases.names[model])
-        for place, given in enumerate(called.given if called else ()):
-            yield _numbered(f"{prefix}(input)", place, called.given if called else []), given, "the loop"
+        inputs = called.given if called else []
+        for place, given in enumerate(inputs):
+            yield _numbered(f"{prefix}(input)", place, inputs), given, "the loop"
     for name, called in seen.called.items():
         for place, returned in enumerate(called.returned):
             own = "" if returned.grad_fn is None else f", with {returned.grad_fn.name()}"

@@ -28,8 +28,8 @@ def looked_text(looked: Looked, *, depth: int | None = None) -> RenderableType:
         table.add_row(
             each.name or "(model)",
             _kind(each, forwards),
-            *_outputs(each),
-            f"{each.parameters:,}" * bool(each.parameters),
+            _outputs(each),
+            f"{each.parameters:,}" if each.parameters else "",
         )
     layers = {each.name: each.layer for each in shown if each.layer is not None}
     loss = "" if looked.loss is None else f", loss {looked.loss:.4g}"
@@ -84,5 +84,5 @@ def _kind(module: LookedModule, forwards: int) -> str:
     return module.kind + frozen + (f", {calls:.3g} calls" if calls > 1 else "")
 
 
-def _outputs(module: LookedModule) -> tuple[str]:
-    return ("\n".join(map(form_text, module.outputs)) or "no tensor",)
+def _outputs(module: LookedModule) -> str:
+    return "\n".join(map(form_text, module.outputs)) or "no tensor"

@@ -19,6 +19,7 @@ from surefoot.exports.formats import FORMATS, PROGRAM, Job, check_names, write_f
 from surefoot.exports.model_card import CARD, card_of
 from surefoot.exports.outputs import difference
 from surefoot.exports.program import Program, program_difference, save_program
+from surefoot.exports.source import finished_run
 from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
@@ -60,11 +61,7 @@ def export(
     itself holds or names only with `trust_run`.
     """
     check_names(list(formats))
-    run = read_run(path)
-    if run.status != "finished":
-        raise RunError(
-            f"{path} is {run.status}, not finished: finish it with the same `surefoot train`, or export with --weights"
-        )
+    run = finished_run(path, instead=", or export with --weights")
     world = World()
     with kept(), world, torch.no_grad():
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)

@@ -9,11 +9,11 @@ from surefoot.errors import ParityError, RunError
 from surefoot.exports.adapter import TOKENIZER_FILES, has_adapters, merged, write_folder
 from surefoot.exports.example_call import example_call
 from surefoot.exports.outputs import difference
+from surefoot.exports.source import finished_run
 from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.merged import Merged
-from surefoot.records.run import read_run
 from surefoot.techniques.adapters import four_bit_layers
 from surefoot.techniques.precision import autocast
 from surefoot.training.trust import recipe_of
@@ -32,9 +32,7 @@ def merge(path: str, recipe: str | Recipe | None = None, *, to: str | None = Non
     4-bit layers are written in the number format of the other parameters. A run without adapters is written as it is.
     The folder is read back by transformers, and its outputs are compared with those of the trained model.
     """
-    run = read_run(path)
-    if run.status != "finished":
-        raise RunError(f"{path} is {run.status}, not finished: finish it with the same `surefoot train`")
+    run = finished_run(path)
     folder = Path(to) if to else Path(path) / "merged"
     if folder.exists() and any(folder.iterdir()):
         raise RunError(f"{folder} is not empty; name another folder with --to, or remove it")
