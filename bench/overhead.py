@@ -1,6 +1,6 @@
 """overhead: what a trainer costs: its tokens per second over those of a loop written by hand, doing the same work.
 
-    python bench/overhead.py [--quick] [--rounds N] [--out FILE] [--markdown]
+    python bench/overhead.py [--quick] [--rounds N] [--against CHECKOUT] [--out FILE] [--markdown]
 
 The work is the recipe `gpt` in two sizes (`trainers/works.py`), one thread, float32, two micro-batches to a step,
 clipping, a schedule. Every trainer logs the loss, the learning rate and, but for Lightning, the norm of every step
@@ -14,6 +14,9 @@ clock and by CPU seconds. A second loop by hand is measured like the others: it 
 
 For all of them glibc keeps the memory that is freed. Otherwise the end of the heap goes back to the kernel or stays by
 how the last objects happen to lie: for one and the same process always the same, worth 6% of a step.
+
+With `--against`, the surefoot of another checkout takes its turn too, and the last line has the speed of this one over
+that one, round by round.
 
 Then `trainers/glanced.py`: what the checks of `train` add, from steps looked at and bare ones in turns; and
 `checkpoint_stall.py`: how long a run stands still for an asynchronous save, over a clone of the same tensors.
@@ -42,7 +45,7 @@ from trainers.job import Job, write_job
 from trainers.served import Served
 from trainers.works import TIMED
 
-HAND, AGAIN = "by hand", "by hand again"
+HAND, AGAIN, BEFORE = "by hand", "by hand again", "surefoot before"
 TRAINERS = (HAND, "surefoot", *peers.PEERS, AGAIN)
 HEAP = {"MALLOC_TRIM_THRESHOLD_": str(20 << 30), "MALLOC_MMAP_THRESHOLD_": str(4 << 30)}
 BLOCK_SECONDS = 0.1
@@ -119,6 +122,11 @@ def ratios(found: list[Round], name: str, by: int) -> list[float]:
     return [lasted[name].hand[by] / lasted[name].own[by] for lasted in found]
 
 
+def over_before(found: list[Round], by: int) -> list[float]:
+    """Of every round: the speed of surefoot over that of the other checkout."""
+    return [lasted[BEFORE].own[by] / lasted["surefoot"].own[by] for lasted in found]
+
+
 def spread(values: list[float]) -> tuple[float, float, float]:
     """The median, and the quartiles."""
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -136,7 +144,7 @@ def table(work: str, found: list[Round], block: int) -> list[str]:
         f"{work}: {1000 * step:.0f} ms of CPU to a step, blocks of {block} steps, {len(found)} rounds",
         f"  {'trainer':14} {'tokens/s':>9}  {'over by hand':>12} {'quartiles':>15}  {'by CPU':>11} {'quartiles':>15}",
     ]
-    for name in sorted(found[0], key=TRAINERS.index):
+    for name in sorted(found[0], key=(*TRAINERS, BEFORE).index):
         speed = tokens / statistics.median(lasted[name].own[BY_CLOCK] for lasted in found)
         wall, cpu = (spread(ratios(found, name, by)) for by in (BY_CLOCK, BY_CPU))
         lines.append(
@@ -164,7 +172,11 @@ def result(
     for name in [each for each in trainers if each != AGAIN]:
         for key, by in (("", BY_CLOCK), ("_cpu", BY_CPU)):
             lowest = min(statistics.median(ratios(found, name, by)) for found in measured.values())
-            parts.append(f"{name}_over_bare{key}={lowest:.3f}")
+            parts.append(f"{name.replace(' ', '_')}_over_bare{key}={lowest:.3f}")
+    if BEFORE in trainers:
+        for key, by in (("", BY_CLOCK), ("_cpu", BY_CPU)):
+            lowest = min(statistics.median(over_before(found, by)) for found in measured.values())
+            parts.append(f"surefoot_over_before{key}={lowest:.3f}")
     parts += [
         f"save_stall_over_clone{key}={ratio(saves, 'stall', by):.2f}" for key, by in (("", "wall"), ("_cpu", "cpu"))
     ]
@@ -176,15 +188,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the smaller size, 15 rounds, a smaller state to save")
     parser.add_argument("--rounds", type=int, help="how often each takes its turn")
     parser.add_argument("--trainers", help=f"only these of {', '.join(TRAINERS[1:])}")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout of surefoot, in turns")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument("--markdown", action="store_true", help="also print a table for the docs")
     arguments = parser.parse_args()
     names = arguments.trainers.split(",") if arguments.trainers else TRAINERS[1:]
+    names = [*names, BEFORE] if arguments.against else names
     works = list(TIMED)[:1] if arguments.quick else list(TIMED)
     measured: dict[str, list[Round]] = {}
     os.environ.update(HEAP)  # for the processes of the trainers
     with ExitStack() as closing:
-        trainers = [Served(name) for name in (HAND, *names)]
+        against = arguments.against.resolve() if arguments.against else None
+        trainers = [Served(name, against if name == BEFORE else None) for name in (HAND, *names)]
         for trainer in trainers:
             closing.callback(trainer.close)
         for work in works:

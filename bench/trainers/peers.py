@@ -30,9 +30,11 @@ def python() -> str:
     return str(made)
 
 
-def environment() -> dict[str, str]:
-    """Of a trainer's process: one thread, and the modules of this folder and of surefoot at hand."""
+def environment(checkout: Path | None = None) -> dict[str, str]:
+    """Of a trainer's process: one thread, and the modules of this folder and of surefoot at hand, or of a checkout."""
     paths = [str(BENCH), *(path for path in sys.path if (Path(path) / "surefoot").is_dir())]
+    if checkout is not None:
+        paths = [str(checkout / "bench"), str(checkout / "src")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 

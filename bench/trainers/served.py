@@ -9,18 +9,19 @@ from pathlib import Path
 
 from trainers import peers
 
-OURS = {"surefoot": "by_surefoot", "by hand": "by_hand", "by hand again": "by_hand"}
+OURS = {"surefoot": "by_surefoot", "surefoot before": "by_surefoot", "by hand": "by_hand", "by hand again": "by_hand"}
 
 
 class Served:
-    """Starts at once; `say` and `hear` are lines to and from it."""
+    """Starts at once; `say` and `hear` are lines to and from it. All modules are those of the `checkout`, if given."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, checkout: Path | None = None) -> None:
+        here = checkout / "bench" if checkout else peers.BENCH
         interpreter = peers.python() if name in peers.PEERS else sys.executable
         self.name, self._errors = name, tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
         self._process = subprocess.Popen(
             [interpreter, "-m", "trainers", (OURS | peers.PEERS)[name]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._errors, text=True, env=peers.environment(), cwd=peers.BENCH,
+            stderr=self._errors, text=True, env=peers.environment(checkout), cwd=here,
         )  # fmt: skip
 
     def __call__(self, job: Path) -> None:

@@ -34,7 +34,7 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     torch's own function reduces along each dimension of a mesh, and cannot combine gradients of several meshes.
     """
     if not any(isinstance(each, DTensor) for each in gradients):
-        return torch.nn.utils.get_total_norm([_values(each) for each in gradients])
+        return torch.nn.utils.get_total_norm([_values(each) if each.is_sparse else each for each in gradients])
     held: dict[float, list[torch.Tensor]] = {}
     for each in cast(list[DTensor], gradients):  # all are, or none
         held.setdefault(share_held(each), []).append(each.to_local())
@@ -45,8 +45,8 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _values(gradient: torch.Tensor) -> torch.Tensor:
-    """The values of a gradient. The rows of a sparse one are merged first: a row may occur several times."""
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    """The values of a sparse gradient. Its rows are merged first: a row may occur several times."""
+    return gradient.coalesce().values()
 
 
 def share_held(tensor: DTensor) -> float:
