@@ -21,6 +21,7 @@ COMMANDS = (
     "generate",
     "predict",
     "look",
+    "stuck",
     "watch",
     "report",
     "validate",

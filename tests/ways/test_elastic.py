@@ -186,7 +186,9 @@ def test_a_stopped_rank_is_named_and_the_run_goes_on_without_it(start):
     assert time.monotonic() - began < 280  # of 1,800 s that a process group waits
     finding = finding_of(job)
     assert finding["check"] == "hanging-rank"
-    assert re.search(r"rank 1 has not responded since step \d+; the others wait in", finding["seen"])
+    assert re.search(
+        r"rank 1 has not responded since step \d+(, last seen at \S+)?; the others wait in", finding["seen"]
+    )
     events = surefoot.read_run(job.run).happened()
     assert {"slow-step", "hanging-rank", "resumed"} <= {event.kind for event in events}
     assert surefoot.read_run(job.run).steps == 60
@@ -232,6 +234,10 @@ def test_who_is_waited_for():
     assert waiting(ranks, later) == ("rank 1 has not responded since step 9; the others wait in all_reduce", 0)
     everyone = [beat._replace(number=8) for beat in ranks]
     assert waiting(ranks, everyone) == ("rank 2 is in no collective since step 9; the others wait in all_reduce", 0)
+    stands = [ranks[0], ranks[1], Beat(5, 9, "", " at data.py:12")]
+    assert waiting(stands, [*everyone[:2], Beat(8, 9, "", " at data.py:12")]).text == (
+        "rank 2 is in no collective since step 9, last seen at data.py:12; the others wait in all_reduce"
+    )
     stopped = [ranks[0], *everyone[1:]]
     assert waiting(ranks, stopped).teller == 1
     alike = [Beat(8, 9, "all_reduce")] * 3

@@ -15,7 +15,7 @@ from typing import Any, Self
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json
 from surefoot.records.files import refusals_of
-from surefoot.records.plain_files import open_own
+from surefoot.records.plain_files import open_own, read_plain
 
 try:
     import fcntl
@@ -108,6 +108,14 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def holder_of(folder: Path) -> Owner | None:
+    """The process that last took the lock of a folder and has not released it. It may be dead."""
+    try:
+        return from_json(Owner, read_plain(folder / "lock"))
+    except (OSError, ValueError):
+        return None
 
 
 def _try_lock(descriptor: int) -> bool | None:

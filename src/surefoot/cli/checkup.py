@@ -21,6 +21,7 @@ ADDS = {
     "metrics": "torchmetrics objects as metrics of a recipe, `Recipe(metrics=...)`",
     "remote": "a copy of each run on S3 and other stores, `mirror=s3://...`",
     "report": "pages and pictures, `surefoot report --html FILE`",
+    "stuck": "the stacks of a training that hangs, `surefoot stuck`",
 }
 """What each extra of pyproject.toml is for."""
 OF_DEVELOPERS = ("dev", "docs")

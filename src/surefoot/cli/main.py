@@ -22,6 +22,7 @@ from surefoot.cli.plan import plan
 from surefoot.cli.predict import predict
 from surefoot.cli.profile import profile
 from surefoot.cli.report import report
+from surefoot.cli.stuck import stuck
 from surefoot.cli.train import train
 from surefoot.cli.validate import validate
 from surefoot.cli.watch import watch
@@ -49,6 +50,7 @@ app.command()(generate)
 app.command()(predict)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)
+app.command()(stuck)
 app.command()(report)
 app.command()(init)
 app.command()(doctor)

@@ -6,15 +6,16 @@ import os
 import sys
 from types import FrameType
 
-_NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools")
+_NOT_THE_USER = {"torch", "surefoot", *sys.stdlib_module_names}
 
 
-def where() -> str:
+def where(frame: FrameType | None = None) -> str:
     """` at model.py:12`, the nearest line that is not torch's or surefoot's. Empty if there is none, as in backward.
 
-    If that line is in an installed package, the nearest line outside is named too.
+    If that line is in an installed package, the nearest line outside is named too. Begins at a frame of any thread, or
+    at the caller.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     found: list[str] = []
     while frame is not None:
         module, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename

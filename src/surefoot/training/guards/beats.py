@@ -1,9 +1,9 @@
 """Beats: every rank reports that it is alive and what it is doing, so that a rank that hangs can be named.
 
 A thread of each rank samples the main thread twenty times a second. Once a second it writes a line to torchrun's
-store: a counter, the step, and the collective that the main thread is in. A stopped process writes no more lines. A
-process that hangs in a collective names it. The share of samples outside of any collective shows which rank the
-others wait for.
+store: a counter, the step, the collective that the main thread is in, and its line of the user's code. A stopped
+process writes no more lines. A process that hangs in a collective names it. The share of samples outside of any
+collective shows which rank the others wait for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from types import FrameType
 from typing import NamedTuple, Self
 
 from torch.distributed import Store
+
+from surefoot.world.user_line import where
 
 LOOK_SECONDS = 0.05
 LOOKS = 20
@@ -34,6 +36,8 @@ class Beat(NamedTuple):
     number: int
     step: int
     place: str
+    line: str = ""
+    """` at data.py:12`: the user's code that it was in, or an empty string."""
 
 
 class Waiting(NamedTuple):
@@ -73,16 +77,18 @@ class Beats:
     def _beat(self) -> None:
         turn = 0
         while not self._stop.wait(LOOK_SECONDS):
-            place = place_of(sys._current_frames().get(self._main))
+            frame = sys._current_frames().get(self._main)
+            place = place_of(frame)
             self._looks, self._own, turn = self._looks + 1, self._own + (not place), turn + 1
             if turn % LOOKS == 0:
-                self._write(place)
+                self._write(place, where(frame) if frame else "")
+            del frame  # it would keep the tensors of that moment
 
-    def _write(self, place: str = "") -> None:
+    def _write(self, place: str = "", line: str = "") -> None:
         assert self.store is not None
         self._count += 1
         try:
-            self.store.set(str(self.rank), f"{self._count} {self.step} {place}")
+            self.store.set(str(self.rank), f"{self._count} {self.step} {place}\n{line}")
         except RuntimeError:  # the store is gone: the run is ending
             self._stop.set()
 
@@ -102,7 +108,7 @@ class Beats:
         assert self.store is not None
         lines = self.store.multi_get([str(rank) for rank in range(self.ranks)])
         parts = (line.decode().split(" ", 2) for line in lines)
-        return [Beat(int(count), int(step), place) for count, step, place in parts]
+        return [Beat(int(count), int(step), *place.split("\n")) for count, step, place in parts]
 
 
 def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting:
@@ -116,7 +122,11 @@ def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting
         return Waiting(wait and f"all ranks {wait}", living[0])
     fault = "has not responded" if silent else "is in no collective"
     which, step = ", ".join(map(str, late)), min(now[rank].step for rank in late)
-    return Waiting(f"rank {which} {fault} since step {step}" + (wait and f"; the others {wait}"), living[0])
+    seen = next((now[rank].line for rank in late if now[rank].line), "")
+    return Waiting(
+        f"rank {which} {fault} since step {step}{seen and f', last seen{seen}'}" + (wait and f"; the others {wait}"),
+        living[0],
+    )
 
 
 def place_of(frame: FrameType | None) -> str:
