@@ -2,9 +2,16 @@
 
 import json
 import math
+import re
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from xml.etree import ElementTree
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from typer.testing import CliRunner
 
@@ -12,7 +19,8 @@ import surefoot
 from surefoot.cli.main import app
 from surefoot.errors import RunError
 from surefoot.records.codec import from_json, to_json
-from surefoot.records.looked import Looked, form_text
+from surefoot.records.looked import GraphNode, Looked, form_text
+from surefoot.reports.autograd_graph import MOST, graph_svg
 from surefoot.ways.look import look_at_script
 
 SCRIPT = """
@@ -137,3 +145,60 @@ def test_the_command(tmp_path):
     script.write_text(SCRIPT)
     made = CliRunner().invoke(app, ["look", str(script), "--json", "--", "3"])
     assert [each["kind"] for each in json.loads(made.stdout)["modules"]] == ["Sequential", "Linear", "Tanh", "Linear"]
+
+
+# ------------------------------------------------------------------------------------------- the graph of autograd
+
+
+def test_the_picture_of_the_graph_has_every_operation_and_every_parameter(tmp_path):
+    script, picture = tmp_path / "train.py", tmp_path / "loss.svg"
+    script.write_text(SCRIPT)
+    done = CliRunner().invoke(app, ["look", str(script), "1", "--graph", str(picture)])
+    assert done.exit_code == 0, done.output
+    drawn = ElementTree.fromstring(picture.read_text())
+    texts = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    looked = look_at_script(str(script), ["1"])
+    operations = [each for each in looked.graph if not each.leaf]
+    assert operations[0].operation == "MeanBackward0"
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}rect"))) == len(operations)
+    assert {"Mean", "Pow", "Sub", "Tanh", "Addmm", "T"} <= set(texts)
+    assert {"0.weight 8x4 float32", "2.weight 1x8 float32"} <= set(texts)
+    edges = sum(not looked.graph[taken].leaf for each in operations for taken in each.takes)
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}path"))) == edges
+
+
+def test_what_cannot_be_drawn_is_refused():
+    looked = Looked("mine", None, (), ())
+    with pytest.raises(RunError, match="has no graph"):
+        graph_svg(looked)
+    chain = (*(GraphNode("AddBackward0", "", (number + 1,)) for number in range(MOST)), GraphNode("Add", "", ()))
+    with pytest.raises(RunError, match="take fewer layers"):
+        graph_svg(replace(looked, graph=chain))
+
+
+def test_names_in_the_picture_are_only_text():
+    node = GraphNode("AddBackward0", "</title><script>", (1,))
+    leaf = GraphNode("AccumulateGrad", "", (), leaf="<b> & \x1b 2x2 float32")
+    drawn = ElementTree.fromstring(graph_svg(Looked("<mine>", None, (), (), (node, leaf))))
+    assert not [each for each in drawn.iter() if each.tag.endswith("script")]
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=1, max_size=30))
+def test_every_operation_stands_above_those_that_take_its_result(takes):
+    """Any graph without cycles, drawn: boxes of a row do not overlap, and edges lead downwards."""
+    graph = tuple(
+        GraphNode(
+            "AddBackward0", "", tuple(sorted({number + 1 + step for step in steps if number + 1 + step < len(takes)}))
+        )
+        for number, steps in enumerate(takes)
+    )
+    drawn = ElementTree.fromstring(graph_svg(Looked("mine", None, (), (), graph)))
+    rows = defaultdict(list)
+    for box in drawn.iter("{http://www.w3.org/2000/svg}rect"):
+        rows[box.get("y")].append((float(box.get("x")), float(box.get("width"))))
+    for boxes in rows.values():
+        for (x, width), (after, _) in pairwise(sorted(boxes)):
+            assert x + width < after
+    for path in drawn.iter("{http://www.w3.org/2000/svg}path"):
+        numbers = [float(each) for each in re.findall(r"-?\d+", path.get("d"))]
+        assert numbers[1] < numbers[-1]

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, load, show
+from surefoot.records.files import refusals_of
 from surefoot.torch_version import require_torch
 
 
@@ -23,6 +24,9 @@ def look(
         str | None, typer.Option("--tensor", metavar="NAME", help="one tensor: its storage, who made it, who reads it")
     ] = None,
     depth: Annotated[int | None, typer.Option("--depth", min=0, help="modules down to this depth alone")] = None,
+    graph: Annotated[
+        Path | None, typer.Option("--graph", metavar="FILE.svg", help="draw the graph of autograd behind the loss")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Takes one step and shows every module: its output, parameters, activations, gradient and update.
@@ -35,6 +39,8 @@ def look(
     `surefoot look gpt layers=2`
 
     `surefoot look train.py --tensor head.weight -- --lr 1e-3`
+
+    `surefoot look gpt layers=1 --graph loss.svg`
     """
     require_torch()
     from surefoot.reports.looked import looked_text, tensor_text
@@ -43,6 +49,11 @@ def look(
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
         seen = look_at_script(recipe, words or ()) if _is_script(recipe) else way(load(recipe, words))
+    if graph is not None:
+        from surefoot.reports.autograd_graph import graph_svg
+
+        with refusals_of(graph):
+            graph.write_text(graph_svg(seen), encoding="utf-8")
     show(seen, partial(looked_text, depth=depth) if tensor is None else partial(tensor_text, name=tensor), json=json)
 
 

@@ -58,6 +58,20 @@ class LookedTensor:
 
 
 @dataclass(frozen=True)
+class GraphNode:
+    """An operation in the graph of autograd."""
+
+    operation: str
+    """As autograd names it: `AddmmBackward0`."""
+    module: str
+    """That it ran in; empty if in none."""
+    takes: tuple[int, ...]
+    """The operations whose results it takes, as places in the list."""
+    leaf: str = ""
+    """The name and form of a parameter or input that gets a gradient, if this adds it up."""
+
+
+@dataclass(frozen=True)
 class Looked:
     """One step, looked at."""
 
@@ -65,6 +79,8 @@ class Looked:
     loss: float | None
     modules: tuple[LookedModule, ...]
     tensors: tuple[LookedTensor, ...]
+    graph: tuple[GraphNode, ...] = ()
+    """The operations behind the loss; the loss itself comes first."""
 
     def tensor(self, name: str) -> LookedTensor | None:
         """The tensor of this name."""

@@ -14,6 +14,7 @@ from surefoot.data.batches import batches_of
 from surefoot.errors import RunError
 from surefoot.events.listener import Listener
 from surefoot.events.phases import Phases
+from surefoot.inside.graph import graph_of
 from surefoot.inside.modules import Modules
 from surefoot.inside.tensors import tensors_of
 from surefoot.randomness import kept
@@ -95,4 +96,4 @@ class _Looking(Listener):
             each.end()
             found |= {prefix + name: Layer(**figures) for name, figures in each.figures().items()}
         modules = tuple(replace(each, layer=found.get(each.name)) for each in self.seen.modules())
-        return Looked(of, loss, modules, tuple(tensors_of(self.seen, self.phases)))
+        return Looked(of, loss, modules, tuple(tensors_of(self.seen, self.phases)), graph_of(self.seen, self.phases))
