@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
+
+from surefoot.stuck.processes import tree_of
 
 READY = "ready"
 
@@ -29,6 +31,8 @@ def hanging(folder: Path, source: str, *, launcher: tuple[str, ...] = (), lines:
             assert said[-1], "".join(said)
         yield process.pid
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        for each in tree_of(process.pid):  # torchrun puts its ranks into sessions of their own
+            with suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
