@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from surefoot.checkpoint.checkpoint import Checkpoint
 from surefoot.checkpoint.outline import leaves, map_leaves
-from surefoot.checkpoint.state import restore, state_of
+from surefoot.checkpoint.state import state_of
 from surefoot.checkpoint.store import Checkpoints
-from surefoot.data.batches import Batches, batches_of
 from surefoot.errors import RunError
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.audit import Audit
 from surefoot.records.run import Run, read_run
-from surefoot.step import Step
-from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.training.replay import Replay, same_bits
 from surefoot.world.world import RealWorld
 
 
@@ -36,21 +34,11 @@ def audit(recipe: Recipe, path: str) -> Audit:
     recipe = with_global_batch(recipe, layout)
     with kept(), world:
         earlier, later = _last_two(run)
-        step = Step(recipe, world)
-        saved = restore(step, earlier)
-        batches, at = Batches(iter(())), -1
-        held_out = {row.step: row.evaluation_loss for row in world.from_first(run.rows)}
-        while step.number < later.step:
-            if at != run.batch_of(step.number):
-                at = run.batch_of(step.number)
-                batches = batches_of(recipe, first_step=at, rank=layout.data_rank, ranks=layout.data_ranks)
-                if "data" in saved:
-                    cast(Any, batches.dataset).load_state_dict(saved["data"])
-            step(world.take(batches) for _ in range(step.micro_batches))
-            if (loss := held_out.get(step.number)) is not None:
-                step.held_out(loss)
-            at += 1
-        differing = _differences(state_of(step), later, world)
+        replay = Replay(run, recipe, world)
+        replay.start(earlier)
+        while replay.step.number < later.step:
+            replay.advance()
+        differing = _differences(state_of(replay.step), later, world)
     return Audit(path, earlier.step, later.step, tuple(differing))
 
 
@@ -69,17 +57,6 @@ def _differences(made: Any, later: Checkpoint, world: RealWorld) -> list[str]:
     shards = map_leaves(lambda _, leaf: torch.empty_like(leaf) if isinstance(leaf, DTensor) else None, made)
     expected = dict(leaves(later.load(shards)))
     compared = [(place, value) for place, value in leaves(made) if place in expected]
-    mine = [not _same(value, expected[place]) for place, value in compared]
+    mine = [not same_bits(value, expected[place]) for place, value in compared]
     differs = [any(ranks) for ranks in zip(*world.gather(mine), strict=True)]
     return [".".join(map(str, place)) for (place, _), differ in zip(compared, differs, strict=True) if differ]
-
-
-def _same(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor):
-        return bool(one == other)
-    return torch.equal(_bits(one), _bits(other))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor as bytes: NaN is equal to the same NaN, and 0 is not equal to -0."""
-    return local_part(tensor.detach()).cpu().contiguous().reshape(-1).view(torch.uint8)
