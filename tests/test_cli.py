@@ -24,6 +24,7 @@ COMMANDS = (
     "stuck",
     "watch",
     "report",
+    "compare",
     "validate",
 )
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.check import check
+from surefoot.cli.compare import compare
 from surefoot.cli.data import app as data_app
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
@@ -52,6 +53,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)
 app.command()(stuck)
 app.command()(report)
+app.command()(compare)
 app.command()(init)
 app.command()(doctor)
 app.command()(validate)
