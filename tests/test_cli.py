@@ -25,6 +25,7 @@ COMMANDS = (
     "watch",
     "report",
     "compare",
+    "replay",
     "validate",
 )
 

@@ -22,6 +22,7 @@ from surefoot.cli.merge import merge
 from surefoot.cli.plan import plan
 from surefoot.cli.predict import predict
 from surefoot.cli.profile import profile
+from surefoot.cli.replay import replay
 from surefoot.cli.report import report
 from surefoot.cli.stuck import stuck
 from surefoot.cli.train import train
@@ -54,6 +55,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(stuck)
 app.command()(report)
 app.command()(compare)
+app.command()(replay)
 app.command()(init)
 app.command()(doctor)
 app.command()(validate)

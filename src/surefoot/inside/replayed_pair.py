@@ -16,7 +16,7 @@ from surefoot.inside.trace import Tracer, largest_difference
 from surefoot.records.compared import Cause, PartedAt, Replayed, Unlike
 from surefoot.records.trace import Operation, Parting, Trace, parting
 from surefoot.step import Step
-from surefoot.training.replay import Replay, is_as_logged, same_bits, sound_checkpoints
+from surefoot.training.replay import Replay, buffers_kept, is_as_logged, same_bits, sound_checkpoints
 
 MOST_LISTED = 3
 Pair = tuple[Replay, Replay]
@@ -127,16 +127,13 @@ def _trace_of(replay: Replay, step: int, *, keep: int | None = None) -> tuple[Tr
     if replay.step.is_own:
         return _trace_of_own(replay, step, keep=keep)
     made = replay.step
-    buffers = {each: each.clone() for each in made.model.buffers()}
-    with Tracer(keep=keep) as tracer:
+    with buffers_kept(made), Tracer(keep=keep) as tracer:
         tracer.phases.find(made.model)
         for micro_batch, (_, batch) in enumerate(replay.batches()):
             loss, count = made.loss_of(micro_batch, batch)
             made.scaler.scale(loss / count).backward()
         trace = tracer.end_step(step)
     made.optimizer.zero_grad(set_to_none=True)
-    for buffer, value in buffers.items():
-        buffer.copy_(value)
     return trace, tracer.kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -112,6 +113,18 @@ class Replay:
     def _made(self, batch: int) -> Batches:
         layout = self.step.layout
         return batches_of(self.recipe, first_step=batch, rank=layout.data_rank, ranks=layout.data_ranks)
+
+
+@contextmanager
+def buffers_kept(step: Step) -> Iterator[None]:
+    """Puts buffers back that a forward changes, such as running statistics."""
+    before = {each: each.clone() for each in step.model.buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before.items():
+                buffer.copy_(value)
 
 
 def in_one_process(run: Run, recipe: Recipe) -> Recipe:

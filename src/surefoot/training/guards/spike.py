@@ -17,19 +17,29 @@ class Spikes:
     added to the last 64.
     """
 
-    def __init__(self, losses: Iterable[float] = ()) -> None:
-        self._last: deque[float] = deque(maxlen=WINDOW)
+    def __init__(self, losses: Iterable[float] = (), *, window: int = WINDOW) -> None:
+        self._last: deque[float] = deque(maxlen=window)
         for loss in losses:
             self.see(loss)
 
     def see(self, loss: float) -> bool:
         """Whether this loss is a spike."""
-        if len(self._last) >= ENOUGH and loss > self._limit():
+        if self.knows and loss > self.limit():
             return True
         self._last.append(loss)
         return False
 
-    def _limit(self) -> float:
-        middle = median(self._last)
+    @property
+    def knows(self) -> bool:
+        """Whether enough losses were seen to call one a spike."""
+        return len(self._last) >= ENOUGH
+
+    def usual(self) -> float:
+        """The median of the last losses."""
+        return median(self._last)
+
+    def limit(self) -> float:
+        """A loss above this is a spike."""
+        middle = self.usual()
         spread = 1.4826 * median(abs(each - middle) for each in self._last)
         return middle + DEVIATIONS * max(spread, 0.02 * abs(middle))
