@@ -6,13 +6,14 @@ import sys
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from surefoot.cli.shared import AllowOption, JsonOption, SarifOption, keep_sarif, rank, show
 from surefoot.events.budget import OVERHEAD
 from surefoot.reports.console import PlainConsole
+from surefoot.torch_version import require_torch
 
 
 def watch(
@@ -43,6 +44,19 @@ def watch(
     infos: Annotated[
         bool, typer.Option("--infos", help="also print infos, one line each; otherwise only how many there are")
     ] = False,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="SCRIPT|TRACE",
+            help="compare the first updates, 3 or --steps, with those of another script or of a file of --trace; "
+            "nothing is checked",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="write fingerprints of the first updates, for --against later"),
+    ] = None,
     allow: AllowOption = None,
     sarif: SarifOption = None,
     json: JsonOption = False,
@@ -52,8 +66,16 @@ def watch(
     Prints what it found. It measures the first three updates operator by operator, and only times the rest: --tables
     prints the measurements, --json and --run keep them. Exits with 1 if any finding is an error.
 
-    Example: `surefoot watch train.py --steps 20 -- --lr 1e-3`
+    With --against it only compares: it names the first update, module, operator and line that differ, and exits with 1.
+
+    Examples:
+
+    `surefoot watch train.py --steps 20 -- --lr 1e-3`
+
+    `surefoot watch train.py --against before.py`
     """
+    if other is not None or trace is not None:
+        _against(script, other, args or [], steps, trace, json=json)
     from surefoot.reports.watched import watched_text
     from surefoot.watch import watch_script
 
@@ -73,6 +95,20 @@ def watch(
     if run is not None and not json and rank() == 0:
         PlainConsole().print(f"run: {run}; see `surefoot report {run}`", style="dim", highlight=False)
     raise typer.Exit(1 if record.findings.errors else 0)
+
+
+def _against(
+    script: Path, other: Path | None, args: list[str], steps: int | None, trace: Path | None, *, json: bool
+) -> NoReturn:
+    """Compares two scripts, or keeps the trace of one. Exits with 1 if they differ."""
+    require_torch()
+    from surefoot.reports.compared import scripts_text
+    from surefoot.ways.against import UPDATES, against
+
+    named = None if other is None else str(other)
+    record = against(str(script), named, args, updates=steps or UPDATES, keep=trace, quiet=json)
+    show(record, scripts_text, json=json)
+    raise typer.Exit(0 if record.agrees else 1)
 
 
 def _share(text: str) -> float:

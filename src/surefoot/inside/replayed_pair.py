@@ -13,12 +13,11 @@ from surefoot.checkpoint.state import state_of
 from surefoot.data.content import content_hash
 from surefoot.errors import NonFinite, RunError
 from surefoot.inside.trace import Tracer, largest_difference
-from surefoot.records.compared import Cause, PartedAt, Replayed, Unlike
+from surefoot.records.compared import MOST_LISTED, Cause, PartedAt, Replayed, Unlike
 from surefoot.records.trace import Operation, Parting, Trace, parting
 from surefoot.step import Step
 from surefoot.training.replay import Replay, buffers_kept, is_as_logged, same_bits, sound_checkpoints
 
-MOST_LISTED = 3
 Pair = tuple[Replay, Replay]
 
 
@@ -152,27 +151,17 @@ def _placed(pair: Pair, found: Parting | None, traces: list[Trace]) -> PartedAt 
     """Where the traces part, with the largest difference: both steps run again to keep the values of that place."""
     if found is None or found.first is None or found.second is None:
         return None
-    only = [tuple(map(_operation_text, ops[:MOST_LISTED])) for ops in (found.only_first, found.only_second)]
     here, there = traces[0].operations[found.first], traces[1].operations[found.second]
     values = [
         _trace_of(replay, traces[0].step, keep=place)[1]
         for replay, place in zip(pair, (found.first, found.second), strict=True)
     ]
-    apart = largest_difference(*values)
-    return PartedAt(
-        here.phase,
-        here.module,
-        here.name,
-        here.line,
-        there.line,
-        None if apart is None else apart[0],
-        None if apart is None else apart[1],
-        only[0],
-        only[1],
-    )
+    only = (tuple(map(operation_text, each)) for each in (found.only_first, found.only_second))
+    return PartedAt.of(here, there, largest_difference(*values), *only)
 
 
-def _operation_text(operation: Operation) -> str:
+def operation_text(operation: Operation) -> str:
+    """An operation with its module and line."""
     where = f" in `{operation.module}`" if operation.module else ""
     return f"`{operation.name}`{where}" + (f" ({operation.line})" if operation.line else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -54,11 +55,11 @@ class Tracer(Meter):
         self._nodes, self._lines = list[int](), list[str]()
 
     def model_called(self, model: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        prefix = self.phases.models.get(model, "")
-        for name, each in (*model.named_parameters(), *model.named_buffers()):
-            if prefix + name not in self._parameters:
-                self._parameters[prefix + name] = print_of(each)
+        self._parameters = {**parameters_in({model: self.phases.models.get(model, "")}), **self._parameters}
         self._inputs += [print_of(each) for each in tensors_in(args)]
+
+    def forward_ends(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._inputs += [print_of(each) for each in tensors_in(kwargs)]
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         phase = self.phases.now().name
@@ -83,6 +84,9 @@ class Tracer(Meter):
                 shapes=tuple("x".join(map(str, each.shape)) for each in results),
                 dtypes=tuple(str(each.dtype).removeprefix("torch.") for each in results),
                 prints=tuple(map(print_of, results)),
+                given=tuple(
+                    print_of(each) for each in tensors_in((args, kwargs)) if all(each is not x for x in results)
+                ),
             )
         )
 
@@ -90,6 +94,15 @@ class Tracer(Meter):
         """The line whose forward made a graph node. A node has its number before the operation runs."""
         place = bisect_right(self._nodes, node)
         return self._lines[place] if place < len(self._lines) else ""
+
+
+def parameters_in(models: Mapping[torch.nn.Module, str]) -> dict[str, str]:
+    """Fingerprints of the parameters and buffers of models, each with the prefix of its names."""
+    return {
+        prefix + name: print_of(each)
+        for model, prefix in models.items()
+        for name, each in (*model.named_parameters(), *model.named_buffers())
+    }
 
 
 def print_of(tensor: torch.Tensor) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
+from surefoot.records.trace import Operation
 
 ROUNDING = (
     "layout",
@@ -22,6 +23,8 @@ ROUNDING = (
 )
 """What may differ between two runs that should agree, and changes their numbers by rounding."""
 _EXACT, _NEAR = ("tokens", "samples_digest", "batch_digest", "lr", "updated"), ("loss", "grad_norm")
+MOST_LISTED = 3
+"""How many operations of only one of two traces are listed."""
 Cause = Literal["batch", "parameters", "arithmetic", "update", "none"]
 
 
@@ -59,6 +62,21 @@ class PartedAt:
     """Operations before it that only one of the two ran, with their lines."""
     only_second: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        here: Operation,
+        there: Operation,
+        apart: tuple[float, float] | None,
+        only_first: tuple[str, ...],
+        only_second: tuple[str, ...],
+    ) -> "PartedAt":
+        """The place of a pair of operations, with their largest difference."""
+        largest, relative = (None, None) if apart is None else apart
+        lines = here.line, there.line
+        few = only_first[:MOST_LISTED], only_second[:MOST_LISTED]
+        return cls(here.phase, here.module, here.name, *lines, largest, relative, *few)
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -94,6 +112,23 @@ class Compared:
     @property
     def agrees(self) -> bool:
         return self.difference is None
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """Whether two scripts compute the same in their first updates. `step` is 0 if they do."""
+
+    first: str
+    second: str
+    updates: int
+    step: int = 0
+    cause: Cause = "none"
+    said: str = ""
+    parted: PartedAt | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return not self.step
 
 
 def unlike(one: Run, other: Run) -> tuple[Unlike, ...]:

@@ -21,6 +21,8 @@ class Operation:
     dtypes: tuple[str, ...]
     prints: tuple[str, ...]
     """The hash of all bytes of each result."""
+    given: tuple[str, ...] = ()
+    """The same of each tensor that it was given, without those that it wrote in place."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -50,6 +52,18 @@ class Parting:
     second: int | None
     only_first: tuple[Operation, ...] = ()
     only_second: tuple[Operation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Traced:
+    """The first updates of a script. The last trace holds only the parameters after them."""
+
+    script: str
+    traces: tuple[Trace, ...]
+
+    @property
+    def updates(self) -> int:
+        return max(0, len(self.traces) - 1)
 
 
 def parting(one: Trace, other: Trace) -> Parting | None:

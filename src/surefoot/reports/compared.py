@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.records.compared import Compared, PartedAt, Replayed, Unlike
+from surefoot.records.compared import Compared, PartedAt, Replayed, Scripts, Unlike
 from surefoot.records.units import counted
 
 _CAUSES = {
@@ -45,6 +45,20 @@ def compared_text(compared: Compared) -> RenderableType:
     return Group(*parts)
 
 
+def scripts_text(scripts: Scripts) -> RenderableType:
+    """One line if two scripts compute the same; else the first update, module, operator and lines that differ."""
+    if not scripts.first:
+        return Text(f"{scripts.second}: {counted(scripts.updates, 'update')} traced")
+    if scripts.agrees:
+        return Text(f"{scripts.first} and {scripts.second} agree: {counted(scripts.updates, 'update')}, bit for bit")
+    return Group(
+        Text(f"{scripts.first} and {scripts.second} differ from update {scripts.step} on", style="bold red"),
+        Text(f"update {scripts.step}: {_CAUSES[scripts.cause]}", style="bold"),
+        Text(scripts.said),
+        *map(Text, _parted(scripts, scripts.parted) if scripts.parted is not None else ()),
+    )
+
+
 def _table(compared: Compared, title: str, fields: tuple[Unlike, ...]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in (title, compared.first, compared.second):
@@ -68,7 +82,7 @@ def _replayed(compared: Compared, replayed: Replayed) -> Iterator[RenderableType
     )
 
 
-def _parted(compared: Compared, parted: PartedAt) -> Iterator[str]:
+def _parted(compared: Compared | Scripts, parted: PartedAt) -> Iterator[str]:
     module = f"module `{parted.module}`, " if parted.module else "outside of any module, "
     by = (
         ""
