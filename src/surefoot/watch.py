@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from surefoot.checks.watcher import Watcher
+    from surefoot.explain.limited_memory import LimitedMemory
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace
     from surefoot.training.watched_run import WatchedRun
@@ -93,12 +94,15 @@ def watch_script(
     sparing: bool = False,
     allow: Iterable[str] = (),
     keep: Path | None = None,
+    memory_limit: int | None = None,
 ) -> Watched:
     """Runs a script as `python script` would, and watches it. With `steps`, it stops after that many updates.
 
     It measures and checks the first steps. After that the script runs at full speed, unless `check_all` continues the
     checks to the end. `overhead` is the share of the script's own time that the checks may add: where they take long,
     they look at fewer steps. With `sparing`, it limits the measuring too. `keep` names a run directory for the results.
+    `memory_limit` is the most bytes for the script's tensors: an operation that would take more raises
+    `torch.OutOfMemoryError`.
     """
     if not Path(script).is_file():
         raise RunError(f"no script {script}")
@@ -111,6 +115,7 @@ def watch_script(
         sparing=sparing,
         allow=allow,
         keep=keep,
+        memory_limit=memory_limit,
     )
 
 
@@ -124,10 +129,18 @@ def watch_call(
     sparing: bool = False,
     allow: Iterable[str] = (),
     keep: Path | None = None,
+    memory_limit: int | None = None,
 ) -> Watched:
     """Calls a function that trains, and watches it as `watch_script` watches a script."""
     watching = Watching(
-        name, steps=steps, check_all=check_all, overhead=overhead, sparing=sparing, allow=allow, keep=keep
+        name,
+        steps=steps,
+        check_all=check_all,
+        overhead=overhead,
+        sparing=sparing,
+        allow=allow,
+        keep=keep,
+        memory_limit=memory_limit,
     )
     alive: object = None  # the variables of a script: `record` looks at what they still hold
     with watching, suppress(StopScript):
@@ -153,6 +166,7 @@ class Watching:
         sparing: bool = False,
         allow: Iterable[str] = (),
         keep: Path | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         require_torch()
         from surefoot.checks.script_throttle import ScriptThrottle
@@ -179,11 +193,22 @@ class Watching:
             from surefoot.training.watched_run import WatchedRun  # it imports most of torch.distributed
 
             self.kept = WatchedRun(keep, name, phases)
+        self._memory = None if memory_limit is None else self._limited(memory_limit)
+
+    def _limited(self, limit_bytes: int) -> LimitedMemory:
+        """Limits the memory of the script, and not that of surefoot's own looks at it."""
+        from surefoot.explain.limited_memory import LimitedMemory
+        from surefoot.meters.memory_limit import device_here
+
+        memory = LimitedMemory(limit_bytes, device_here())
+        self._books.failsafe.aside = self._watcher.scene.failsafe.aside = memory.aside
+        memory.snapshot = None if self.kept is None else self.kept.snapshot
+        return memory
 
     def __enter__(self) -> Self:
         throttle, failsafe = self._throttle, self._watcher.scene.failsafe
         with ExitStack() as entering:
-            for each in (self.kept, self._books, self._watcher, throttle):
+            for each in (self.kept, self._memory, self._books, self._watcher, throttle):
                 if each is not None:
                     entering.enter_context(each)
             self._entered = entering.pop_all()
@@ -195,8 +220,26 @@ class Watching:
         ]
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        self._entered.__exit__(*raised)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._entered.__exit__(kind, error, trace)
+        if isinstance(error, RuntimeError | MemoryError):
+            self._note_memory(error)
+
+    def _note_memory(self, error: BaseException) -> None:
+        """If memory ran out, lets the error carry what is known of it. A run directory keeps it too."""
+        from surefoot.explain.out_of_memory import attach, is_out_of_memory, known_of, standing_bytes
+        from surefoot.meters.memory_limit import device_here
+
+        if not is_out_of_memory(error):
+            return
+        record = None if self._memory is None else self._memory.seen_at(error)
+        if record is None:
+            models, optimizers = self._books.phases.models, self._watcher.scene.optimizers
+            held = standing_bytes(models, optimizers)
+            record = known_of(error, device_here(), held, None if self._memory is None else self._memory.limit_bytes)
+        if self.kept is not None:
+            record = self.kept.keep_out_of_memory(record)
+        attach(error, record)
 
     def ran_to_its_end(self) -> None:
         """Notes that the training was not cut short: what did not happen will not happen any more."""

@@ -23,6 +23,7 @@ class RunThrottle:
         self._phases = Phases()
         self._phases.find(model)
         self._watcher = Watcher(self._phases, optimizer, failsafe=True)
+        self.failsafe = self._watcher.scene.failsafe
         self._on, self._taken, self._looked = on, 0, False
         self.found: dict[str, Finding] = {}
 

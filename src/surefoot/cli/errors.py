@@ -99,8 +99,13 @@ def _explained(error: Exception) -> Iterator[RenderableType]:
     if "torch" not in sys.modules:
         return
     from surefoot.explain.explain import explain
+    from surefoot.explain.out_of_memory import attached
     from surefoot.reports.explanation import explanation_text
+    from surefoot.reports.out_of_memory import out_of_memory_text
 
+    if (known := attached(error)) is not None:
+        yield out_of_memory_text(known)
+        return
     try:
         found = explain(error)
     except Exception as failure:

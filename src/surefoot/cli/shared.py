@@ -43,6 +43,15 @@ AllowOption = Annotated[
 SarifOption = Annotated[
     Path | None, typer.Option("--sarif", metavar="FILE", help="write the findings as SARIF 2.1.0 for editors and CI")
 ]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="the most memory for tensors, such as 2GiB; the operation that would exceed it raises "
+        "torch.OutOfMemoryError, and surefoot explains what held the memory",
+    ),
+]
 TrustOption = Annotated[
     bool, typer.Option("--trust-run", help="execute the recipe that the run holds or names: code of whoever made it")
 ]
@@ -74,6 +83,21 @@ def agreeing(*sources: object) -> Iterator[None]:
         named = ", ".join(map(str, sources))
         said = f"the records of {named} contradict each other: {type(error).__name__}: {error}"
         raise RunError(f"{said}; was one of them changed? SUREFOOT_RAISE=1 shows the whole traceback") from error
+
+
+def limit_bytes(text: str | None) -> int | None:
+    """The bytes of `--memory-limit`."""
+    from surefoot.recipe.recipe import UNITS, bytes_of
+
+    if text is None:
+        return None
+    found = bytes_of(text)
+    if not found:
+        raise typer.BadParameter(
+            f"{text!r} is no size; write a number and a unit, such as 2GiB; units: {', '.join(UNITS)}",
+            param_hint="--memory-limit",
+        )
+    return found
 
 
 def load(target: str, knobs: list[str] | None) -> Recipe:

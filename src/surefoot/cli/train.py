@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from surefoot.cli.shared import JsonOption, KnobsArgument, RecipeArgument, load, rank, rank_count, show
-from surefoot.errors import RunError
+from surefoot.cli.shared import (
+    JsonOption,
+    KnobsArgument,
+    MemoryLimitOption,
+    RecipeArgument,
+    limit_bytes,
+    load,
+    rank,
+    rank_count,
+    show,
+)
+from surefoot.errors import DiskError, RunError
 from surefoot.reports.console import PlainConsole
 
 if TYPE_CHECKING:
@@ -48,6 +59,7 @@ def train(
         list[str] | None,
         typer.Option("--log", metavar="TOOL", help="also log to tensorboard, wandb or mlflow; may be repeated"),
     ] = None,
+    memory_limit: MemoryLimitOption = None,
     json: JsonOption = False,
 ) -> None:
     """Trains and writes a run directory: recipe, settings, log, checkpoints, weights.
@@ -58,6 +70,7 @@ def train(
 
     Example: `surefoot train gpt max_steps=50 --run runs/first`
     """
+    limit = limit_bytes(memory_limit)
     loaded = load(recipe, knobs)
     if audit:
         _audit(loaded, run, json=json)
@@ -75,7 +88,19 @@ def train(
             writers(*told)
 
         path = str(run) if run else None
-        record = way(loaded, path=path, resume=resume, accept_change=accept_change, plan=planned, tell=tell)
+        try:
+            record = way(
+                loaded,
+                path=path,
+                resume=resume,
+                accept_change=accept_change,
+                plan=planned,
+                tell=tell,
+                memory_limit=limit,
+            )
+        except (RuntimeError, MemoryError) as error:
+            _add_settings(error, loaded, planned)
+            raise
     show(record, run_text, json=json)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
@@ -101,6 +126,27 @@ def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> 
             f"planning failed, so the run has no ledger: {error}", style="yellow", highlight=False
         )
         return None
+
+
+def _add_settings(error: Exception, recipe: Recipe, planned: Plan | None) -> None:
+    """If memory ran out, adds the settings that would fit to what the error and the run directory say of it."""
+    from surefoot.explain.out_of_memory import attach, attached
+
+    known = attached(error)
+    if known is None or rank() > 0:
+        return
+    from surefoot.fit.out_of_memory import with_settings
+    from surefoot.records.out_of_memory import write_out_of_memory
+    from surefoot.world.this_machine import present
+
+    ranks = rank_count()
+    on = present(ranks) if known.device != "cpu" or ranks > 1 else None
+    if on is not None or known.limit_bytes is not None:
+        PlainConsole(stderr=True).print("out of memory: searching for settings that fit ...", style="dim")
+    known = with_settings(known, recipe, planned=planned, on=on)
+    attach(error, known)
+    with suppress(DiskError):
+        write_out_of_memory(Path(known.run), known)
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:

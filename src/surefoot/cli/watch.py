@@ -10,7 +10,16 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from surefoot.cli.shared import AllowOption, JsonOption, SarifOption, keep_sarif, rank, show
+from surefoot.cli.shared import (
+    AllowOption,
+    JsonOption,
+    MemoryLimitOption,
+    SarifOption,
+    keep_sarif,
+    limit_bytes,
+    rank,
+    show,
+)
 from surefoot.events.budget import OVERHEAD
 from surefoot.reports.console import PlainConsole
 from surefoot.torch_version import require_torch
@@ -57,6 +66,7 @@ def watch(
         Path | None,
         typer.Option("--trace", metavar="FILE", help="write fingerprints of the first updates, for --against later"),
     ] = None,
+    memory_limit: MemoryLimitOption = None,
     allow: AllowOption = None,
     sarif: SarifOption = None,
     json: JsonOption = False,
@@ -79,6 +89,7 @@ def watch(
     from surefoot.reports.watched import watched_text
     from surefoot.watch import watch_script
 
+    limit = limit_bytes(memory_limit)
     with redirect_stdout(sys.stderr if json else sys.stdout):
         record = watch_script(
             str(script),
@@ -89,6 +100,7 @@ def watch(
             sparing=not (tables or json or run is not None),
             allow=allow or (),
             keep=run,
+            memory_limit=limit,
         )
     keep_sarif(record.findings, sarif, of=str(script))
     show(record, partial(watched_text, tables=tables, infos=infos), json=json)

@@ -7,6 +7,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Set
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class Failsafe:
         """How long the callbacks have taken so far."""
         self.mode: Any = None
         """A function mode that does not see what callbacks do: seeing takes longer than most of what they do."""
+        self.aside: Callable[[], AbstractContextManager[None]] | None = None
+        """Entered around the callbacks: under a memory limit, what they allocate is not the training's."""
         self._running = self._hides = False
 
     def callback(self, own: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +49,10 @@ class Failsafe:
             self._running, began = True, time.perf_counter()
             self._hides = self.mode is not None and hide_function_mode(self.mode)
             try:
-                return self._try(own, *args, **kwargs)
+                if self.aside is None:
+                    return self._try(own, *args, **kwargs)
+                with self.aside():
+                    return self._try(own, *args, **kwargs)
             finally:
                 self._running = False
                 self.show()

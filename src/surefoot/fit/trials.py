@@ -137,11 +137,11 @@ def turned(recipe: Recipe, knobs: Knobs) -> Recipe:
     return dataclasses.replace(recipe, **knobs, knobs={**recipe.knobs, **knobs})  # type: ignore[arg-type]
 
 
-def command_of(recipe: Recipe, on: str | None) -> str:
-    """The command that plans a recipe. If the recipe was not loaded by name, only its knobs."""
+def command_of(recipe: Recipe, on: str | None, *, way: str = "plan") -> str:
+    """The command that plans a recipe, or runs it another way. If it was not loaded by name, only its knobs."""
     usual = defaults_of(find_function(recipe.target)) if recipe.target else {}
     words = [f"{name}={value}" for name, value in recipe.knobs.items() if name not in usual or usual[name] != value]
-    start = ["surefoot", "plan", recipe.target] if recipe.target else []
+    start = ["surefoot", way, recipe.target] if recipe.target else []
     return shlex.join([*start, *words, *(["--on", on] if on else [])])
 
 

@@ -18,8 +18,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.utils import cpp_extension
@@ -70,6 +72,37 @@ def reset_peak() -> None:
     _counter().surefoot_reset_peak()
 
 
+class Refusal(NamedTuple):
+    """The last allocation that the limit refused: the bytes that were asked for, and those that were live."""
+
+    asked_bytes: int
+    live_bytes: int
+
+
+def limit(most_bytes: int | None) -> None:
+    """Refuses every allocation that would raise `live_bytes()` above a limit, by `torch.OutOfMemoryError`.
+
+    None lifts the limit. Forked processes, such as the workers of a loader, have none.
+    """
+    _counter().surefoot_limit(-1 if most_bytes is None else most_bytes)
+
+
+def refusal() -> Refusal | None:
+    """The last allocation that a limit refused in this process."""
+    asked = int(_counter().surefoot_refused_bytes())
+    return Refusal(asked, int(_counter().surefoot_live_bytes_at_refusal())) if asked else None
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What this thread allocates inside is neither counted nor limited: it belongs to surefoot, not to the training."""
+    _counter().surefoot_aside(1)
+    try:
+        yield
+    finally:
+        _counter().surefoot_aside(-1)
+
+
 @functools.cache
 def _counter() -> ctypes.CDLL:
     library = _library()
@@ -79,8 +112,10 @@ def _counter() -> ctypes.CDLL:
         counter = ctypes.CDLL(str(library))
     except OSError as error:
         raise WorldError(f"cannot load {library}: {error}; delete it, and surefoot builds it again") from error
-    for name in ("surefoot_live_bytes", "surefoot_peak_bytes"):
-        getattr(counter, name).restype = ctypes.c_int64
+    numbers = ("live_bytes", "peak_bytes", "refused_bytes", "live_bytes_at_refusal")
+    for name in numbers:
+        getattr(counter, f"surefoot_{name}").restype = ctypes.c_int64
+    counter.surefoot_limit.argtypes = [ctypes.c_int64]
     return counter
 
 

@@ -79,7 +79,7 @@ class MemoryMeter(Meter):
             self._see_communication(func.overloadpacket.__name__, args, kwargs)
         kernel = self.kernels.measured(func, args, kwargs)
         for tensor in kernel.kept if kernel is not None else ():
-            self._settle(tensor, "workspace", "")
+            self.settle(tensor, "workspace", "")
         if kernel is not None and kernel.workspace_bytes:
             self.phases.now()
             self.book.book_workspace(kernel.workspace_bytes, self.phases.module(), str(func))
@@ -96,7 +96,7 @@ class MemoryMeter(Meter):
         for tensor in tensors_in(tree):
             known, module, _ = self._purposes.get(id(tensor.untyped_storage()), ("", "", ""))
             if known == "temporary":
-                self._settle(tensor, account, module)
+                self.settle(tensor, account, module)
 
     def _would_be_written(self, func: Any, args: Any) -> bool:
         """Whether backward would write a result over its first operand, if no dispatch mode were on.
@@ -153,14 +153,14 @@ class MemoryMeter(Meter):
     def model_found(self, model: torch.nn.Module, prefix: str) -> None:
         for name, parameter in model.named_parameters():
             self.owners[parameter] = (prefix + name).rpartition(".")[0]
-            self._settle(parameter, "parameters", self.owners[parameter])
+            self.settle(parameter, "parameters", self.owners[parameter])
         for name, buffer in model.named_buffers():
-            self._settle(buffer, "buffers", (prefix + name).rpartition(".")[0])
+            self.settle(buffer, "buffers", (prefix + name).rpartition(".")[0])
 
     def know_averages(self, averages: Mapping[str, torch.Tensor]) -> None:
         """Books the moving averages of parameters, by the names of the parameters."""
         for name, tensor in averages.items():
-            self._settle(tensor, "averages", name.rpartition(".")[0])
+            self.settle(tensor, "averages", name.rpartition(".")[0])
 
     def entered(self, segment: Segment) -> None:
         self.book.enter(segment)
@@ -174,12 +174,12 @@ class MemoryMeter(Meter):
     def backward_ends(self) -> None:
         for parameter, owner in self.owners.items():
             if parameter.grad is not None:
-                self._settle(parameter.grad, "gradients", owner)
+                self.settle(parameter.grad, "gradients", owner)
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         for parameter, state in optimizer.state.items():
             for tensor in tensors_in(state):
-                self._settle(tensor, "optimizer", self.owners.get(parameter, ""))
+                self.settle(tensor, "optimizer", self.owners.get(parameter, ""))
 
     def accounts(self) -> list[Account]:
         accounts: list[Account] = self.book.accounts()
@@ -191,7 +191,7 @@ class MemoryMeter(Meter):
         if booking is not None or storage.nbytes() == 0:
             return booking
         module, _ = self.phases.module(), self.phases.now()
-        named = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        named = tensor_text(tensor)
         booking = self.book.book(storage.nbytes(), account, module, operator, named, self._stream())
         self.follow(storage, booking)
         self._purposes[id(storage)] = account, module, named
@@ -213,7 +213,8 @@ class MemoryMeter(Meter):
         if booking is not None:
             self.book.free(booking)
 
-    def _settle(self, tensor: torch.Tensor, account: str, module: str) -> None:
+    def settle(self, tensor: torch.Tensor, account: str, module: str) -> None:
+        """Sets the account and module of a tensor's storage when its purpose becomes known. Books it if it is new."""
         for inner in plain(tensor):
             if inner.layout != torch.strided:
                 continue
@@ -222,6 +223,11 @@ class MemoryMeter(Meter):
                 self.book.settle(booking, account, module)
                 key = id(inner.untyped_storage())
                 self._purposes[key] = account, module, self._purposes.get(key, ("", "", ""))[2]
+
+
+def tensor_text(tensor: torch.Tensor) -> str:
+    """`float32[8, 64]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def _stored(tree: Any) -> Iterator[torch.Tensor]:

@@ -39,9 +39,12 @@ class Operators(TorchDispatchMode):
         *,
         shards_seen: Callable[[], None] = lambda: None,
         failsafe: Failsafe | None = None,
+        failed: Callable[[Any, Exception], None] = lambda func, error: None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.meters = list(meters)
+        self.failed = failed
+        """Called with an operator and what it raised."""
         self._show = (failsafe or Failsafe(on=False, doing="measuring")).callback(self._shown)
         self.shards_seen = shards_seen
         self.paused = False
@@ -63,7 +66,11 @@ class Operators(TorchDispatchMode):
                 out = func.decompose(*args, **kwargs)  # autograd would have done it: linear arrives as one operator
             if out is not NotImplemented:
                 return out
-        out = _add_in_place(*args) if self.in_linear and _adds_bias(func, args) else func(*args, **kwargs)
+        try:
+            out = _add_in_place(*args) if self.in_linear and _adds_bias(func, args) else func(*args, **kwargs)
+        except Exception as error:
+            self.failed(func, error)
+            raise
         if not self.paused:
             self._show(func, args, kwargs, out)
         return out

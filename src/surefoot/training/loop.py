@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,6 +38,7 @@ from surefoot.training.guards.signals import StopRequests
 from surefoot.training.guards.spike import Spikes
 from surefoot.training.init_from import Taken, with_first_weights
 from surefoot.training.monitor import Monitor
+from surefoot.training.out_of_memory import note_out_of_memory
 from surefoot.training.plain_state import PlainState
 from surefoot.training.run_data import RunData
 from surefoot.training.run_findings import RunFindings
@@ -46,6 +47,9 @@ from surefoot.training.scoring import floats_of, scores_of
 from surefoot.training.selection import Selection
 from surefoot.training.start import refuse_unsavable_schedule, restored
 from surefoot.world.world import RealWorld
+
+if TYPE_CHECKING:
+    from surefoot.explain.limited_memory import LimitedMemory
 
 Tell = Callable[[Run, LogRow], None]
 """A function that is called after every step, with the run so far and the log row of that step."""
@@ -69,8 +73,9 @@ class Training:
         tell: Tell | None,
         accepted: bool,
         mirror: Mirror,
+        memory: LimitedMemory | None = None,
     ) -> None:
-        self.accepted = accepted
+        self.accepted, self.memory = accepted, memory
         self.recipe, self.run, self.world, self.every, self.stop, self.tell = recipe, run, world, every, stop, tell
         self.scribe, self.mirror = RunWriter(run, rank=world.rank), mirror
         self.checkpoints = Checkpoints(run.checkpoints, keep_last=recipe.keep_last, mirror=mirror)
@@ -80,6 +85,8 @@ class Training:
         """Trains to the end of the run, or until a signal asks it to stop."""
         try:
             with ExitStack() as open_things:
+                if self.memory is not None:
+                    open_things.enter_context(self.memory)
                 self._build()
                 self._begin()
                 open_things.enter_context(self.scribe.log_of(self.run))
@@ -92,6 +99,7 @@ class Training:
             self._settle()
             self.run = failed(self.run, error)
             self.scribe.note(self.run)
+            note_out_of_memory(error, self.run, self.scribe, self.memory, getattr(self, "step", None))
             if not isinstance(error, KeyboardInterrupt):
                 self.mirror.end(self.run)
             raise
@@ -117,6 +125,9 @@ class Training:
         self.callbacks = Callbacks(self.step, self._tell_of)
         alone = self.world.ranks == 1 and not self.step.compiled
         self.findings = RunFindings(self.step, glances, PlainState(self.step.model) if alone else None)
+        if self.memory is not None:
+            glances.failsafe.aside = self.memory.aside
+            self.memory.know(self.step.model, None if self.step.ema is None else self.step.ema.tensors)
         self.layers = self.step.measure_layers()
 
     def _begin(self) -> None:
@@ -186,7 +197,8 @@ class Training:
 
     def _report(self) -> None:
         """Reports each new finding once, and keeps all of them with the run."""
-        new = self.findings.new(self.run.data_identity)
+        with nullcontext() if self.memory is None else self.memory.aside():
+            new = self.findings.new(self.run.data_identity)
         if new:
             self.scribe.find(self.run, *self.findings.found, checks=tuple(CHECKS))
         for finding in new:
@@ -194,6 +206,8 @@ class Training:
 
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
+        if self.memory is not None:
+            self.memory.step_begins()
         self.data.begin_step()
         every, seen = self.recipe.metrics_every, list[Any]()
         batches: Iterable[Any] = self.findings.noting(self.data.of_step())

@@ -21,6 +21,7 @@ from surefoot.records.finding import Finding, Findings
 from surefoot.records.layers import LayersRow, line_of_layers
 from surefoot.records.log import LogRow, line_of, mend
 from surefoot.records.log_file import LogFile
+from surefoot.records.out_of_memory import OutOfMemory, write_out_of_memory
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, write_run
 from surefoot.training.weights import write_weights
@@ -131,6 +132,14 @@ class RunWriter:
         try:
             if self.writes:
                 write_plan(Path(run.path), plan)
+        except DiskError as error:
+            self.tell_of(run, run.steps, "not-written", str(error))
+
+    def keep_out_of_memory(self, run: Run, record: OutOfMemory) -> None:
+        """Writes what is known of an out-of-memory error into the run directory. A disk error is only reported."""
+        try:
+            if self.writes:
+                write_out_of_memory(Path(run.path), record)
         except DiskError as error:
             self.tell_of(run, run.steps, "not-written", str(error))
 

@@ -16,6 +16,7 @@ from surefoot.events.phases import Phases
 from surefoot.meters.log_rows import Rows
 from surefoot.records.files import make_folder, write_whole
 from surefoot.records.log import LogRow
+from surefoot.records.out_of_memory import SNAPSHOT, OutOfMemory
 from surefoot.records.run import Run
 from surefoot.records.units import counted
 from surefoot.records.watched import Watched, write_watched
@@ -66,6 +67,17 @@ class WatchedRun:
             if error is not None:
                 self.run = replace(self.run, status="failed", reason=f"{type(error).__name__}: {error}".strip(": "))
                 self.scribe.note(self.run)
+
+    @property
+    def snapshot(self) -> Path | None:
+        """Where a GPU's own memory snapshot goes. Only rank 0 writes one."""
+        return self.folder / SNAPSHOT if self.scribe.writes else None
+
+    def keep_out_of_memory(self, record: OutOfMemory) -> OutOfMemory:
+        """Writes what is known of an out-of-memory error, and returns it with the name of this directory."""
+        record = replace(record, run=str(self.folder))
+        self.scribe.keep_out_of_memory(self.run, record)
+        return record
 
     def end(self, seen: Watched) -> None:
         """Writes the record of the whole script."""

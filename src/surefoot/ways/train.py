@@ -17,6 +17,7 @@ from surefoot.records.run import Run
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.training.guards.signals import StopRequests
 from surefoot.training.loop import Tell, Training
+from surefoot.training.out_of_memory import limited
 from surefoot.training.resume import changes_since, folder_for, new_run, old_run
 from surefoot.training.run_writer import RunWriter
 from surefoot.training.weights import damage_of, to_repair
@@ -31,6 +32,7 @@ def train(
     accept_change: bool = False,
     plan: Plan | None = None,
     tell: Tell | None = None,
+    memory_limit: int | None = None,
 ) -> Run:
     """Trains to `max_steps` or `max_tokens` and returns the run. `tell` is called after every step.
 
@@ -38,6 +40,9 @@ def train(
 
     An unfinished run of the same recipe in this directory is resumed, on any number of ranks. SIGTERM and SIGINT, to
     any rank, end the run after the current step: it saves a checkpoint, and its status is `interrupted`.
+
+    With `memory_limit`, the operation that would take more bytes on a rank raises `torch.OutOfMemoryError`. The run
+    directory then says what held the memory.
     """
     if recipe.steps() is None:
         raise RecipeError(f"{recipe.name} does not say when to stop; set max_steps or max_tokens")
@@ -82,6 +87,14 @@ def train(
             mirror.end(run)
             return run
         training = Training(
-            recipe, run, world, every=every, stop=stop, tell=tell, accepted=accept_change, mirror=mirror
+            recipe,
+            run,
+            world,
+            every=every,
+            stop=stop,
+            tell=tell,
+            accepted=accept_change,
+            mirror=mirror,
+            memory=None if memory_limit is None else limited(memory_limit, recipe, run, world),
         )
         return training.whole()

@@ -7,7 +7,8 @@ functions against made-up statistics with the documented keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,6 +119,34 @@ def has_expandable_segments() -> bool:
     `memory_snapshot` returns the allocator's segments. Each says in `is_expandable` which kind it is.
     """
     return any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot())
+
+
+@contextmanager
+def memory_limit(limit_bytes: int, device: torch.device) -> Iterator[None]:
+    """`set_per_process_memory_fraction`: "The allowed value equals the total visible memory multiplied fraction. If
+    trying to allocate more than the allowed value in a process, will raise an out of memory error in allocator."
+
+    Stacks of allocations are recorded too, for `dump_snapshot`: `torch.cuda.memory._record_memory_history`, which
+    "Understanding CUDA Memory Usage" explains (torch_cuda_memory.html).
+    """
+    _, total = torch.cuda.mem_get_info(device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    torch.cuda.memory._record_memory_history(max_entries=_ENTRIES, stacks="python")
+    try:
+        yield
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
+
+
+_ENTRIES = 100_000
+"""As in torch's own example."""
+
+
+def dump_snapshot(file: str) -> None:
+    """Writes the allocator's segments and blocks. `_dump_snapshot`: "Save a pickled version of the
+    `torch.memory._snapshot()` dictionary to a file"."""
+    torch.cuda.memory._dump_snapshot(file)
 
 
 # --------------------------------------------------------------------------------------------------------------- time
