@@ -12,6 +12,7 @@ from surefoot.cli.compare import compare
 from surefoot.cli.data import app as data_app
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
+from surefoot.cli.explain import explain
 from surefoot.cli.export import export
 from surefoot.cli.generate import generate
 from surefoot.cli.hardware import app as hardware_app
@@ -52,10 +53,11 @@ app.command()(generate)
 app.command()(predict)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)
-app.command()(stuck)
-app.command()(report)
+app.command()(explain)
 app.command()(compare)
 app.command()(replay)
+app.command()(stuck)
+app.command()(report)
 app.command()(init)
 app.command()(doctor)
 app.command()(validate)

@@ -27,6 +27,8 @@ from surefoot.ways.plan import plan as plan_of
 
 _MOST_NAMED = 3
 """How many settings are named."""
+_SPARE = 2**16
+"""Bytes that stay free: for the states of random generators and the like, which no plan books."""
 _MOST_READ = 2048
 """How many samples are read to find the largest."""
 
@@ -55,7 +57,7 @@ def _with_settings(record: OutOfMemory, recipe: Recipe, planned: Plan, on: str |
         record = dataclasses.replace(
             record, planned_bytes=peak, planned_batch="a batch of samples as large as the largest"
         )
-    room = None if record.limit_bytes is None else record.limit_bytes - record.outside_bytes
+    room = None if record.limit_bytes is None else record.limit_bytes - record.outside_bytes - _SPARE
     if room is not None and peak <= room:
         if record.phase not in ("forward", "loss", "backward", "update"):
             return _noting(record, f"the step itself fits: it failed in {record.phase or 'another phase'}")

@@ -6,6 +6,7 @@ from surefoot.records.event import Event
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.layers import LayersRow
 from surefoot.records.ledger import Ledger
+from surefoot.records.out_of_memory import OutOfMemory
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.usage import Peak, Timeline
 
@@ -76,6 +77,8 @@ class Sheet:
     events: tuple[Event, ...] = ()
     layers: tuple[LayersRow, ...] = ()
     """What each layer did, for at most 200 of the measured steps."""
+    out_of_memory: OutOfMemory | None = None
+    """What held the memory, if it ended out of memory."""
     recipe: str = ""
     """The name of the recipe or script."""
     knobs: dict[str, str | int | float | bool | None] = field(default_factory=dict)

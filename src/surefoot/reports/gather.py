@@ -17,6 +17,7 @@ from surefoot.records.finding import Finding, Findings
 from surefoot.records.layers import LayersRow
 from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.log import LogRow
+from surefoot.records.out_of_memory import read_out_of_memory
 from surefoot.records.plan import Plan, read_plan
 from surefoot.records.profile import Profile, read_profile
 from surefoot.records.report import HELD_OUT, Ceiling, Curve, Report, Sheet
@@ -65,6 +66,7 @@ def _sheet(folder: Path, ceilings: Ceilings | None, *, alone: bool) -> Sheet:
         cost=cost_facts(plan),
         events=tuple(run.happened()) if run is not None else (),
         layers=tuple(_spread(run.layer_rows())) if run is not None else (),
+        out_of_memory=read_out_of_memory(folder) if run is not None and run.status == "failed" else None,
     )
     sheet = _with_usage(sheet, plan, profile, watched)
     sheet = _with_profile(sheet, profile, ceilings)

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from surefoot.costs.layers import verdicts_of
+from surefoot.costs.out_of_memory import cause_of
 from surefoot.errors import MissingPackage
 from surefoot.records.codec import to_plain
 from surefoot.records.files import write_whole
@@ -110,6 +111,7 @@ def _body(report: Report, charts: _Charts) -> Iterator[Markup]:
 
 
 def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
+    yield from _section(f"Out of memory{of}", _out_of_memory(sheet))
     yield from _section(
         f"Memory over one step{of}",
         charts.place(figures.timeline_figure(sheet), f"{sheet.timeline_of.capitalize()}, by account", tall=True),
@@ -130,6 +132,14 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
 def _section(title: str, content: Markup) -> Iterator[Markup]:
     if content:
         yield markup("<h2>{}</h2>{}", title, content)
+
+
+def _out_of_memory(sheet: Sheet) -> Markup:
+    if sheet.out_of_memory is None:
+        return Markup()
+    cause = cause_of(sheet.out_of_memory)
+    held = {account: bytes_text(size) for account, size in sheet.out_of_memory.by_account().items()}
+    return joined([_note(cause.said), _facts_of(held), _note(cause.remedy)])
 
 
 def _where(sheet: Sheet, charts: _Charts) -> Markup:

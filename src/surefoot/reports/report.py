@@ -9,6 +9,7 @@ from surefoot.records.report import Report
 from surefoot.records.run import Run
 from surefoot.records.units import seconds_text
 from surefoot.reports.ledger import ledger_text
+from surefoot.reports.out_of_memory import out_of_memory_text
 from surefoot.reports.parts import finding_text
 from surefoot.reports.profile import where_text
 from surefoot.reports.run import run_text
@@ -22,6 +23,7 @@ def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:
         change = "nothing to change first" if sheet.first is None else f"change first: {sheet.first.remedy}"
         parts.append(Text(f"{sheet.headline} {change[0].upper() + change[1:]}.", style="bold"))
         parts += [run_text(run) for run in runs if run.path == sheet.path]
+        parts += [] if sheet.out_of_memory is None else [Text(), out_of_memory_text(sheet.out_of_memory)]
         if sheet.modules:
             step = f"\nprofiled step {seconds_text(sum(sheet.phase_seconds.values()))}"
             parts += [Text(step, style="bold"), *where_text(sheet.phase_seconds, sheet.modules, sheet.operators)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -197,12 +197,16 @@ class Training:
 
     def _report(self) -> None:
         """Reports each new finding once, and keeps all of them with the run."""
-        with nullcontext() if self.memory is None else self.memory.aside():
+        with self._aside():
             new = self.findings.new(self.run.data_identity)
         if new:
             self.scribe.find(self.run, *self.findings.found, checks=tuple(CHECKS))
         for finding in new:
             self._tell_of("finding", f"{finding.check}: {finding.seen}; {finding.remedy}")
+
+    def _aside(self) -> AbstractContextManager[None]:
+        """Around what surefoot allocates for itself, such as the copies of a checkpoint: no memory limit holds it."""
+        return nullcontext() if self.memory is None else self.memory.aside()
 
     def _take_one(self) -> LogRow:
         began, lr = time.perf_counter(), self.step.optimizer.param_groups[0]["lr"]
@@ -364,9 +368,10 @@ class Training:
         self.saved, began = self._progress(), time.perf_counter()
         try:
             self.world.from_first(self.scribe.sync)  # no checkpoint may be newer than the log on disk
-            self.checkpoints.save(
-                self.step.number, {**state_of(self.step), "generators": generators(), **self.data.state}
-            )
+            with self._aside():
+                self.checkpoints.save(
+                    self.step.number, {**state_of(self.step), "generators": generators(), **self.data.state}
+                )
         except (CheckpointError, DiskError) as error:
             self._tell_of("save-failed", str(error))
         stood_still = self.run.save_seconds + time.perf_counter() - began
@@ -399,7 +404,8 @@ class Training:
                 self._tell_of(
                     "stopped-early", f"{self.selection.since} evaluations were no better than {self.selection}"
                 )
-            self.run = with_weights(self.run, self.step, self.scribe, self.checkpoints, best=self.selection.step)
+            with self._aside():
+                self.run = with_weights(self.run, self.step, self.scribe, self.checkpoints, best=self.selection.step)
             self.run = replace(self.run, tests={name: self._evaluate(name) for name in self.recipe.tests()})
         self.run = ended(self.run, self.step, self.data, self.scribe, stopped=self.stopped, done=done)
         self.scribe.write(self.run)
