@@ -41,6 +41,8 @@ ON_DEMAND = {
     "import Trainer": ("transformers.trainer",),
     "import Accelerator": ("accelerate",),
     "import lightning": ("lightning",),
+    "from peft": ("peft", "transformers.models.llama.modeling_llama"),
+    "from trl": ("trl", "trl.trainer.sft_trainer", "trl.trainer.dpo_trainer", "datasets"),
 }
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import compress
 from typing import TYPE_CHECKING
 
 import torch
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.attempts import attempt
+from surefoot.checks.engine.living import living
 from surefoot.checks.engine.rerun import Again
 from surefoot.checks.engine.scene import held
 from surefoot.checks.evaluation.batch_averages import BatchAverages
@@ -24,7 +23,7 @@ from surefoot.checks.facts.evaluation import EvaluationFacts
 from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
-from surefoot.checks.facts.models import IgnoredArgument, ModelFacts, Parameter
+from surefoot.checks.facts.models import IgnoredArgument, ModelFacts, Parameter, Tuning
 from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.checks.facts.ranks import RankFacts
 from surefoot.checks.facts.samples import SampleFacts
@@ -42,6 +41,7 @@ from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.kept_graphs import KeptGraphs
 from surefoot.checks.loop.loose_leaves import LooseLeaves
 from surefoot.checks.loop.optimizers import Optimizers
+from surefoot.checks.loop.origins import origin
 from surefoot.checks.losses.empty_masks import EmptyMasks
 from surefoot.checks.losses.functional import FunctionalLosses
 from surefoot.checks.losses.known_terms import KnownTerms
@@ -51,6 +51,7 @@ from surefoot.checks.losses.noise_targets import NoiseTargets
 from surefoot.checks.losses.push_direction import PushDirections
 from surefoot.checks.losses.reductions import Reductions
 from surefoot.checks.losses.terms import LossTerms
+from surefoot.checks.models.adapters import Adapters
 from surefoot.checks.models.disturb_arguments import ignored_arguments
 from surefoot.checks.models.disturb_inputs import matters, probe
 from surefoot.checks.models.first_inputs import FirstInputs
@@ -58,6 +59,7 @@ from surefoot.checks.models.fixed_networks import FixedNetworks
 from surefoot.checks.models.hidden_modules import HiddenModules
 from surefoot.checks.models.layout import Layouts
 from surefoot.checks.models.loss_modules import LossModules
+from surefoot.checks.models.merged_adapters import MergedAdapters
 from surefoot.checks.models.random_tables import RandomTables
 from surefoot.checks.models.sample_mixing import Batches
 from surefoot.checks.models.shadow_networks import ShadowNetworks
@@ -86,6 +88,7 @@ from surefoot.checks.source.rows_apart import ordered_apart, reorders
 from surefoot.checks.text.lenient_masks import LenientMasks
 from surefoot.checks.text.narrow_tokens import TokenWidths
 from surefoot.checks.text.token_targets import Reading, read
+from surefoot.checks.text.trained_texts import TrainedTexts
 from surefoot.checks.updates.by_hand import UpdatesByHand
 from surefoot.checks.updates.clipping import Clipping
 from surefoot.checks.updates.schedules import Schedules
@@ -145,7 +148,11 @@ def _losses(watcher: Watcher) -> LossFacts:
 
 
 def _text(watcher: Watcher) -> TextFacts:
-    return TextFacts(lenient_masks=watcher[LenientMasks].lines(), narrow_tokens=tuple(watcher[TokenWidths].found()))
+    return TextFacts(
+        lenient_masks=watcher[LenientMasks].lines(),
+        narrow_tokens=tuple(watcher[TokenWidths].found()),
+        trained_texts=tuple(watcher[TrainedTexts].texts()),
+    )
 
 
 def _models(watcher: Watcher, *, probes: bool) -> ModelFacts:
@@ -157,6 +164,9 @@ def _models(watcher: Watcher, *, probes: bool) -> ModelFacts:
         crossings=(*watcher[CrossedDimensions].crossings.values(), *watcher[Losses].misdirected()),
         shadows=tuple(watcher[ShadowNetworks].shadows()),
         fixed_networks=tuple(watcher[FixedNetworks].networks()),
+        adapters=tuple(watcher[Adapters].adapters()),
+        merges=tuple(watcher[MergedAdapters].merges.values()),
+        tunings=tuple(_tunings(watcher)),
     )
 
 
@@ -250,18 +260,9 @@ def _idle_accelerator(watcher: Watcher) -> str:
 def _find_optimizers(watcher: Watcher) -> None:
     """Finds optimizers that hold parameters of models that ran, even if they never made an update."""
     known = {*watcher.scene.reached, *watcher.scene.names()}
-    objects, kinds = gc.get_objects(), frozenset(_kinds(Optimizer))
-    for each in compress(objects, map(kinds.__contains__, map(type, objects))):  # there may be a million objects
+    for each in living(Optimizer):
         if each not in watcher.scene.optimizers and known.intersection(held(each)):
             watcher.scene.optimizers.append(each)
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    """A class and all classes derived from it."""
-    yield kind
-    below: list[type] = kind.__subclasses__()
-    for each in below:
-        yield from _kinds(each)
 
 
 def _probed(watcher: Watcher, models: ModelFacts, text: TextFacts, *, repeats: bool) -> tuple[ModelFacts, TextFacts]:
@@ -331,6 +332,22 @@ def _parameters(watcher: Watcher, *, probes: bool) -> Iterator[Parameter]:
                 moved=((p in lone and p not in reached) or p not in optimized) and watcher[Forwards].moved(p),
                 resting=p in resting,
             )
+
+
+def _tunings(watcher: Watcher) -> Iterator[Tuning]:
+    """What each optimizer trains of models whose first weights came from elsewhere, or of adapters."""
+    thin, trained = watcher[Adapters].trained(), watcher.scene.trained
+    for number, optimizer in enumerate(watcher.scene.optimizers):
+        own = {each for each in held(optimizer) if each in trained}
+        for model in watcher.scene.phases.models:
+            whole = [each for each in model.parameters() if each in own]
+            elements = sum(each.numel() for each in whole)
+            if thin & own and 2 * sum(each.numel() for each in thin & own) >= sum(each.numel() for each in own):
+                yield Tuning(number, watcher.scene.name(model), "adapters")
+                break
+            if 2 * elements >= sum(each.numel() for each in model.parameters()) and elements and origin(model):
+                yield Tuning(number, watcher.scene.name(model), "all weights")
+                break
 
 
 def _asks_for_same_bits() -> bool:

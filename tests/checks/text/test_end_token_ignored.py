@@ -8,6 +8,8 @@ from torch import nn
 import surefoot
 from tests.checks.programs import named, plain, sgd, twin, whole
 from tests.checks.text.programs import END, PAD, padded, texts, trained
+from tests.checks.text.tuned import texts as rows
+from tests.checks.text.tuned import tuned
 from tests.checks.texts import Tokens, per_token
 
 pytestmark = pytest.mark.sweep
@@ -55,3 +57,11 @@ def test_an_end_that_is_padding_is_missed_in_batches_padded_to_their_longest_tex
         return F.cross_entropy(model(tokens[:, :-1]).transpose(1, 2), tokens[:, 1:], ignore_index=PAD)
 
     assert trained(model, step) == (["end-token-ignored"] if end == PAD else [])
+
+
+def test_the_end_of_turns_that_never_bears_loss_is_named_in_texts_of_a_tuned_model():
+    def without_end(tokens, mask, labels):
+        return labels.masked_fill(labels == END, -100)
+
+    assert named(tuned(rows())) == []
+    assert named(tuned(rows(), relabel=without_end)) == ["end-token-ignored"]

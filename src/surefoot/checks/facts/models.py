@@ -73,6 +73,8 @@ class Layout:
     constant_matrices: int = 0
     running_frozen: tuple[str, ...] = ()
     """BatchNorm layers with frozen parameters whose statistics were updated."""
+    still_norms: tuple[str, ...] = ()
+    """BatchNorm layers that are trained, and that always ran in evaluation mode with the module around them."""
     fewest_per_channel: int | None = None
     few_in: str = ""
     lost_state: tuple[str, ...] = ()
@@ -205,6 +207,41 @@ class IgnoredArgument:
     """The number of other values that were tried."""
 
 
+@dataclass(slots=True)
+class Adapter:
+    """Two thin matrices beside a layer, whose product is added to the layer's weight, as in LoRA."""
+
+    name: str
+    model: str
+    base_trained: bool
+    """The layer's own weight was trained, too, and moved."""
+    moved: bool
+    """At least one of the matrices changed since its first forward."""
+    updates: int
+    """The number of updates since then."""
+
+
+@dataclass(slots=True)
+class Merge:
+    """A weight to which the product of an adapter was added."""
+
+    name: str
+    where: str
+    trained_with: float
+    """The factor of the product in the forward that was trained."""
+    merged_with: float
+
+
+@dataclass(slots=True)
+class Tuning:
+    """An optimizer that trains a model whose first weights were read from a folder, or adapters on any model."""
+
+    optimizer: int
+    model: str
+    method: str
+    """Either "adapters" or "all weights"."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """All facts of this subject."""
@@ -218,3 +255,6 @@ class ModelFacts:
     shadows: tuple[Shadow, ...] = ()
     fixed_networks: tuple[FixedNetwork, ...] = ()
     ignored_arguments: tuple[IgnoredArgument, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
+    merges: tuple[Merge, ...] = ()
+    tunings: tuple[Tuning, ...] = ()

@@ -64,6 +64,8 @@ class Layouts(Observer):
         self._fewest: dict[nn.Module, tuple[int, str]] = {}
         self._frozen_norms: dict[str, tuple[torch.Tensor | None, int]] = {}
         """Frozen BatchNorm layers that run in training mode, with a hash of their weight."""
+        self._still_norms: dict[str, bool] = {}
+        """BatchNorm layers of a model in training mode: whether they always ran in evaluation mode while trained."""
         self._returned: dict[int, nn.Linear] = {}
         """In the running model: the linear layers, by the graph number of their output."""
         self._in_a_row: dict[str, None] = {}
@@ -106,7 +108,11 @@ class Layouts(Observer):
             made = through_views(output.grad_fn)
             if made is not None and not hasattr(made, "variable"):
                 self._returned[number(made)] = module
-        if not is_batch_norm(module) or not module.training:
+        if not is_batch_norm(module):
+            return
+        if self.scene.close and torch.is_grad_enabled():
+            self._note_still(module)
+        if not module.training:
             return
         name = self.scene.phases.names.get(module, type(module).__name__)
         if module.track_running_stats and module.momentum is not None and self._is_frozen(module):
@@ -120,6 +126,18 @@ class Layouts(Observer):
             fewest, _ = self._fewest.get(module, (count + 1, ""))
             if count < fewest:
                 self._fewest[module] = count, name
+
+    def _note_still(self, norm: nn.Module) -> None:
+        """In a model in training mode: does a trained norm, and the module around it, run in evaluation mode?"""
+        model, name = self._running, self.scene.phases.names.get(norm, "")
+        if model is None or not model.training or not name:
+            return
+        holder = name.removeprefix(self.scene.phases.models.get(model, "")).rpartition(".")[0]
+        with suppress(AttributeError):
+            around = model.get_submodule(holder)
+            trained = any(each.requires_grad for each in norm.parameters())
+            still = trained and not norm.training and not around.training and around is not model
+            self._still_norms[name] = still and self._still_norms.get(name, True)
 
     def _is_frozen(self, norm: nn.Module) -> bool:
         """Are its parameters frozen, or those of the module around it?"""
@@ -231,6 +249,7 @@ class Layouts(Observer):
             layout.leaves_zero = zeros and self.scene.updates >= _ENOUGH and not layout.stuck
             layout.copied_ties += tuple(name for name in self.ties.undone(model) if name not in layout.copied_ties)
             layout.running_frozen, layout.in_a_row = tuple(self._stay_frozen()), tuple(self._in_a_row)
+            layout.still_norms = tuple(name for name, still in self._still_norms.items() if still)
             if self._fewest:
                 layout.fewest_per_channel, layout.few_in = min(self._fewest.values())
             yield layout

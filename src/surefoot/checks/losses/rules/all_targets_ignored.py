@@ -30,7 +30,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.records.finding import Finding
 
-EXPLAINS = ("nonfinite-gradients", "constant-targets", "update-without-gradients")
+EXPLAINS = ("nonfinite-gradients", "constant-targets", "update-without-gradients", "adapters-never-move")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 

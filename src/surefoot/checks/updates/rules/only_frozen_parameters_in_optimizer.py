@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
 
-EXPLAINS = ("detached-loss", "update-without-gradients", "parameter-outside-optimizer")
+EXPLAINS = ("detached-loss", "update-without-gradients", "parameter-outside-optimizer", "adapters-never-move")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 

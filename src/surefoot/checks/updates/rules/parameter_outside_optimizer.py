@@ -34,6 +34,9 @@ from surefoot.checks.facts.models import ModelFacts
 from surefoot.checks.gradients.rules.gradients_into_fixed_network import fixed_networks
 from surefoot.records.finding import Finding
 
+EXPLAINS = ("adapters-never-move",)
+"""Findings of these checks are symptoms of this bug: they are skipped when it is found."""
+
 
 def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     fixed = fixed_networks(loop_facts, model_facts)

@@ -29,7 +29,7 @@ from surefoot.checks.facts.loop import LoopFacts, Update
 from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.records.finding import Finding
 
-EXPLAINS = ("update-without-effect",)
+EXPLAINS = ("update-without-effect", "adapters-never-move")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""
 
 _RISING, _WARM = 0.3, 0.01

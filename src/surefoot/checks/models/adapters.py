@@ -1,0 +1,187 @@
+"""Finds adapters beside layers, as LoRA has them, by peft or written by hand: whether they move, and with what factor
+they enter the forward.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from surefoot.checks.engine.attempts import attempt
+from surefoot.checks.engine.observer import Observer
+from surefoot.checks.engine.scene import Scene, fingerprint, readable
+from surefoot.checks.engine.types import Args
+from surefoot.checks.facts.models import Adapter
+from surefoot.events.autograd import aside
+from surefoot.randomness import kept
+
+_MOST_MATRICES = 8
+"""A module with more matrices than this is no layer with an adapter."""
+_MEASURED = 3
+"""How many adapters of a model are run on a copy, to see their factor."""
+_EXACT = 1e-3
+
+
+@dataclass(eq=False)
+class Pair:
+    """The two matrices of an adapter, and the weight beside which they stand."""
+
+    name: str
+    model: str
+    layer: weakref.ref[nn.Module]
+    first: nn.Parameter
+    second: nn.Parameter
+    base: nn.Parameter | None
+    prints: tuple[int, int, int]
+    since: int
+    """The number of updates before it was found."""
+    kept: torch.Tensor | None = None
+    """A copy of the weight, for adapters whose factor is measured."""
+    factor: float | None = None
+
+    def product(self) -> torch.Tensor:
+        """The product of both, in the shape of the weight."""
+        shape = self.base.shape if self.base is not None else None
+        for a, b in ((self.first, self.second), (self.second, self.first)):
+            for one, other in ((a, b), (a.t(), b), (a, b.t()), (a.t(), b.t())):
+                if one.shape[1] == other.shape[0] and one.shape[1] < min(one.shape[0], other.shape[1]):
+                    made = one @ other
+                    if made.shape == shape:
+                        return made.detach()
+        raise ValueError(f"the matrices of {self.name} do not fit {shape}")
+
+
+class Adapters(Observer):
+    """Looks for adapters in each model that is trained, and again when a new optimizer is made."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._seen: dict[nn.Module, int] = {}
+        self.pairs: dict[nn.Parameter, Pair] = {}
+        """Each adapter by its first matrix."""
+
+    def model_called(self, model: nn.Module, args: Args) -> None:
+        if not torch.is_grad_enabled() or self._seen.get(model) == self.scene.training:
+            return
+        self._seen[model] = self.scene.training
+        for pair in _pairs_in(model, self.scene.name(model), self.scene.updates):
+            self.pairs.setdefault(pair.first, pair)
+        for pair in list(self.pairs.values())[:_MEASURED]:
+            if pair.kept is None and pair.base is not None:
+                with aside():
+                    pair.kept = pair.base.detach().clone()
+
+    def update_ends(self, optimizer: Optimizer) -> None:
+        """Measures factors, once both matrices have values."""
+        if not self.scene.close:
+            return
+        for pair in self.pairs.values():
+            if pair.kept is not None and pair.factor is None:
+                with aside():
+                    ready = bool(pair.first.any()) and bool(pair.second.any())
+                if ready:
+                    with attempt(f"running a copy of {pair.name}"), self.scene.phases.deaf(), kept():
+                        pair.factor = _factor(pair)
+
+    def trained(self) -> set[torch.Tensor]:
+        """All matrices of adapters."""
+        return {each for pair in self.pairs.values() for each in (pair.first, pair.second)}
+
+    def adapters(self) -> Iterator[Adapter]:
+        optimized = self.scene.optimized()
+        for pair in self.pairs.values():
+            base = pair.base
+            learns = base is not None and base in self.scene.trained and base in self.scene.reached & optimized
+            now = _prints(pair.first, pair.second, base)
+            base_trained = learns and now[2] != pair.prints[2]
+            moved = now[:2] != pair.prints[:2]
+            yield Adapter(pair.name, pair.model, base_trained, moved, self.scene.updates - pair.since)
+
+
+def _pairs_in(model: nn.Module, name: str, updates: int) -> Iterator[Pair]:
+    """The adapters of a model. The smallest module that holds both matrices and the weight is the layer."""
+    claimed = set[nn.Parameter]()
+    for path, module in reversed(list(model.named_modules())):  # inner modules come first
+        matrices = [(at, each) for at, each in module.named_parameters() if each.dim() == 2]
+        if not 2 <= len(matrices) <= _MOST_MATRICES:
+            continue
+        for first, second, base in _matching(matrices):
+            if first not in claimed and second not in claimed:
+                claimed |= {first, second}
+                prints = _prints(first, second, base)
+                yield Pair(path or name, name, weakref.ref(module), first, second, base, prints, updates)
+
+
+def _matching(
+    matrices: list[tuple[str, nn.Parameter]],
+) -> Iterator[tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]]:
+    """Two thin matrices, one of them zero or called `lora`, and the weight whose shape their product has."""
+    for place, (at, first) in enumerate(matrices):
+        for other, second in matrices[place + 1 :]:
+            by_name = "lora" in at.lower() and "lora" in other.lower()
+            shapes = _shapes_of_product(first, second)
+            base = next((each for _, each in matrices if tuple(each.shape) in shapes), None)
+            if not shapes or (base is None and not by_name):
+                continue
+            with aside():
+                if by_name or not bool(first.any()) or not bool(second.any()):
+                    yield first, second, base
+
+
+def _shapes_of_product(first: torch.Tensor, second: torch.Tensor) -> set[tuple[int, int]]:
+    """The shapes that a product through the smallest dimension of both may have."""
+    (a, b), (c, d) = first.shape, second.shape
+    rank = min(a, b)
+    if rank != min(c, d) or rank == max(a, b) or rank == max(c, d):
+        return set()
+    return {(max(a, b), max(c, d)), (max(c, d), max(a, b))}
+
+
+def _prints(first: torch.Tensor, second: torch.Tensor, base: torch.Tensor | None) -> tuple[int, int, int]:
+    one, other, beside = (
+        fingerprint(each, 256) if each is not None and readable(each) else 0 for each in (first, second, base)
+    )
+    return one, other, beside
+
+
+def _factor(pair: Pair) -> float | None:
+    """By how much the product is multiplied in the forward: a copy of the layer runs with and without it."""
+    layer = pair.layer()
+    if layer is None:
+        return None
+    product = pair.product().float()
+    own = {id(each): name for name, each in layer.named_parameters()}
+    twin = copy.deepcopy(layer).eval().float()
+    zeroed = twin.get_parameter(own[id(pair.second)])
+    drawn = torch.Generator().manual_seed(0)
+    for turned in (product, product.t()):
+        given = torch.randn(8, turned.shape[1], generator=drawn).to(product.device)
+        with torch.no_grad(), aside():
+            before = zeroed.clone()
+            try:
+                out = twin(given)
+                zeroed.zero_()
+                change = out - twin(given)
+            except RuntimeError:
+                continue  # the weight stands the other way round
+            finally:
+                zeroed.copy_(before)
+            expected = given @ turned.t()
+            if change.shape == expected.shape and (factor := fitted(change, expected)) is not None:
+                return factor
+    return None
+
+
+def fitted(seen: torch.Tensor, product: torch.Tensor, exact: float = _EXACT) -> float | None:
+    """The factor by which one tensor is a multiple of another; None if it is none."""
+    size = float((product * product).sum())
+    if not size or not bool(seen.any()):
+        return None
+    factor = float((seen * product).sum()) / size
+    return factor if float((seen - factor * product).norm()) <= exact * float(seen.norm()) else None

@@ -1,0 +1,33 @@
+"""base-trained-beside-adapters: the buggy and the fixed program, and what looks like it and is fine."""
+
+from tests.checks.models.adapted import adapted, network
+from tests.checks.programs import named, twin
+
+
+@twin("base-trained-beside-adapters")
+def _(buggy):
+    model = network()
+    model[0].layer.weight.requires_grad_(buggy)
+    return adapted(model)
+
+
+def test_a_base_that_the_optimizer_holds_frozen_does_not_move():
+    model = network()
+    assert named(adapted(model, parameters=list(model.parameters()))) == []
+
+
+def test_peft_adapters_are_known(tmp_path):
+    import peft
+
+    config = peft.LoraConfig(r=2, target_modules=["0"])
+    model = peft.get_peft_model(network()[0].layer and _plain(), config)
+    assert named(adapted(model)) == []
+    model = peft.get_peft_model(_plain(), config)
+    model.base_model.model[0].base_layer.requires_grad_(True)
+    assert named(adapted(model)) == ["base-trained-beside-adapters"]
+
+
+def _plain():
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
