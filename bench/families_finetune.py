@@ -1,7 +1,8 @@
 """Families of fine-tuning: eight architectures of transformers, each by every method of the recipe `finetune`.
 
-A case is `finetune/llama-qlora`. Its config is that of `families_transformers.py`, written to a folder without weights:
-a plan needs none, and the real steps that it is compared with begin with random ones.
+A case is `finetune/llama-qlora`, or `finetune/llama-qlora-dpo` with preferences instead of texts. Its config is that of
+`families_transformers.py`, written to a folder without weights: a plan needs none, and the real steps that it is
+compared with begin with random ones.
 """
 
 from __future__ import annotations
@@ -35,22 +36,28 @@ WITHOUT = {
 """Pairs that the recipe refuses, and why."""
 TARGETS = {"mixtral-dora": "q_proj,k_proj,v_proj,o_proj"}
 """peft has no DoRA for experts that are stacked in one parameter, which are among all linear layers."""
+PREFERENCES = ("llama", "gpt2", "mixtral")
+"""The decoders, which also learn by DPO."""
+DPO = "-dpo"
 WITHIN_PCT, FOUR_BIT_PCT = 0.02, 0.5
 
 
 def case_names() -> list[str]:
-    pairs = (f"{family}-{method}" for family in ARCHITECTURES for method in METHODS)
-    return [f"finetune/{pair}" for pair in pairs if pair not in WITHOUT]
+    pairs = [f"{family}-{method}" for family in ARCHITECTURES for method in METHODS]
+    pairs = [pair for pair in pairs if pair not in WITHOUT]
+    preferences = [f"{pair}{DPO}" for pair in pairs if pair.startswith(PREFERENCES)]
+    return [f"finetune/{pair}" for pair in (*pairs, *preferences)]
 
 
 def within_pct(case: str) -> float:
     """How far a plan may be off."""
-    return FOUR_BIT_PCT if case.endswith("-qlora") else WITHIN_PCT
+    return FOUR_BIT_PCT if "-qlora" in case else WITHIN_PCT
 
 
 def case_recipe(case: str) -> Recipe:
-    family, _, method = case.removeprefix("finetune/").rpartition("-")
+    family, _, method = case.removeprefix("finetune/").removesuffix(DPO).rpartition("-")
     words = [f"model={folder_of(family)}", f"task={ARCHITECTURES[family]}", f"method={method}", "init_from=none"]
+    words += ["loss=dpo"] if case.endswith(DPO) else []
     targets = TARGETS.get(f"{family}-{method}")
     words += [f"targets={targets}"] if targets else []
     return load_recipe("finetune", [*words, "context=64", "micro_batch_size=8", "rank=8"])

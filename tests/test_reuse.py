@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 import surefoot
 from surefoot import Recipe
 from surefoot.costs.unroll import Irregular
+from surefoot.planning.repeated_blocks import find_repeats
 from surefoot.ways import plan as way
 
 BENCH = Path(__file__).parent.parent / "bench"
@@ -160,7 +161,34 @@ def test_hugging_face_models():
     assert found == "9 blocks of model.layers from runs with 3, 4 and 5"
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("dora", [False, True])
+def test_blocks_with_adapters(dora):
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["mix", "out"], use_dora=dora)
+    found = blocks_of(recipe(adapt=lambda model: peft.get_peft_model(model, config)))
+    assert found == "9 blocks of base_model.model.blocks from runs with 3, 4 and 5"
+
+
+class Named(Block):
+    """A block that knows its own name, or one that differs by more than its position."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(16)
+        self.name = name
+
+
+def test_blocks_that_hold_their_own_names():
+    assert blocks_of(recipe(lambda: Model(Named(f"blocks.{n}.mix") for n in range(9)))) == REUSED
+
+
 # ------------------------------------------------------------------------------------------- what must not be reused
+
+
+@pytest.mark.parametrize("name", ["blocks.{other}.mix", "blocks{n}.mix", "blocks.{n}.{n}"])
+def test_blocks_with_names_of_their_own_are_not_taken_for_alike(name):
+    named = lambda: Model(Named(name.format(n=n, other=7 * n % 9)) for n in range(9))  # noqa: E731
+    assert not find_repeats(named(), fewest=7)
 
 
 def test_blocks_that_differ_are_not_taken_for_alike():

@@ -1,4 +1,4 @@
-"""The commands `surefoot data tokenize | chat | preview | inspect | verify | count`: prepare and check tokens."""
+"""The commands `surefoot data tokenize | chat | reference | preview | inspect | verify | count`: prepare tokens."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def tokenize(
 @app.command()
 def chat(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE.jsonl...", help="lines with messages, or with prompt and completion")
+        list[str],
+        typer.Argument(
+            metavar="FILE.jsonl...", help="lines with messages, prompt and completion, or prompt, chosen and rejected"
+        ),
     ],
     model: Annotated[
         Path, typer.Option("--model", metavar="DIR", help="folder with the model's tokenizer and template")
@@ -94,7 +97,8 @@ def chat(
 ) -> None:
     """Turns conversations into a corpus by the tokenizer's own chat template. Only the assistant's tokens bear loss.
 
-    `surefoot data preview CORPUS` shows which those are.
+    `surefoot data preview CORPUS` shows which those are. Lines with `chosen` and `rejected` are preferences, from which
+    `finetune` learns with `loss=dpo`.
 
     Example: `surefoot data chat train.jsonl --model llama/ --to corpus --context 2048`
     """
@@ -114,6 +118,42 @@ def chat(
         held_out=held_out,
     )
     _show(made, chat_text, json=json)
+
+
+@app.command()
+def reference(
+    corpus: CorpusArgument,
+    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="folder of the model that will be trained")],
+    precision: Annotated[
+        str, typer.Option(help="of the training: 32-true, bf16-mixed, 16-mixed, bf16-true")
+    ] = "32-true",
+    micro_batch_size: Annotated[int, typer.Option(min=1, help="pairs in one forward")] = 8,
+    json: JsonOption = False,
+) -> None:
+    """Computes the log-probabilities of preferences under the model before training, and keeps them in the corpus.
+
+    `finetune loss=dpo` needs them for methods without adapters. With adapters it switches those off instead.
+
+    Example: `surefoot data reference corpus --model llama/`
+    """
+    from typing import get_args
+
+    from surefoot.data.formats import open_corpus
+    from surefoot.recipe.recipe import Precision
+    from surefoot.ways.reference import reference as way
+
+    if precision not in get_args(Precision):
+        raise typer.BadParameter(f"--precision is one of {', '.join(get_args(Precision))}, not {precision!r}")
+    with _bar("reference", "{task.completed:.0f} of {task.total:.0f} pairs") as bar:
+        task = bar.add_task("", total=open_corpus(corpus).manifest.documents // 2)
+        made = way(
+            str(corpus),
+            model=str(model),
+            precision=precision,  # type: ignore[arg-type]
+            micro_batch_size=micro_batch_size,
+            tell=lambda pairs: bar.advance(task, pairs),
+        )
+    _show(made, lambda _: f"{corpus}: log-probabilities of {made.pairs:,} pairs under {model}", json=json)
 
 
 @app.command()

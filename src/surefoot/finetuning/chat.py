@@ -7,16 +7,15 @@ none and raises nothing; then the conversation is rendered turn by turn, and wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from surefoot.errors import DataError
-from surefoot.records.codec import parse
 
 ROLES = ("template", "system", "user", "assistant", "tool", "prompt", "completion")
 """Who speaks. What only the template writes, and a role that is not in this list, count as `template`."""
+ALL_ROLES = (*ROLES, "chosen", "rejected")
+"""In preferences, the answers have roles of their own."""
 Message = dict[str, Any]
 
 
@@ -33,35 +32,24 @@ class Conversation:
         return sum(mark & 1 for mark in self.marks)
 
 
-def conversations(file: Path, tokenizer: Any) -> Iterator[Conversation]:
-    """Every line of a JSONL file: `messages`, or `prompt` and `completion`. A line that is neither is an error."""
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield conversation(parse(line), tokenizer)
-                except (DataError, ValueError, TypeError, KeyError) as error:
-                    raise DataError(f"{file}, line {number}: {error}") from error
-
-
 def conversation(line: Any, tokenizer: Any) -> Conversation:
     """The tokens and marks of one line."""
     if not isinstance(line, dict):
         raise DataError(f"a line must be an object with messages, or with prompt and completion, not {line!r:.60}")
     if "messages" in line:
-        return _chat(line["messages"], tokenizer, tools=line.get("tools"))
+        return chat(line["messages"], tokenizer, tools=line.get("tools"))
     if "prompt" in line and "completion" in line:
         if isinstance(line["prompt"], list):
-            completion = line["completion"]
-            return _chat([*line["prompt"], *(completion if isinstance(completion, list) else [completion])], tokenizer)
-        return _completion(str(line["prompt"]), str(line["completion"]), tokenizer)
+            answer = line["completion"]
+            return chat([*line["prompt"], *(answer if isinstance(answer, list) else [answer])], tokenizer)
+        return completion(str(line["prompt"]), str(line["completion"]), tokenizer)
     raise DataError(
         f"a line needs messages, or prompt and completion; this one has {', '.join(map(str, line)) or 'nothing'}"
     )
 
 
 def role_of(mark: int) -> str:
-    return ROLES[mark >> 1]
+    return ALL_ROLES[mark >> 1]
 
 
 def _mark(role: str, bears: bool) -> int:
@@ -71,15 +59,15 @@ def _mark(role: str, bears: bool) -> int:
 # ---------------------------------------------------------------------------------------- prompt and completion
 
 
-def _completion(prompt: str, completion: str, tokenizer: Any) -> Conversation:
-    """The prompt as the tokenizer begins texts, then the completion and the end of the text."""
+def completion(prompt: str, answer: str, tokenizer: Any) -> Conversation:
+    """The prompt as the tokenizer begins texts, then the answer and the end of the text."""
     end = tokenizer.eos_token_id
     if end is None:
         raise DataError("the tokenizer has no end-of-text token, so a model could not learn to stop; add an eos_token")
     before = list(tokenizer(prompt)["input_ids"])
     while before and before[-1] == end:
         before.pop()
-    after = [*tokenizer(completion, add_special_tokens=False)["input_ids"], end]
+    after = [*tokenizer(answer, add_special_tokens=False)["input_ids"], end]
     return Conversation(
         [*before, *after], [_mark("prompt", False)] * len(before) + [_mark("completion", True)] * len(after)
     )
@@ -88,7 +76,8 @@ def _completion(prompt: str, completion: str, tokenizer: Any) -> Conversation:
 # ---------------------------------------------------------------------------------------- messages
 
 
-def _chat(messages: Any, tokenizer: Any, *, tools: Any = None) -> Conversation:
+def chat(messages: Any, tokenizer: Any, *, tools: Any = None, silent: int = 0) -> Conversation:
+    """The tokens and marks of a list of messages. The first `silent` ones bear no loss, whoever speaks."""
     _refuse_unsound(messages, tokenizer)
     whole = _rendered(messages, tokenizer, tools=tools)
     spans = _turns(messages, tokenizer, whole, tools)
@@ -100,7 +89,20 @@ def _chat(messages: Any, tokenizer: Any, *, tools: Any = None) -> Conversation:
     else:
         answers = _answers(messages, tokenizer, whole, tools)
         bears = [any(first <= place < end for first, end in answers) for place in places]
-    return Conversation(tokens, [_mark(role, bool(bear)) for role, bear in zip(roles, bears, strict=True)])
+    begin = _end_of(messages[:silent], tokenizer, whole, tools) if silent else 0
+    heard = [bool(bear) and place >= begin for bear, place in zip(bears, places, strict=True)]
+    return Conversation(tokens, [_mark(role, bear) for role, bear in zip(roles, heard, strict=True)])
+
+
+def _end_of(messages: list[Message], tokenizer: Any, whole: str, tools: Any) -> int:
+    """Where the first messages end in the text of all."""
+    text = _rendered(messages, tokenizer, tools=tools)
+    if not whole.startswith(text):
+        raise DataError(
+            "the chat template writes the prompt differently once an answer follows, so it does not show which tokens "
+            "are the answer's; change the template, or write prompt, chosen and rejected as texts"
+        )
+    return len(text)
 
 
 def _refuse_unsound(messages: Any, tokenizer: Any) -> None:

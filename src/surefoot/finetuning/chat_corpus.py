@@ -1,6 +1,6 @@
-"""A corpus of conversations: tokens, and beside them a second corpus with a mark for each token.
+"""A corpus of conversations or preferences: tokens, and beside them a second corpus with a mark for each token.
 
-    corpus/manifest.json, *.ds     the tokens, a document per conversation
+    corpus/manifest.json, *.ds     the tokens, a document per conversation; of a preference two, the better one first
     corpus/marks/                  a corpus of the same shape: who speaks, and whether the token bears loss
     corpus/tokenizer/              the tokenizer, to print tokens as text
     corpus/chat.json               what was read, cut and dropped
@@ -14,7 +14,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,23 +26,27 @@ from surefoot.data.shards import Corpus, ShardWriter, smallest_dtype, write_mani
 from surefoot.data.tokenize_task import tokenizer_file
 from surefoot.data.tokenizer import BYTES, need
 from surefoot.errors import DataError
-from surefoot.finetuning.chat import ROLES, Conversation, conversations, role_of
+from surefoot.finetuning.chat import ALL_ROLES, ROLES, Conversation, conversation, role_of
 from surefoot.finetuning.local_tokenizer import read_tokenizer
+from surefoot.finetuning.preference import is_preference, preference
 from surefoot.records.chat import ChatReport, Preview, PreviewRun
-from surefoot.records.codec import read_record, to_json
+from surefoot.records.codec import parse, read_record, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest
 
 MARKS, TOKENIZER, REPORT = "marks", "tokenizer", "chat.json"
 TooLong = Literal["drop", "cut"]
+Group = tuple[Conversation, ...]
+"""What one line gives: a conversation, or the two of a preference."""
 
 
 def write_chat_corpus(
     files: Sequence[str], to: Path, *, model: str, context: int, too_long: TooLong = "drop", held_out: float = 0.0
 ) -> ChatReport:
-    """Turns files of conversations into a corpus. A conversation has at most `context` tokens.
+    """Turns files of conversations, or of preferences, into a corpus. A conversation has at most `context` tokens.
 
-    Longer ones are dropped, or cut at the end. One without a token that bears loss is dropped.
+    Longer ones are dropped, or cut at the end. One without a token that bears loss is dropped. Of a preference, both
+    are dropped together, also if they are the same.
     """
     paths = [Path(each) for each in files]
     if missing := [str(each) for each in paths if not each.is_file()]:
@@ -54,13 +58,16 @@ def write_chat_corpus(
     writer = _Writer(draft, smallest_dtype(len(tokenizer)), held_out)
     counts: Counter[str] = Counter()
     longest = 0
-    for path in paths:
-        for each in conversations(path, tokenizer):
+    try:
+        for each in _lines(paths, tokenizer):
             counts["read"] += 1
             fitted = _fitted(each, context, too_long, counts)
             if fitted is not None:
-                longest = max(longest, len(fitted.tokens))
+                longest = max(longest, *(len(one.tokens) for one in fitted))
                 writer.add(fitted)
+    except BaseException:
+        writer.discard()
+        raise
     if not writer.kept:
         shutil.rmtree(draft, ignore_errors=True)
         raise DataError(
@@ -79,6 +86,8 @@ def write_chat_corpus(
         tokens=sum(writer.by_role.values()),
         bearing_tokens=writer.bearing,
         tokens_by_role=dict(writer.by_role),
+        pairs=writer.pairs,
+        alike=counts["alike"],
     )
     writer.close(len(tokenizer), _digest(draft / TOKENIZER))
     write_whole(draft / REPORT, to_json(report) + "\n")
@@ -87,8 +96,13 @@ def write_chat_corpus(
 
 
 def is_chat(corpus: str | Path) -> bool:
-    """Whether a corpus holds conversations."""
+    """Whether a corpus holds conversations or preferences."""
     return (marks_of(corpus) / "manifest.json").is_file()
+
+
+def holds_pairs(corpus: str | Path) -> bool:
+    """Whether a corpus holds preferences."""
+    return is_chat(corpus) and read_report(corpus).pairs
 
 
 def marks_of(corpus: str | Path) -> Path:
@@ -102,14 +116,19 @@ def read_report(corpus: str | Path) -> ChatReport:
 
 
 def preview(corpus: str | Path, *, first: int = 0, count: int = 3) -> Preview:
-    """Some documents of a corpus as runs of tokens. In a corpus of plain text every token bears loss."""
+    """Some documents of a corpus as runs of tokens. In a corpus of plain text every token bears loss.
+
+    A preference counts as one and shows two.
+    """
     opened = open_corpus(corpus)
+    each = 2 if holds_pairs(corpus) else 1
     marks = open_corpus(marks_of(corpus)) if is_chat(corpus) else None
     text = _text_of(Path(corpus), opened.manifest.tokenizer)
-    wanted = islice(_documents(opened), first, first + count)
+    wanted = islice(_documents(opened), each * first, each * (first + count))
     found = tuple(_runs(opened, marks, shard, begin, end, text) for shard, begin, end in wanted)
     if not found:
-        raise DataError(f"{corpus} has {opened.manifest.documents:,} documents: there is no document {first}")
+        what = "pairs" if each == 2 else "documents"
+        raise DataError(f"{corpus} has {opened.manifest.documents // each:,} {what}: there is no number {first}")
     return Preview(str(corpus), found)
 
 
@@ -148,18 +167,41 @@ def _text_of(corpus: Path, tokenizer: str) -> Callable[[int], str]:
     return lambda token: plain.decode([token], skip_special_tokens=False)
 
 
-def _fitted(each: Conversation, context: int, too_long: TooLong, counts: Counter[str]) -> Conversation | None:
-    """The conversation, cut if it must be, or None if it is dropped."""
-    if not each.bearing:
+def _lines(files: Sequence[Path], tokenizer: Any) -> Iterator[Group]:
+    """Every line of JSONL files: a conversation, or the two of a preference. All lines are of one kind."""
+    kinds = set[int]()
+    for file in files:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    read = parse(line)
+                    made = preference(read, tokenizer) if is_preference(read) else (conversation(read, tokenizer),)
+                except (DataError, ValueError, TypeError, KeyError) as error:
+                    raise DataError(f"{file}, line {number}: {error}") from error
+                kinds.add(len(made))
+                if len(kinds) > 1:
+                    raise DataError(
+                        f"{file}, line {number}: a corpus holds preferences or conversations, not both; make two"
+                    )
+                yield made
+
+
+def _fitted(group: Group, context: int, too_long: TooLong, counts: Counter[str]) -> Group | None:
+    """The conversations of a line, cut if they must be, or None if they are dropped."""
+    if not all(each.bearing for each in group):
         counts["without answer"] += 1
         return None
-    if len(each.tokens) <= context:
-        return each
-    cut = Conversation(each.tokens[:context], each.marks[:context])
-    if too_long == "drop" or not cut.bearing:
+    cut = tuple(Conversation(each.tokens[:context], each.marks[:context]) for each in group)
+    is_cut = any(len(each.tokens) > context for each in group)
+    if is_cut and (too_long == "drop" or not all(each.bearing for each in cut)):
         counts["too long"] += 1
         return None
-    counts["cut"] += 1
+    if len(cut) == 2 and cut[0].tokens == cut[1].tokens:
+        counts["alike"] += 1
+        return None
+    counts["cut"] += is_cut
     return cut
 
 
@@ -174,27 +216,38 @@ class _Writer:
     def __init__(self, folder: Path, dtype: str, held_out: float) -> None:
         self.folder, self.dtype, self.held_out = folder, dtype, held_out
         self.kept = self.bearing = 0
+        self.pairs = False
         self.by_role: Counter[str] = Counter()
         self._shards: dict[str, tuple[ShardWriter, ShardWriter]] = {}
 
-    def add(self, each: Conversation) -> None:
-        tokens, marks = np.array(each.tokens), np.array(each.marks)
-        share = xxh3_64_intdigest(tokens.astype("<u4").tobytes()) / 2**64
+    def add(self, group: Group) -> None:
+        """Adds the conversations of a line, all to the same part."""
+        tokens = [np.array(each.tokens) for each in group]
+        share = xxh3_64_intdigest(b"".join(each.astype("<u4").tobytes() for each in tokens)) / 2**64
         part = HELD_OUT if share < self.held_out else TRAIN
         if part not in self._shards:
             self._shards[part] = (
                 ShardWriter(self.folder, part, self.dtype, source="chat", part=part),
                 ShardWriter(self.folder / MARKS, part, "uint16", source="chat", part=part),
             )
-        for writer, values in zip(self._shards[part], (tokens, marks), strict=True):
-            writer.add(values)
+        for each, values in zip(group, tokens, strict=True):
+            for writer, written in zip(self._shards[part], (values, np.array(each.marks)), strict=True):
+                writer.add(written)
+            self.bearing += each.bearing
+            self.by_role.update(role_of(mark) for mark in each.marks)
         self.kept += 1
-        self.bearing += each.bearing
-        self.by_role.update(role_of(mark) for mark in each.marks)
+        self.pairs = len(group) == 2
+
+    def discard(self) -> None:
+        """Leaves nothing behind."""
+        for writer in chain.from_iterable(self._shards.values()):
+            writer.discard()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self, vocabulary: int, tokenizer: str) -> None:
+        roles = 2 * len(ALL_ROLES if self.pairs else ROLES)
         for number, (folder, size, dtype) in enumerate(
-            ((self.folder, vocabulary, self.dtype), (self.folder / MARKS, 2 * len(ROLES), "uint16"))
+            ((self.folder, vocabulary, self.dtype), (self.folder / MARKS, roles, "uint16"))
         ):
             shards: list[Any] = [self._shards[part][number].close() for part in sorted(self._shards)]
             write_manifest(

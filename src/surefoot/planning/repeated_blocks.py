@@ -1,9 +1,9 @@
 """Finds the repeated blocks of a model, and builds the same model with fewer of them.
 
 Blocks are children of an `nn.ModuleList` or `nn.Sequential`. Two are alike if they have the same modules, parameters,
-buffers and attributes, except for attributes that hold the block's own position. A repeated pattern of up to four
-kinds of blocks counts as one block. Alike blocks may still behave differently: `block_proof.py` verifies that they do
-not.
+buffers and attributes, except for attributes that hold the block's own position, as a number or in a name. A repeated
+pattern of up to four kinds of blocks counts as one block. Alike blocks may still behave differently: `block_proof.py`
+verifies that they do not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import FunctionType
 from typing import Any
 
@@ -132,9 +133,20 @@ def _alike_runs(found: list[list[tuple[Any, Any]]], kinds: int) -> Iterator[tupl
 
 def _alike(one: list[tuple[Any, Any]], at: int, other: list[tuple[Any, Any]], there: int) -> bool:
     return len(one) == len(other) and all(
-        (a, b) == (c, d) or (a == c and type(b) is type(d) is int and (b, d) == (at, there))
-        for (a, b), (c, d) in zip(one, other, strict=True)
+        (a, b) == (c, d) or (a == c and _is_place(b, at, d, there)) for (a, b), (c, d) in zip(one, other, strict=True)
     )
+
+
+def _is_place(value: Any, at: int, other: Any, there: int) -> bool:
+    """Whether two values hold the positions of their blocks: as a number, or in a name such as `layers.3.mlp`."""
+    if type(value) is not type(other):
+        return False
+    if type(value) is int:
+        return (value, other) == (at, there)
+    if type(value) is not str:
+        return False
+    pairs = list(zip_longest(value.split("."), other.split(".")))
+    return [pair for pair in pairs if pair[0] != pair[1]] == [(str(at), str(there))]
 
 
 # ------------------------------------------------------------------------------------------- what a block is like

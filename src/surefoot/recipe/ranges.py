@@ -103,6 +103,7 @@ NUMBERS: Mapping[str, Range] = {
 Count = Annotated[int, Range(int, 1, 10**9)]
 Layers = Annotated[int, Range(int, 1, 10_000)]
 Rate = Annotated[float, Range(float, 0)]
+Positive = Annotated[float, Range(float, 0, above=True)]
 Share = Annotated[float, Range(float, 0, 1)]
 Number = Annotated[float, Range(float, -1e30, 1e30)]
 CountOrNone = Annotated[int | None, Range(int, 1, 10**9, none=True)]

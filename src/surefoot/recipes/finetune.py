@@ -3,13 +3,13 @@
 `model` is a folder as Hugging Face's libraries write it: `config.json` and safetensors. Nothing is downloaded, and no
 code of the folder runs. `method` says what is trained, and `data` what from: a corpus of `surefoot data tokenize` or
 `surefoot data chat`, or a safetensors file whose tensors are the model's arguments. Without `data` it takes random
-numbers, to plan and profile. Needs `pip install 'surefoot[finetune]'`.
+numbers, to plan and profile. `loss=dpo` learns from preferences. Needs `pip install 'surefoot[finetune]'`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -18,20 +18,28 @@ from surefoot.data.columns import Columns
 from surefoot.data.formats import is_corpus, open_corpus
 from surefoot.data.marked import MarkedDocuments
 from surefoot.data.packing import PackedDocuments
+from surefoot.data.pairs import Pairs, padded
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
-from surefoot.finetuning.chat_corpus import is_chat, marks_of, read_report
+from surefoot.finetuning.chat_corpus import holds_pairs, is_chat, marks_of, read_report
+from surefoot.finetuning.dpo import RandomPairs, dpo_loss, dpo_metrics
 from surefoot.finetuning.local_folder import overruled, read_config, vocabulary_of
-from surefoot.finetuning.methods import ALL_LINEAR, Adapt, Method
+from surefoot.finetuning.methods import ALL_LINEAR, BY_PEFT, Adapt, Method
+from surefoot.finetuning.reference_file import read_reference
 from surefoot.finetuning.tasks import RandomSamples, Task, build, mask_token_of, masked_loss, task_loss, text_of
-from surefoot.recipe.ranges import Count, RateOrNone, Share
+from surefoot.recipe.ranges import Count, Positive, RateOrNone, Share
 from surefoot.recipe.recipe import Precision
-from surefoot.records.manifest import HELD_OUT
+from surefoot.records.manifest import HELD_OUT, TRAIN
 from surefoot.techniques.schedule import warmup_cosine
 
 RATES = {"full": 2e-5, "lora": 2e-4, "dora": 2e-4, "qlora": 2e-4, "frozen": 1e-3, "bitfit": 1e-3}
 """Usual learning rates: adapters from the QLoRA paper (https://arxiv.org/abs/2305.14314), the others ten times less or
 five times more, as the number of trained parameters is larger or smaller."""
+
+DPO_SHARE = 1 / 40
+"""The share of the usual rate with `loss=dpo`: 5e-7 for all weights and 5e-6 for adapters, as Zephyr was trained
+(https://arxiv.org/abs/2310.16944)."""
+Loss = Literal["task", "dpo"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Source:
     about: str
     evaluation: Callable[[], Any] | None = None
     bytes_per_token: float | None = None
+    collate: Callable[[list[Any]], Any] | None = None
 
 
 def source_of(config: Any, task: Task, model: str, data: str, context: int, packed: bool) -> Source:
@@ -59,11 +68,9 @@ def source_of(config: Any, task: Task, model: str, data: str, context: int, pack
     if task not in ("causal", "masked"):
         raise RecipeError(f"task={task} cannot learn from the corpus {data}; give a .safetensors file with labels")
     corpus = open_corpus(data)
-    known, here = corpus.manifest.vocabulary, vocabulary_of(text_of(config), model)
-    if known > here:
-        raise RecipeError(
-            f"{data} has a vocabulary of {known:,} and {model} one of {here:,}: use the model's tokenizer"
-        )
+    refuse_other_vocabulary(corpus.manifest.vocabulary, data, vocabulary_of(text_of(config), model), model)
+    if holds_pairs(data):
+        raise RecipeError(f"{data} holds preferences, which loss=dpo learns from")
     if is_chat(data):
         return _conversations(data, task, context)
     kind = PackedDocuments if packed else TokenWindows
@@ -81,12 +88,7 @@ def _conversations(data: str, task: Task, context: int) -> Source:
     """Conversations, of which only the assistant's tokens bear loss."""
     if task != "causal":
         raise RecipeError(f"{data} holds conversations, which task=causal learns from, not task={task}")
-    longest = read_report(data).longest
-    if longest > context + 1:
-        raise RecipeError(
-            f"{data} holds conversations of up to {longest:,} tokens, and context={context:,}; set "
-            f"context={longest - 1}, or make the corpus again with `surefoot data chat --context {context + 1}`"
-        )
+    refuse_long(data, context)
     corpus, marks = open_corpus(data), open_corpus(marks_of(data))
     parts = {part: (corpus.only(part), marks.only(part)) for part in ("train", HELD_OUT)}
     return Source(
@@ -94,6 +96,54 @@ def _conversations(data: str, task: Task, context: int) -> Source:
         f"{parts['train'][0].manifest.documents:,} conversations in {data}",
         partial(MarkedDocuments, *parts[HELD_OUT], context) if parts[HELD_OUT][0].manifest.shards else None,
     )
+
+
+def refuse_long(data: str, context: int) -> None:
+    """Refuses a corpus with conversations that are longer than a row."""
+    longest = read_report(data).longest
+    if longest > context + 1:
+        raise RecipeError(
+            f"{data} holds conversations of up to {longest:,} tokens, and context={context:,}; set "
+            f"context={longest - 1}, or make the corpus again with `surefoot data chat --context {context + 1}`"
+        )
+
+
+def preferences_of(config: Any, task: Task, model: str, method: Method, data: str, context: int) -> Source:
+    """The pairs of a better and a worse answer that `data` names."""
+    if task != "causal":
+        raise RecipeError(f"loss=dpo compares answers of a model that predicts the next token: task=causal, not {task}")
+    vocabulary, switches_off = vocabulary_of(text_of(config), model), method in BY_PEFT
+    how = "reference: adapters switched off" if switches_off else "reference: log-probabilities computed beforehand"
+    if not data:
+        rows = partial(RandomPairs, vocabulary, context, with_reference=not switches_off)
+        return Source(rows, f"nothing: random pairs, for planning and profiling; set data=; {how}")
+    if not (is_corpus(data) and holds_pairs(data)):
+        raise RecipeError(
+            f"loss=dpo learns from preferences, and data={data} is no corpus of them; `surefoot data chat` makes one "
+            "of lines with prompt, chosen and rejected"
+        )
+    corpus, marks = open_corpus(data), open_corpus(marks_of(data))
+    refuse_other_vocabulary(corpus.manifest.vocabulary, data, vocabulary, model)
+    refuse_long(data, context)
+    record, known = (None, {}) if switches_off else read_reference(data, model)
+    digest = record.digest if record else ""
+    parts = {
+        part: partial(Pairs, corpus.only(part), marks.only(part), known.get(part), digest) for part in (TRAIN, HELD_OUT)
+    }
+    return Source(
+        parts[TRAIN],
+        f"{corpus.only(TRAIN).manifest.documents // 2:,} pairs in {data}; {how}",
+        parts[HELD_OUT] if corpus.only(HELD_OUT).manifest.shards else None,
+        collate=padded,
+    )
+
+
+def refuse_other_vocabulary(known: int, data: str, here: int, model: str) -> None:
+    """Refuses a corpus with tokens that the model does not have."""
+    if known > here:
+        raise RecipeError(
+            f"{data} has a vocabulary of {known:,} and {model} one of {here:,}: use the model's tokenizer"
+        )
 
 
 def finetune(
@@ -111,10 +161,19 @@ def finetune(
     lr: RateOrNone = None,
     max_steps: Count = 200,
     precision: Precision = "32-true",
+    loss: Loss = "task",
+    beta: Positive = 0.1,
 ) -> Recipe:
     config = read_config(model, recipe="finetune", knob="model")
     config.use_cache = False
-    source = source_of(config, task, model, data, context, packed)
+    prefers = loss == "dpo"
+    if prefers:
+        source = preferences_of(config, task, model, method, data, context)
+    else:
+        source = source_of(config, task, model, data, context, packed)
+    usual = RATES[method] * (DPO_SHARE if prefers else 1.0)
+    rate = usual if lr is None else lr
+    by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
     return Recipe(
         model=lambda: build(config, task),
         init_from=model,
@@ -123,15 +182,16 @@ def finetune(
         evaluation=source.evaluation,
         evaluate_every=max(1, max_steps // 10) if source.evaluation else None,
         bytes_per_token=source.bytes_per_token,
-        loss=masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss,
-        optimizer=lambda parameters: torch.optim.AdamW(
-            parameters, lr=RATES[method] if lr is None else lr, weight_decay=0.0
-        ),
+        loss=dpo_loss(beta) if prefers else by_task,
+        metrics=dpo_metrics(beta) if prefers else None,
+        collate=source.collate,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0),
         schedule=warmup_cosine(warmup_steps=max(1, max_steps // 20)),
         micro_batch_size=micro_batch_size,
-        tokens_per_sample=context if task in ("causal", "masked", "seq2seq") else 1,
+        tokens_per_sample=context if task in ("causal", "masked", "seq2seq") and not prefers else 1,
         max_grad_norm=1.0,
         max_steps=max_steps,
         precision=precision,
-        about=f"{method} on {config.model_type} from {model}, from {source.about}" + overruled(config, precision),
+        about=f"{method}{' by dpo' if prefers else ''} on {config.model_type} from {model}, from {source.about}"
+        + overruled(config, precision),
     )

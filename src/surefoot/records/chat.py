@@ -15,12 +15,16 @@ class ChatReport:
     too_long: int
     """Dropped: more than `context` tokens."""
     without_answer: int
-    """Dropped: no token would bear loss."""
+    """Dropped: no token would bear loss. Of a preference: no token of one of the answers."""
     context: int
     longest: int
     tokens: int
     bearing_tokens: int
     tokens_by_role: dict[str, int] = field(default_factory=dict)
+    pairs: bool = False
+    """Whether each is a preference: two conversations, one with the better answer, one with the worse."""
+    alike: int = 0
+    """Dropped preferences: both answers were the same."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from surefoot.records.chat import ChatReport, Preview
 from surefoot.records.units import counted
 from surefoot.reports.parts import table_of
 
-BEARS, SILENT = "bold green", "dim"
+BEARS, WORSE, SILENT = "bold green", "bold red", "dim"
 
 
 def chat_text(report: ChatReport) -> RenderableType:
@@ -18,11 +18,13 @@ def chat_text(report: ChatReport) -> RenderableType:
     lost = [
         f"{report.too_long:,} dropped with more than {report.context:,} tokens" if report.too_long else "",
         f"{report.without_answer:,} dropped without an answer" if report.without_answer else "",
+        f"{report.alike:,} dropped with twice the same answer" if report.alike else "",
         f"{report.cut:,} cut to {report.context:,} tokens" if report.cut else "",
     ]
     said = "; ".join(filter(None, lost)) or "none cut or dropped"
+    what = "pair" if report.pairs else "conversation"
     return Group(
-        Text(f"{report.corpus}: {report.kept:,} of {counted(report.read, 'conversation')} kept; {said}"),
+        Text(f"{report.corpus}: {report.kept:,} of {counted(report.read, what)} kept; {said}"),
         table,
         Text(
             f"{report.bearing_tokens:,} of {report.tokens:,} tokens bear loss "
@@ -32,18 +34,23 @@ def chat_text(report: ChatReport) -> RenderableType:
 
 
 def preview_text(preview: Preview) -> RenderableType:
-    """Documents with the tokens that bear loss in green and between [[ and ]]; the others are dim."""
+    """Documents with the tokens that bear loss in green and between [[ and ]]; the others are dim.
+
+    A rejected answer is red.
+    """
     texts: list[RenderableType] = []
     for document in preview.documents:
         shown = Text()
         for run in document:
             words = "".join(run.tokens)
-            shown.append(f"[[{words}]]" if run.bears_loss else words, style=BEARS if run.bears_loss else SILENT)
+            style = WORSE if run.role == "rejected" else BEARS
+            shown.append(f"[[{words}]]" if run.bears_loss else words, style=style if run.bears_loss else SILENT)
         bearing = sum(len(run.tokens) for run in document if run.bears_loss)
         total = sum(len(run.tokens) for run in document)
+        answer = next((f"{run.role}: " for run in document if run.role in ("chosen", "rejected")), "")
         texts += [
             shown,
-            Text(f"{bearing:,} of {total:,} tokens bear loss: those between [[ and ]]", style="italic"),
+            Text(f"{answer}{bearing:,} of {total:,} tokens bear loss: those between [[ and ]]", style="italic"),
             Text(),
         ]
     return Group(*texts)
