@@ -38,7 +38,9 @@ TARGETS = {"mixtral-dora": "q_proj,k_proj,v_proj,o_proj"}
 """peft has no DoRA for experts that are stacked in one parameter, which are among all linear layers."""
 PREFERENCES = ("llama", "gpt2", "mixtral")
 """The decoders, which also learn by DPO."""
-DPO = "-dpo"
+DPO, EIGHT_BIT = "-dpo", "-8bit"
+BY_EIGHT_BIT = ("llama-full", "gpt2-full", "bert-full", "llama-lora")
+"""Pairs that are also trained by AdamW with states of 8 bits."""
 WITHIN_PCT, FOUR_BIT_PCT = 0.02, 0.5
 
 
@@ -46,7 +48,8 @@ def case_names() -> list[str]:
     pairs = [f"{family}-{method}" for family in ARCHITECTURES for method in METHODS]
     pairs = [pair for pair in pairs if pair not in WITHOUT]
     preferences = [f"{pair}{DPO}" for pair in pairs if pair.startswith(PREFERENCES)]
-    return [f"finetune/{pair}" for pair in (*pairs, *preferences)]
+    eight_bit = [f"{pair}{EIGHT_BIT}" for pair in BY_EIGHT_BIT]
+    return [f"finetune/{pair}" for pair in (*pairs, *preferences, *eight_bit)]
 
 
 def within_pct(case: str) -> float:
@@ -55,9 +58,10 @@ def within_pct(case: str) -> float:
 
 
 def case_recipe(case: str) -> Recipe:
-    family, _, method = case.removeprefix("finetune/").removesuffix(DPO).rpartition("-")
+    family, _, method = case.removeprefix("finetune/").removesuffix(DPO).removesuffix(EIGHT_BIT).rpartition("-")
     words = [f"model={folder_of(family)}", f"task={ARCHITECTURES[family]}", f"method={method}", "init_from=none"]
     words += ["loss=dpo"] if case.endswith(DPO) else []
+    words += ["optimizer=adamw8bit"] if case.endswith(EIGHT_BIT) else []
     targets = TARGETS.get(f"{family}-{method}")
     words += [f"targets={targets}"] if targets else []
     return load_recipe("finetune", [*words, "context=64", "micro_batch_size=8", "rank=8"])

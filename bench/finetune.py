@@ -1,10 +1,11 @@
-"""finetune: a small real fine-tune, adapters in plain peft, and adapter runs that are killed.
+"""finetune: a small real fine-tune, preferences, adapters in plain peft, and runs that are killed.
 
-    python bench/finetune.py [--quick] [--kills 50] [--out FILE]
+    python bench/finetune.py [--quick] [--only preferences] [--kills 50] [--out FILE]
 
 transfer  A byte-level llama learns Python's sources. Then each method goes on with Python's reference, in English:
           held-out bits per byte of the second text before and after, and the bytes that a step holds.
 peft      Adapters that `export` wrote, read by peft in a process that cannot import surefoot: are the logits equal?
+preferences   DPO on planted preferences (`planted_preferences.py`): margin and accuracy on held-out pairs, and kills.
 kills     Runs of lora and qlora, killed with `kill -9` at random moments: the last checkpoint, the weights and the log
           must be the same, to the bit.
 
@@ -26,6 +27,8 @@ from typing import Any
 import torch
 from kills import Kind
 from orphans import adopt
+from planted_preferences import CONTEXT as PAIR_CONTEXT
+from planted_preferences import write_corpus, write_model
 from recipe_kills import STEPS, killed
 from record import write_record
 
@@ -33,6 +36,7 @@ import surefoot
 from surefoot import Run, load_recipe
 from surefoot.data.tokenize import tokenize
 from surefoot.ways.merge import merge
+from surefoot.ways.reference import reference
 
 CONTEXT, BATCH = 128, 16
 METHODS = ("full", "lora", "dora", "qlora", "frozen")
@@ -165,37 +169,69 @@ def in_plain_peft(base: Path, folder: Path) -> dict[str, float]:
     return found
 
 
-def kill_all(base: Path, folder: Path, kills: int) -> tuple[int, list[str]]:
-    """How many runs of adapters were killed, and what was wrong then."""
-    adopt()
-    torch.set_num_threads(1)
-    draw, wrong = random.Random(25), list[str]()
+def kill_all(base: Path, folder: Path, kills: int) -> list[str]:
+    """What was wrong after runs of adapters were killed."""
+    wrong = list[str]()
     for method in ("lora", "qlora"):
         words = [f"model={base}", f"data={folder / 'english-tokens'}", "context=32", "micro_batch_size=2", "rank=4"]
-        recipe = load_recipe(
-            "finetune", [*words, f"method={method}", "dropout=0.1", f"max_steps={STEPS}", "save_every=5"]
-        )
-        began = time.perf_counter()
-        found = list(
-            killed(Kind(method, True, replace(recipe, evaluate_every=6)), folder / f"killed-{method}", kills, draw)
-        )
-        wrong += found
-        print(f"{method:8} killed {kills} times, wrong {len(found)}, {time.perf_counter() - began:.0f} s", flush=True)
-    return 2 * kills, wrong
+        wrong += kill_one(method, [*words, f"method={method}", "dropout=0.1"], folder, kills)
+    return wrong
+
+
+def kill_one(name: str, words: list[str], folder: Path, kills: int) -> list[str]:
+    """What was wrong after a run was killed so many times."""
+    adopt()
+    torch.set_num_threads(1)
+    recipe = load_recipe("finetune", [*words, f"max_steps={STEPS}", "save_every=5"])
+    began, kind = time.perf_counter(), Kind(name, True, replace(recipe, evaluate_every=6))
+    found = list(killed(kind, folder / f"killed-{name}", kills, random.Random(25)))
+    print(f"{name:8} killed {kills} times, wrong {len(found)}, {time.perf_counter() - began:.0f} s", flush=True)
+    return found
+
+
+def preferences(folder: Path, kills: int) -> tuple[dict[str, list[dict[str, float]]], list[str]]:
+    """The scores on held-out pairs by method, evaluation by evaluation, and what was wrong after kills."""
+    model = write_model(folder / "preferring")
+    data = write_corpus(folder / "pairs", model, 400)
+    reference(str(data), model=str(model))
+    words = [f"model={model}", f"data={data}", "loss=dpo", f"context={PAIR_CONTEXT}"]
+    scores, wrong = {}, list[str]()
+    for method, rate in (("lora", "1e-3"), ("full", "1e-4")):
+        method_words = [*words, f"method={method}", f"lr={rate}", "rank=8"]
+        recipe = load_recipe("finetune", [*method_words, "micro_batch_size=8", "max_steps=100", "save_every=none"])
+        recipe = replace(recipe, evaluation_batches=None)
+        run = surefoot.train(recipe, path=str(folder / f"dpo-{method}"))
+        scores[method] = [{"step": row.step, **row.metrics} for row in run.rows() if row.metrics]
+        for each in scores[method][:: max(1, len(scores[method]) // 4)]:
+            print(
+                f"dpo {method:5} step {each['step']:>3}  accuracy {each['accuracy']:.3f}  margin {each['margin']:.3f}  "
+                f"rewards {each['reward_chosen']:+.3f} {each['reward_rejected']:+.3f}",
+                flush=True,
+            )
+        wrong += kill_one(f"dpo-{method}", [*method_words, "micro_batch_size=2"], folder, kills)
+    return scores, wrong
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smaller model, fewer steps, 2 kills of each")
-    parser.add_argument("--kills", type=int, default=25, help="of each of the two kinds of runs")
+    parser.add_argument("--kills", type=int, default=25, help="of each of the four kinds of runs")
+    parser.add_argument("--only", choices=["preferences"], help="leave out the rest")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     kills = 2 if arguments.quick else arguments.kills
     with tempfile.TemporaryDirectory() as here:
         folder = Path(here)
+        scores, wrong = preferences(folder, kills)
+        if arguments.only:
+            print("\n".join(wrong))
+            last = {method: f"{each[-1]['accuracy']:.3f}" for method, each in scores.items()}
+            print(f"RESULT dpo_lora={last['lora']} dpo_full={last['full']} kills={2 * kills} wrong={len(wrong)}")
+            return 1 if wrong else 0
         base, rows = transfer(folder, quick=arguments.quick)
         logits = in_plain_peft(base, folder)
-        count, wrong = kill_all(base, folder, kills)
+        wrong += kill_all(base, folder, kills)
+        count = 4 * kills
     print("\n".join(wrong))
     lora, full = (next(row for row in rows if row["method"] == name) for name in ("lora", "full"))
     saved = 1 - (lora["gradients"] + lora["optimizer"]) / (full["gradients"] + full["optimizer"])
@@ -205,7 +241,10 @@ def main() -> int:
         f"of={len(logits)} kills={count} wrong={len(wrong)}"
     )
     if arguments.out:
-        write_record(arguments.out, {"result": result, "rows": rows, "logits": logits, "kills": count, "wrong": wrong})
+        write_record(
+            arguments.out,
+            {"result": result, "rows": rows, "preferences": scores, "logits": logits, "kills": count, "wrong": wrong},
+        )
     print(result)
     return 1 if wrong else 0
 

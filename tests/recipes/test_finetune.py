@@ -1,5 +1,6 @@
 """The recipe finetune: what each method trains, that plans agree, that runs resume, and what it refuses."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,46 @@ def test_adapters_learn_and_the_base_is_the_folders(folder, tokens, tmp_path):
     held_out = [row.evaluation_loss for row in run.rows() if row.evaluation_loss is not None]
     assert held_out[-1] < held_out[0] - 0.05
     assert "21 of the model's 21 tensors taken" in (Path(run.path) / "events.jsonl").read_text()
+
+
+EIGHT = ("method=full", "optimizer=adamw8bit")
+
+
+def test_states_of_8_bits_are_planned_and_resume_to_the_same_bits(tokens, tmp_path):
+    wide = tuned_models.llama(tmp_path / "wide", hidden_size=64, intermediate_size=256)
+    recipe = tuned(wide, f"data={tokens}", *EIGHT)
+    plan = surefoot.plan(recipe)
+    counts = [each.numel() for each in build_model(recipe).parameters()]
+    states = sum(2 * n + 2 * 4 * -(n // -256) if n >= 4096 else 2 * 4 * n for n in counts)
+    assert plan.steady.tally.total("memory/optimizer") in (states, states + 2 * 4 * 256)  # with both tables
+    assert not plan.assumptions
+    run = surefoot.train(recipe, path=str(tmp_path / "whole"), plan=plan)
+    parts = train_in_parts(recipe, tmp_path / "parts", 1, 3)
+    assert told(run) == told(parts)
+    assert final_state(run) == final_state(parts)
+
+
+def test_states_of_8_bits_are_those_of_bitsandbytes(folder):
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    results = []
+    for make in (
+        tuned(folder, *EIGHT, "lr=0.01").optimizer,
+        partial(bitsandbytes.optim.AdamW8bit, lr=0.01, weight_decay=0.0),
+    ):
+        torch.manual_seed(0)
+        weight = torch.nn.Parameter(torch.randn(80, 80))
+        optimizer = make([weight])
+        for _ in range(3):
+            (weight**2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        results.append(weight.detach().clone())
+    assert torch.equal(*results)
+
+
+def test_states_of_8_bits_refuse_sharded_parameters(folder):
+    with pytest.raises(RecipeError, match="adamw8bit does not work on sharded parameters: set dp_shard=1"):
+        surefoot.plan(tuned(folder, *EIGHT), on="2xcpu")
 
 
 def test_packed_documents_do_not_see_each_other(folder, tokens):

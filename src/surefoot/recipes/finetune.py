@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import torch
-
 from surefoot import Recipe
 from surefoot.data.columns import Columns
 from surefoot.data.formats import is_corpus, open_corpus
@@ -25,6 +23,7 @@ from surefoot.finetuning.chat_corpus import holds_pairs, is_chat, marks_of, read
 from surefoot.finetuning.dpo import RandomPairs, dpo_loss, dpo_metrics
 from surefoot.finetuning.local_folder import overruled, read_config, vocabulary_of
 from surefoot.finetuning.methods import ALL_LINEAR, BY_PEFT, Adapt, Method
+from surefoot.finetuning.optimizers import OptimizerName, optimizer_of
 from surefoot.finetuning.reference_file import read_reference
 from surefoot.finetuning.tasks import RandomSamples, Task, build, mask_token_of, masked_loss, task_loss, text_of
 from surefoot.recipe.ranges import Count, Positive, RateOrNone, Share
@@ -163,6 +162,7 @@ def finetune(
     precision: Precision = "32-true",
     loss: Loss = "task",
     beta: Positive = 0.1,
+    optimizer: OptimizerName = "adamw",
 ) -> Recipe:
     config = read_config(model, recipe="finetune", knob="model")
     config.use_cache = False
@@ -172,7 +172,6 @@ def finetune(
     else:
         source = source_of(config, task, model, data, context, packed)
     usual = RATES[method] * (DPO_SHARE if prefers else 1.0)
-    rate = usual if lr is None else lr
     by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
     return Recipe(
         model=lambda: build(config, task),
@@ -185,7 +184,7 @@ def finetune(
         loss=dpo_loss(beta) if prefers else by_task,
         metrics=dpo_metrics(beta) if prefers else None,
         collate=source.collate,
-        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0),
+        optimizer=optimizer_of(optimizer, usual if lr is None else lr),
         schedule=warmup_cosine(warmup_steps=max(1, max_steps // 20)),
         micro_batch_size=micro_batch_size,
         tokens_per_sample=context if task in ("causal", "masked", "seq2seq") and not prefers else 1,

@@ -1,0 +1,62 @@
+"""Optimizers of fine-tuning: AdamW with states of 32 bits, or of 8 bits by bitsandbytes.
+
+`adamw8bit` keeps both averages of a tensor with at least 4,096 elements as a byte per element, and a scale for every
+256 of them: 2.03 bytes instead of 8 for each trained parameter. Smaller tensors keep 32 bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from surefoot.errors import RecipeError
+from surefoot.world.world import unseen
+
+OptimizerName = Literal["adamw", "adamw8bit"]
+
+
+def optimizer_of(name: OptimizerName, rate: float) -> Callable[[Any], torch.optim.Optimizer]:
+    """A function that makes the optimizer of parameters. Loads bitsandbytes now: not in a fake world."""
+    if name == "adamw":
+        return lambda parameters: torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
+    try:
+        importlib.import_module("bitsandbytes")
+    except ImportError as error:
+        raise RecipeError(f"optimizer={name} needs bitsandbytes: pip install 'surefoot[finetune]'") from error
+    return functools.partial(_eight_bit, rate=rate)
+
+
+def _eight_bit(parameters: Any, *, rate: float) -> torch.optim.Optimizer:
+    made: torch.optim.Optimizer = _kind()(parameters, lr=rate, weight_decay=0.0)
+    if any(isinstance(each, DTensor) for group in made.param_groups for each in group["params"]):
+        raise RecipeError(
+            "optimizer=adamw8bit does not work on sharded parameters: set dp_shard=1, or use optimizer=adamw"
+        )
+    return made
+
+
+@functools.cache
+def _kind() -> Any:
+    """bitsandbytes' optimizer. Its tables are made of numbers, so that a plan sees them and reads no tensor."""
+    import bitsandbytes
+
+    class AdamW8bit(bitsandbytes.optim.AdamW8bit):  # type: ignore[misc]
+        def fill_qmap(self) -> None:
+            self.name2qmap = {"dynamic": torch.tensor(_table(True)), "udynamic": torch.tensor(_table(False))}
+
+    return AdamW8bit
+
+
+@functools.cache
+def _table(signed: bool) -> list[float]:
+    """The 256 numbers that a byte stands for."""
+    from bitsandbytes.functional import create_dynamic_map
+
+    with unseen():
+        numbers: list[float] = create_dynamic_map(signed=signed).tolist()
+    return numbers
