@@ -49,5 +49,5 @@ def check(text_facts: TextFacts) -> Iterator[Finding]:
 
 
 def _are_texts(text: TrainedText) -> bool:
-    """Do shorter rows end on their own, or do rows of one length begin with a prompt? Windows of a stream do neither."""
+    """Do shorter rows end on their own, or do rows of one length begin with a prompt? A stream's windows do neither."""
     return text.ended >= 1 if text.lengths > 1 else text.aligned
