@@ -23,6 +23,7 @@ COMMANDS = (
     "look",
     "stuck",
     "watch",
+    "explain",
     "report",
     "compare",
     "replay",

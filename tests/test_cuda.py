@@ -119,6 +119,32 @@ def test_expandable_segments_are_seen(monkeypatch):
     assert not cuda.has_expandable_segments()
 
 
+def test_a_memory_limit_is_a_share_of_the_device_and_ends(monkeypatch):
+    called = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: called.append(share))
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **given: called.append(given))
+    with cuda.memory_limit(20 << 30, torch.device("cuda")):
+        assert called == [0.25, {"max_entries": 100_000, "stacks": "python"}]
+    assert called[2:] == [{"enabled": None}, 1.0]
+
+
+def test_the_private_parts_of_torch_that_cuda_needs_are_there():
+    for name in ("_record_memory_history", "_dump_snapshot"):
+        assert callable(getattr(torch.cuda.memory, name, None)), name
+    documented = torch.cuda.memory._snapshot.__doc__ or ""
+    for name in (
+        "segments",
+        "device_traces",
+        "requested_size",
+        "active_allocated",
+        "inactive",
+        "device_free",
+        "frames",
+    ):
+        assert name in documented, name
+
+
 class Event:
     """An event of a device whose clock a test sets; as documented, it must be waited for, and counts milliseconds."""
 
