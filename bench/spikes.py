@@ -5,7 +5,8 @@
 Each case trains a small model with one planted cause, and replays the run: samples with huge values, a mislabelled or
 corrupt sample, a learning rate that jumps in one step, float16 that overflows in one layer, a layer that needs float32
 under bfloat16. A case counts as attributed if cause and place are named: exactly the planted samples, the step of the
-rate, the module. A wrong cause or place is misleading; an unknown cause is neither. Clean runs must give no cause.
+rate, the module. A wrong cause or place is misleading; an unknown cause is neither. A cause is attributed if all of its
+cases that have a spike are; those in whose log nothing stands out count as `no_spike`. Clean runs must give no cause.
 `--quick` takes one case of each cause, and two clean runs.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -270,12 +272,12 @@ def judged(case: Case, folder: str) -> dict[str, Any]:
 def result(rows: list[dict[str, Any]]) -> str:
     planted = [row for row in rows if row["cause"] != "clean"]
     kinds = {row["cause"] for row in planted}
-    right = [kind for kind in kinds if all(row["verdict"] == "attributed" for row in planted if row["cause"] == kind)]
-    misleading = sum(row["verdict"] == "misleading" for row in rows)
+    found = {kind: {row["verdict"] for row in planted if row["cause"] == kind} - {"no spike"} for kind in kinds}
+    count = Counter(row["verdict"] for row in rows)
     return (
-        f"RESULT causes={len(kinds)} attributed={len(right)} misleading={misleading} cases={len(planted)} "
-        f"cases_attributed={sum(row['verdict'] == 'attributed' for row in planted)} clean={len(rows) - len(planted)} "
-        f"clean_silent={sum(row['verdict'] == 'silent' for row in rows)}"
+        f"RESULT causes={len(kinds)} attributed={sum(each == {'attributed'} for each in found.values())} "
+        f"misleading={count['misleading']} cases={len(planted)} cases_attributed={count['attributed']} "
+        f"no_spike={count['no spike']} clean={len(rows) - len(planted)} clean_silent={count['silent']}"
     )
 
 

@@ -67,6 +67,14 @@ def test_planned_gpu_memory_and_speed_are_near_what_published_runs_took():
 
 
 @pytest.mark.sweep
+def test_planted_causes_of_spikes_are_attributed_and_clean_runs_to_nothing():
+    done = subprocess.run([sys.executable, "spikes.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wanted = "RESULT causes=5 attributed=5 misleading=0 cases=5 cases_attributed=5 no_spike=0 clean=2 clean_silent=2"
+    assert done.stdout.splitlines()[-1] == wanted, done.stdout
+
+
+@pytest.mark.sweep
 def test_a_compiled_step_is_planned_with_about_as_many_kernels_as_inductor_makes():
     done = subprocess.run([sys.executable, "fused_regions.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

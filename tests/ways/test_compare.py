@@ -176,6 +176,7 @@ def test_a_late_difference_is_replayed_from_the_last_checkpoint_that_both_share(
     assert (record.replayed.from_step, record.replayed.step, record.replayed.cause) == (4, 7, "update")
 
 
+@pytest.mark.sweep
 def test_other_values_of_the_same_samples_are_a_batch_that_differs(trained):
     def shifted(by: float):
         def line(number: int, size: int):
@@ -191,6 +192,7 @@ def test_other_values_of_the_same_samples_are_a_batch_that_differs(trained):
     assert record.replayed.parted.module == "0"
 
 
+@pytest.mark.sweep
 def test_other_first_weights_are_parameters_that_differ(trained):
     recipes = layered(), layered(gain=1.01)
     record = compare(trained("a", recipes[0]), trained("b", recipes[1]), recipes)
@@ -199,6 +201,7 @@ def test_other_first_weights_are_parameters_that_differ(trained):
     assert record.replayed.parted.module == "blocks.0.0"
 
 
+@pytest.mark.sweep
 def test_dropout_of_another_share_is_arithmetic_in_that_module(trained):
     recipes = layered(drop=0.1), layered(drop=0.2)
     record = compare(trained("a", recipes[0]), trained("b", recipes[1]), recipes)
@@ -206,6 +209,7 @@ def test_dropout_of_another_share_is_arithmetic_in_that_module(trained):
     assert (record.replayed.parted.phase, record.replayed.parted.module) == ("forward", "drop")
 
 
+@pytest.mark.sweep
 def test_a_backward_that_differs_is_named_after_a_forward_that_does_not(trained):
     class Scaled(torch.nn.Tanh):
         factor = 1.0
@@ -238,6 +242,7 @@ def test_a_log_that_no_replay_gives_is_said_to_come_from_elsewhere(trained):
     assert f"not bit for bit those that {paths[1]} logged" in as_text(compared_text(record), width=400)
 
 
+@pytest.mark.sweep
 def test_a_step_of_the_recipes_own_is_replayed_too(trained):
     def of(factor: float):
         def step(network, optimizer, batch):

@@ -33,5 +33,6 @@ def replay(
     if world.ranks > 1:
         raise RunError("replay runs in one process; start it without torchrun")
     loaded = in_one_process(run, recipe_of(run, path, recipe, trust_run=trust_run))
+    loaded.refuse_own_step("replay")
     with kept(), world:
         return Attributing(Replay(run, loaded, world), symptom).attribution()

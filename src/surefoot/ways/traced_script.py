@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +20,8 @@ from surefoot.records.trace import Trace, Traced
 from surefoot.watch import StopScript, run_script
 
 TRACED, KEPT = "traced.json", "kept.safetensors"
+STDERR = 2
+"""The number of the file that every process has for errors."""
 
 
 def trace_script(script: str, args: Sequence[str], *, updates: int, quiet: bool = False) -> Traced:
@@ -39,7 +40,7 @@ def _in_process(
     """Runs it in a new process, so that no script sees the random state or the modules of another."""
     with tempfile.TemporaryDirectory() as folder:
         spec = {"script": script, "args": list(args), "updates": updates, "keep": keep, "folder": folder}
-        stdout: Any = subprocess.DEVNULL if quiet is None else sys.stderr if quiet else None
+        stdout = subprocess.DEVNULL if quiet is None else STDERR if quiet else None
         code = f"from {__name__} import main; main()"
         done = subprocess.run([sys.executable, "-c", code, json.dumps(spec)], stdout=stdout, check=False)
         if done.returncode:

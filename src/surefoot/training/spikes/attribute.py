@@ -67,7 +67,7 @@ class Attributing:
 
     def _precision(self, base: Attribution) -> Attribution | None:
         recipe = self.replay.recipe
-        if recipe.precision == "32-true" or self.replay.step.is_own:
+        if recipe.precision == "32-true":
             return None
         loss = self._measured(in_float32(self.replay.step), self.batches)
         if not self._note(f"float32 instead of {recipe.precision}", loss):
@@ -175,7 +175,7 @@ class Attributing:
         return f"the {'gradient norm' if self.symptom.in_gradient else 'loss'} is {found:.4g}"
 
     def _nonfinite(self) -> str:
-        if not is_broken(self.symptom) or self.replay.step.is_own:
+        if not is_broken(self.symptom):
             return ""
         with buffers_kept(self.replay.step):
             finding = first_nonfinite(self.replay.step, iter(self.batches))

@@ -15,9 +15,9 @@ from surefoot.training.guards.spike import ENOUGH, Spikes
 def symptom_at(rows: Sequence[LogRow], step: int | None, *, scaled: bool = False) -> Symptom | None:
     """The step that stands out, or the one that is asked for; None if none does.
 
-    A step that is asked for is held against the last 16 losses only. If the loss was already too high right before the
-    one that stands out, the first of those steps is meant. With `scaled` gradients, infinite ones are usual: the scaler
-    skips such updates.
+    A loss stands out as a spike of a running training does; a step that is asked for is held against the last 16 losses
+    only. If the loss was already too high right before the one that stands out, the first of those steps is meant. With
+    `scaled` gradients, infinite ones are usual: the scaler skips such updates.
     """
     found = _symptoms(rows, scaled=scaled, seen=Spikes() if step is None else Spikes(window=ENOUGH))
     if step is not None:
