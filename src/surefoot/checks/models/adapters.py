@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, readable
+from surefoot.checks.engine.scene import Scene, fingerprint, own, readable
 from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.models import Adapter
 from surefoot.events.autograd import aside
@@ -25,6 +25,8 @@ _MOST_MATRICES = 8
 """A module with more matrices than this is no layer with an adapter."""
 _MEASURED = 3
 """How many adapters of a model are run on a copy, to see their factor."""
+_ROWS = 32
+"""How many rows of a weight are kept."""
 _EXACT = 1e-3
 
 
@@ -42,19 +44,17 @@ class Pair:
     since: int
     """The number of updates before it was found."""
     kept: torch.Tensor | None = None
-    """A copy of the weight, for adapters whose factor is measured."""
+    """The first rows of the weight before training, for adapters whose factor is measured."""
     factor: float | None = None
 
-    def product(self) -> torch.Tensor:
-        """The product of both, in the shape of the weight."""
-        shape = self.base.shape if self.base is not None else None
-        for a, b in ((self.first, self.second), (self.second, self.first)):
-            for one, other in ((a, b), (a.t(), b), (a, b.t()), (a.t(), b.t())):
-                if one.shape[1] == other.shape[0] and one.shape[1] < min(one.shape[0], other.shape[1]):
-                    made = one @ other
-                    if made.shape == shape:
-                        return made.detach()
-        raise ValueError(f"the matrices of {self.name} do not fit {shape}")
+    def products(self) -> list[torch.Tensor]:
+        """The product of both in the shape of the weight; for a square weight, also the other way round."""
+        wanted = self.base.shape if self.base is not None else None
+        first, second = (each.detach() for each in (self.first, self.second))
+        first = first if first.shape[0] > first.shape[1] else first.t()
+        second = second.t() if second.shape[0] > second.shape[1] else second
+        made = first @ second
+        return [each for each in (made, made.t()) if each.shape == wanted]
 
 
 class Adapters(Observer):
@@ -72,10 +72,14 @@ class Adapters(Observer):
         self._seen[model] = self.scene.training
         for pair in _pairs_in(model, self.scene.name(model), self.scene.updates):
             self.pairs.setdefault(pair.first, pair)
-        for pair in list(self.pairs.values())[:_MEASURED]:
-            if pair.kept is None and pair.base is not None:
-                with aside():
-                    pair.kept = pair.base.detach().clone()
+        self._keep_rows()
+
+    def _keep_rows(self) -> None:
+        """Keeps rows of the smallest weights beside which adapters stand."""
+        known = [(pair.base, pair) for pair in self.pairs.values() if pair.base is not None]
+        for base, pair in sorted(known, key=lambda each: each[0].numel())[:_MEASURED]:
+            if pair.kept is None and readable(base):
+                pair.kept = own(rows_of(base))
 
     def update_ends(self, optimizer: Optimizer) -> None:
         """Measures factors, once both matrices have values."""
@@ -145,9 +149,15 @@ def _shapes_of_product(first: torch.Tensor, second: torch.Tensor) -> set[tuple[i
 
 def _prints(first: torch.Tensor, second: torch.Tensor, base: torch.Tensor | None) -> tuple[int, int, int]:
     one, other, beside = (
-        fingerprint(each, 256) if each is not None and readable(each) else 0 for each in (first, second, base)
+        fingerprint(rows_of(each), 256) if each is not None and readable(rows_of(each)) else 0
+        for each in (first, second, base)
     )
     return one, other, beside
+
+
+def rows_of(weight: torch.Tensor) -> torch.Tensor:
+    """The first rows of a weight: they are compared in place of all."""
+    return weight.detach()[:_ROWS]
 
 
 def _factor(pair: Pair) -> float | None:
@@ -155,13 +165,13 @@ def _factor(pair: Pair) -> float | None:
     layer = pair.layer()
     if layer is None:
         return None
-    product = pair.product().float()
-    own = {id(each): name for name, each in layer.named_parameters()}
+    names = {id(each): name for name, each in layer.named_parameters()}
     twin = copy.deepcopy(layer).eval().float()
-    zeroed = twin.get_parameter(own[id(pair.second)])
+    zeroed = twin.get_parameter(names[id(pair.second)])
     drawn = torch.Generator().manual_seed(0)
-    for turned in (product, product.t()):
-        given = torch.randn(8, turned.shape[1], generator=drawn).to(product.device)
+    products = [each.float() for each in pair.products()]
+    for turned in [*products, *(each.t() for each in products)]:
+        given = torch.randn(8, turned.shape[1], generator=drawn).to(turned.device)
         with torch.no_grad(), aside():
             before = zeroed.clone()
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import torch
@@ -12,7 +13,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args
 from surefoot.checks.facts.models import Merge
-from surefoot.checks.models.adapters import Adapters, fitted
+from surefoot.checks.models.adapters import Adapters, Pair, fitted, rows_of
 from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 
@@ -49,14 +50,19 @@ class MergedAdapters(Observer):
         known = [pair for pair in self._adapters.pairs.values() if pair.factor is not None and pair.kept is not None]
         if not known:
             return
-        shapes = {each.kept.shape for each in known if each.kept is not None}
+        shapes = {each.base.shape for each in known if each.base is not None}
         alike = [each for each in weights if each.shape in shapes and readable(each)]
         with aside():
             for pair in known:
-                product, before = pair.product().float(), pair.kept
-                for weight in alike:
-                    if before is None or weight.shape != before.shape or weight.dtype != before.dtype:
-                        continue
-                    factor = fitted(weight.detach().float() - before.float(), product, _NEAR)
-                    if factor is not None and pair.factor is not None and pair.name not in self.merges:
-                        self.merges[pair.name] = Merge(pair.name, caller(), pair.factor, factor)
+                for product, weight in itertools.product(pair.products(), alike):
+                    self._note(pair, weight, rows_of(product).float())
+
+    def _note(self, pair: Pair, weight: torch.Tensor, product: torch.Tensor) -> None:
+        before, now = pair.kept, rows_of(weight)
+        if before is None or pair.factor is None or pair.name in self.merges:
+            return
+        if now.shape != before.shape or now.dtype != before.dtype:
+            return
+        factor = fitted(now.float() - before.float(), product, _NEAR)
+        if factor is not None:
+            self.merges[pair.name] = Merge(pair.name, caller(), pair.factor, factor)
