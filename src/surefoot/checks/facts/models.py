@@ -216,7 +216,7 @@ class Adapter:
     base_trained: bool
     """The layer's own weight was trained, too, and moved."""
     moved: bool
-    """At least one of the matrices changed since its first forward."""
+    """At least one of the matrices changed since its first forward, or it was not new, or cannot be read."""
     updates: int
     """The number of updates since then."""
 

@@ -43,6 +43,9 @@ class Pair:
     prints: tuple[int, int, int]
     since: int
     """The number of updates before it was found."""
+    owner: weakref.ref[nn.Module]
+    fresh: bool
+    """One of the matrices was zero when it was found: it has learned nothing yet."""
     kept: torch.Tensor | None = None
     """The first rows of the weight before training, for adapters whose factor is measured."""
     factor: float | None = None
@@ -86,26 +89,32 @@ class Adapters(Observer):
         if not self.scene.close:
             return
         for pair in self.pairs.values():
-            if pair.kept is not None and pair.factor is None:
-                with aside():
-                    ready = bool(pair.first.any()) and bool(pair.second.any())
-                if ready:
-                    with attempt(f"running a copy of {pair.name}"), self.scene.phases.deaf(), kept():
-                        pair.factor = _factor(pair)
+            if pair.kept is None or pair.factor is not None or _is_zero(pair.first) or _is_zero(pair.second):
+                continue
+            with attempt(f"running a copy of {pair.name}"), self.scene.phases.deaf(), kept():
+                pair.factor = _factor(pair)
 
     def trained(self) -> set[torch.Tensor]:
         """All matrices of adapters."""
         return {each for pair in self.pairs.values() for each in (pair.first, pair.second)}
 
     def adapters(self) -> Iterator[Adapter]:
-        optimized = self.scene.optimized()
+        learning = self.scene.trained & self.scene.optimized()
         for pair in self.pairs.values():
             base = pair.base
-            learns = base is not None and base in self.scene.trained and base in self.scene.reached & optimized
+            learns = base is not None and base in learning and base in self.scene.reached
             now = _prints(pair.first, pair.second, base)
             base_trained = learns and now[2] != pair.prints[2]
-            moved = now[:2] != pair.prints[:2]
-            yield Adapter(pair.name, pair.model, base_trained, moved, self.scene.updates - pair.since)
+            seen = readable(pair.first) and readable(pair.second)
+            moved = not seen or not pair.fresh or now[:2] != pair.prints[:2]
+            if self._is_trained(pair):
+                yield Adapter(pair.name, pair.model, base_trained, moved, self.scene.updates - pair.since)
+
+    def _is_trained(self, pair: Pair) -> bool:
+        """Is anything of its model trained? A teacher may have adapters, too."""
+        owner = pair.owner()
+        others = owner.parameters() if owner is not None else ()
+        return any(each in self.scene.trained for each in (pair.first, pair.second, *others))
 
 
 def _pairs_in(model: nn.Module, name: str, updates: int) -> Iterator[Pair]:
@@ -118,8 +127,9 @@ def _pairs_in(model: nn.Module, name: str, updates: int) -> Iterator[Pair]:
         for first, second, base in _matching(matrices):
             if first not in claimed and second not in claimed:
                 claimed |= {first, second}
-                prints = _prints(first, second, base)
-                yield Pair(path or name, name, weakref.ref(module), first, second, base, prints, updates)
+                prints, refs = _prints(first, second, base), (weakref.ref(module), weakref.ref(model))
+                fresh = _is_zero(first) or _is_zero(second)
+                yield Pair(path or name, name, refs[0], first, second, base, prints, updates, refs[1], fresh)
 
 
 def _matching(
@@ -133,9 +143,13 @@ def _matching(
             base = next((each for _, each in matrices if tuple(each.shape) in shapes), None)
             if not shapes or (base is None and not by_name):
                 continue
-            with aside():
-                if by_name or not bool(first.any()) or not bool(second.any()):
-                    yield first, second, base
+            if by_name or _is_zero(first) or _is_zero(second):
+                yield first, second, base
+
+
+def _is_zero(matrix: torch.Tensor) -> bool:
+    with aside():
+        return readable(matrix) and not bool(matrix.any())
 
 
 def _shapes_of_product(first: torch.Tensor, second: torch.Tensor) -> set[tuple[int, int]]:
@@ -149,8 +163,7 @@ def _shapes_of_product(first: torch.Tensor, second: torch.Tensor) -> set[tuple[i
 
 def _prints(first: torch.Tensor, second: torch.Tensor, base: torch.Tensor | None) -> tuple[int, int, int]:
     one, other, beside = (
-        fingerprint(rows_of(each), 256) if each is not None and readable(rows_of(each)) else 0
-        for each in (first, second, base)
+        fingerprint(rows_of(each), 256) if each is not None and readable(each) else 0 for each in (first, second, base)
     )
     return one, other, beside
 

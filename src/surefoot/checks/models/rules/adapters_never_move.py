@@ -20,7 +20,8 @@ nn.init.zeros_(layer.lora_b)
 ```
 
 ## What looks like it and is fine
-One of several adapters that is not active; a warm-up whose first update has a rate of zero.
+One of several adapters that is not active; adapters that were trained before and stay as they are; those of a teacher;
+a warm-up whose first update has a rate of zero.
 """
 
 from collections.abc import Iterator
