@@ -1,17 +1,21 @@
 """exports: every model in every format, run and compared, or the reason why not; and round trips without surefoot.
 
-    python bench/exports.py [--quick] [--formats pt2,onnx] [--models gpt,vae] [--onto FILE] [--out FILE] [--page FILE]
+    python bench/exports.py [--quick] [--formats pt2,onnx] [--models gpt,vae] [--parts cells,quantised] [--onto FILE]
+        [--out FILE] [--page FILE]
 
 Each model trains a few steps. Each cell is the largest difference between outputs of the trained model and of what was
 written, run where it will be run. Then processes that never import surefoot load what was written: transformers must
 make the same 200 greedy tokens, onnxruntime the same logits. `evaluate` must give exported files the run's figures.
+The column `adapter` is peft's folder. Then the weights of some models are written in int8 and scored.
 `--quick` takes three models and leaves out AOTInductor, which compiles for a minute or more for each model. `--onto`
-takes what `--models` leaves out from an earlier record; the page names the rows that were measured again.
+takes what `--models`, `--formats` and `--parts` leave out from an earlier record; the page names what was measured
+again.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import logging
 import os
@@ -29,7 +33,11 @@ from record import machine, write_record
 
 from exports_models import recipes
 
-FORMATS = ("safetensors", "pt2", "hf", "onnx", "gguf", "aoti")
+FORMATS = ("safetensors", "adapter", "pt2", "hf", "onnx", "gguf", "aoti")
+PTE = ("pte",) if importlib.util.find_spec("executorch") else ()
+"""ExecuTorch is measured where it is installed: `--formats pte --onto RECORD` there."""
+PARTS = ("cells", "round_trips", "scores", "quantised")
+QUANTISED = ("gpt", "llama", "fashion")
 QUICK_MODELS, QUICK_FORMATS = ("gpt", "sentiment", "packed lstm tagger"), ("safetensors", "pt2", "hf", "onnx")
 TOKENS = 200
 GREEDY = """
@@ -56,34 +64,43 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--formats", default="")
     parser.add_argument("--models", default="")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--onto", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--page", type=Path, default=None, help="write the tables as Markdown")
     asked = parser.parse_args()
-    formats = tuple(filter(None, asked.formats.split(","))) or (QUICK_FORMATS if asked.quick else FORMATS)
+    formats = tuple(filter(None, asked.formats.split(","))) or (QUICK_FORMATS if asked.quick else (*FORMATS, *PTE))
     chosen = tuple(filter(None, asked.models.split(","))) or (QUICK_MODELS if asked.quick else None)
-    found: dict[str, Any] = {"cells": {}, "round_trips": {}, "scores": {}, "seconds": 0, "again": {}}
+    parts, found = asked.parts.split(","), {part: {} for part in PARTS} | {"seconds": 0, "again": {}}
+    found |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "formats": formats}
     if asked.onto:
         found |= json.loads(asked.onto.read_text())
+        found["formats"] = tuple(dict.fromkeys((*found["formats"], *formats)))
     began, before = time.time(), found["seconds"]
-    with tempfile.TemporaryDirectory() as here:
-        runs = trained(Path(here), chosen)
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        runs = trained(here, chosen)
         if asked.onto:
+            what = ", ".join((*(formats if "cells" in parts else ()), *(each for each in parts if each != "cells")))
             when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-            found["again"] |= {f"{name} ({', '.join(formats)})": when for name in runs}
-        for name, (run, recipe) in runs.items():
-            row = {each: cell(run, recipe, each, Path(here) / "out" / name) for each in formats}
+            found["again"] |= {f"{name} ({what.replace('_', ' ')})": when for name in runs}
+        for name, (run, recipe) in runs.items() if "cells" in parts else ():
+            row = {each: cell(run, recipe, each, here / "out" / name) for each in formats}
             found["cells"][name] = {**found["cells"].get(name, {}), **row}
             if asked.out:
                 write_record(asked.out, found)
-        texts = [name for name in ("gpt", "llama") if name in runs]
-        found["round_trips"] |= {name: round_trip(runs[name][0], Path(here) / "trip" / name) for name in texts}
-        found["scores"] |= {name: scores(*runs[name], Path(here)) for name in ("gpt", "fashion") if name in runs}
+        if "round_trips" in parts:
+            texts = [name for name in ("gpt", "llama") if name in runs]
+            found["round_trips"] |= {name: round_trip(runs[name][0], here / "trip" / name) for name in texts}
+        if "scores" in parts:
+            found["scores"] |= {name: scores(*runs[name], here) for name in ("gpt", "fashion") if name in runs}
+        if "quantised" in parts:
+            found["quantised"] |= {name: quantised(*runs[name], here) for name in QUANTISED if name in runs}
     found["seconds"] = before + round(time.time() - began)
     if asked.out:
         write_record(asked.out, found)
     if asked.page:
-        write_page(asked.page, found, tuple(next(iter(found["cells"].values()))))
+        write_page(asked.page, found)
     print(result(found))
     sys.exit(0 if is_good(found) else 1)
 
@@ -93,7 +110,8 @@ def trained(here: Path, only: tuple[str, ...] | None) -> dict[str, tuple[Any, An
     import surefoot
 
     made = {}
-    for name, build in recipes().items():
+    (here / "made").mkdir()
+    for name, build in recipes(here / "made").items():
         if only is None or name in only:
             recipe = build()
             made[name] = surefoot.train(recipe, path=str(here / "runs" / name)), recipe
@@ -106,8 +124,9 @@ def cell(run: Any, recipe: Any, form: str, folder: Path) -> dict[str, Any]:
     from surefoot.errors import ParityError
 
     began = time.time()
+    written = "safetensors" if form == "adapter" else form
     try:
-        made = surefoot.export(run.path, recipe, to=str(folder / form), formats=[form])
+        made = surefoot.export(run.path, recipe, to=str(folder / form), formats=[written])
     except ParityError as error:
         told: dict[str, Any] = {"wrong": str(error).replace(str(folder), "")}
     else:
@@ -119,6 +138,10 @@ def cell(run: Any, recipe: Any, form: str, folder: Path) -> dict[str, Any]:
 def _of(made: Any, form: str) -> dict[str, Any]:
     if form == "safetensors":
         return {"difference": made.weights_difference, "tolerance": made.tolerance, "bytes": made.weights_bytes}
+    if form == "adapter":
+        if not made.adapter:
+            return {"reason": "it has no adapters"}
+        return {"difference": made.adapter_difference, "tolerance": made.tolerance, "bytes": made.adapter_bytes}
     if form == "pt2":
         if made.why_no_program:
             return {"reason": made.why_no_program}
@@ -209,6 +232,25 @@ def scores(run: Any, recipe: Any, here: Path) -> dict[str, Any]:
     return found
 
 
+def quantised(run: Any, recipe: Any, here: Path) -> dict[str, Any]:
+    """Bytes and figures of int8 weights, beside those of the run."""
+    import surefoot
+
+    data = "test" if run.recipe == "fashion" else str(text(here / "text"))
+    found: dict[str, Any] = {}
+    for kind in ("int8", "int8-dynamic"):
+        to = str(here / "small" / run.recipe / kind)
+        made = surefoot.export(run.path, recipe, to=to, formats=["safetensors"], quantize=kind)
+        (score,) = surefoot.evaluate(made.quantised.path, recipe, data=data).scores
+        found[kind] = {
+            "bytes": made.quantised.bytes,
+            "parameters": made.quantised.parameters / made.quantised.of_parameters,
+            "figures": score.figures,
+        }
+    (score,) = surefoot.evaluate(run.path, recipe, data=data).scores
+    return {"run": {"bytes": made.weights_bytes, "parameters": 0.0, "figures": score.figures}, **found}
+
+
 def text(folder: Path) -> Path:
     """A little text that the model has not learned from."""
     folder.mkdir(exist_ok=True)
@@ -258,18 +300,22 @@ def result(found: dict[str, Any]) -> str:
     )
 
 
-def write_page(file: Path, found: dict[str, Any], formats: tuple[str, ...]) -> None:
+def write_page(file: Path, found: dict[str, Any]) -> None:
     """The tables of docs/measured/exports.md."""
-    here = machine()
+    here, formats = machine(), found["formats"]
     reasons: dict[str, int] = {}
 
-    def shown(each: dict[str, Any]) -> str:
+    def shown(each: dict[str, Any] | None) -> str:
+        if each is None:
+            return "-"
         if "difference" in each:
             return f"{each['difference']:.1e}" if each["difference"] else "0"
         said = each.get("reason") or each["wrong"]
         return f"[{reasons.setdefault(said, len(reasons) + 1)}]"
 
-    rows = [f"| {name} | {' | '.join(shown(row[each]) for each in formats)} |" for name, row in found["cells"].items()]
+    rows = [
+        f"| {name} | {' | '.join(shown(row.get(each)) for each in formats)} |" for name, row in found["cells"].items()
+    ]
     trips = [
         f"| {name} | {each['equal_to_transformers']} of {TOKENS} | {each['cached_equal_to_uncached']} of {TOKENS} | "
         f"{each['onnxruntime_difference']:.1e} | {each['ours_tokens_per_second']} | "
@@ -281,17 +327,26 @@ def write_page(file: Path, found: dict[str, Any], formats: tuple[str, ...]) -> N
         for name, row in found["scores"].items()
         for figure in row["run"]
     ]
+    small = [
+        f"| {name} | {kind} | {each['parameters']:.0%} | {each['bytes'] / 1024:.1f} | {figure} | {value:.6g} | "
+        f"{value - row['run']['figures'][figure]:+.2g} |"
+        for name, row in found["quantised"].items()
+        for kind, each in row.items()
+        for figure, value in each["figures"].items()
+        if figure in ("bits per byte", "accuracy")
+    ]
     lines = [
         "# Exports",
         "",
-        f"`python bench/exports.py --page docs/measured/exports.md` on {datetime.now(UTC):%Y-%m-%d}, on "
+        f"`python bench/exports.py --page docs/measured/exports.md` on {found['date']}, on "
         f"{here['cores']} cores of {here['cpu']}, torch {here['torch']}, Python {here['python']}; "
         f"all cells took {sum(each['seconds'] for row in found['cells'].values() for each in row.values()):.0f} s.",
         "",
         "## Models and formats",
         "",
         "Each cell is the largest difference between outputs of the trained model and of what was written, relative to "
-        "the largest output, after running it. The tolerance is 1e-5. A number in brackets is a reason, below.",
+        "the largest output, after running it. The tolerance is 1e-5, and 1e-4 where adapters are merged (hf, gguf). A "
+        "number in brackets is a reason, below; a dash is a cell that was not measured.",
         "",
         f"| model | {' | '.join(formats)} |",
         f"|---|{'---|' * len(formats)}",
@@ -315,13 +370,18 @@ def write_page(file: Path, found: dict[str, Any], formats: tuple[str, ...]) -> N
         "|---|---|---|---|---|",
         *scored,
         "",
+        "## Int8 weights",
+        "",
+        "`export --quantize` by torchao. The figures are those of `evaluate` on the same data as above.",
+        "",
+        "| model | weights | parameters in int8 | KiB | figure | value | change |",
+        "|---|---|---|---|---|---|---|",
+        *small,
+        "",
         "## Not measured",
         "",
         "- GGUF in llama.cpp: in an earlier trial llama-cpp-python was still building from source after 28 minutes, on "
         "2 cores under load.",
-        "- ExecuTorch is no format of `export`. By a dry run, installing it would replace antlr4-python3-runtime 4.13 "
-        "by 4.9; it was not installed.",
-        "- int8 weights, and a LoRA fine-tune.",
     ]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

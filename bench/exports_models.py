@@ -1,4 +1,4 @@
-"""Models that bench/exports.py exports: built-in recipes, hand-written ones, and architectures of transformers."""
+"""Models that bench/exports.py exports: built-in recipes, hand-written ones, architectures of transformers, a LoRA."""
 
 from __future__ import annotations
 
@@ -133,11 +133,25 @@ def of_transformers(name: str) -> Recipe:
     return of(model, lambda: TensorDataset(torch.randint(3, 120, (64, 12)), torch.randint(2, (64,))), loss)
 
 
+def lora(folder: Path) -> Recipe:
+    """Adapters on a tiny Llama with random weights, which learn tokens that count up."""
+    import transformers
+    from safetensors.torch import save_file
+
+    shape = {"vocab_size": 120, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 64, "max_position_embeddings": 64, "num_key_value_heads": 1}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape)).save_pretrained(folder / "base")
+    rows = (torch.arange(64)[:, None] + torch.arange(12)) % 120
+    save_file({"input_ids": rows, "labels": rows.clone()}, folder / "rows.safetensors")
+    small = ["method=lora", "rank=4", "context=12", "micro_batch_size=4", "max_steps=20", "lr=0.01"]
+    return load_recipe("finetune", [f"model={folder}/base", f"data={folder}/rows.safetensors", *small])
+
+
 TEXT = ["context=256", "max_steps=30", "micro_batch_size=2"]
 
 
-def recipes() -> dict[str, Callable[[], Recipe]]:
-    """Each model by name."""
+def recipes(folder: Path) -> dict[str, Callable[[], Recipe]]:
+    """Each model by name. `folder` keeps what a recipe reads."""
     found: dict[str, Callable[[], Recipe]] = {
         "gpt": lambda: load_recipe("gpt", [*TEXT, "layers=2", "width=64", "heads=2", "global_batch_tokens=512"]),
         "llama": lambda: load_recipe("llama", [*TEXT, "layers=2"]),
@@ -150,4 +164,5 @@ def recipes() -> dict[str, Callable[[], Recipe]]:
         found["fashion"] = lambda: load_recipe("fashion", ["max_steps=100"])
     for name in ("hf bert", "hf gpt2", "hf llama", "hf t5"):
         found[name] = lambda name=name: of_transformers(name)  # type: ignore[misc]
+    found["llama with lora"] = lambda: lora(folder)
     return found

@@ -230,6 +230,23 @@ def test_formats_on_the_command_line(tmp_path):
     assert "onnx: run in onnxruntime on the CPU, tolerance 1e-05" in words
     assert "no hf: it is neither a model of transformers" in words
     assert not (Path(run.path) / "export" / "model.pt2").exists()
-    with pytest.raises(RunError, match="no format 'tflite'; known: safetensors, pt2, hf, onnx, aoti, gguf"):
+    with pytest.raises(RunError, match="no format 'tflite'; known: safetensors, pt2, hf, onnx, aoti, gguf, pte"):
         surefoot.export(run.path, formats=["tflite"])
     assert formats.tolerance_of(torch.ones(1, dtype=torch.bfloat16), 1e-5) == formats.NARROW
+
+
+# ------------------------------------------------------------------------------------------- ExecuTorch
+
+
+@pytest.mark.sweep
+def test_executorch_computes_the_same_for_smaller_sizes_too(tmp_path):
+    pytest.importorskip("executorch", reason="pip install 'surefoot[executorch]'")
+    made = exported(load_recipe("gpt", [*SMALL["gpt"], "max_steps=1"]), tmp_path, "pte")["pte"]
+    assert made.difference < 1e-5
+    assert Path(made.path).name == "model.pte"
+
+
+def test_without_executorch_the_command_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "executorch", None)
+    with pytest.raises(MissingPackage, match=r"a \.pte file needs executorch: pip install 'surefoot\[executorch\]'"):
+        exported(models.vae(), tmp_path, "pte")

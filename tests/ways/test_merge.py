@@ -128,3 +128,26 @@ def test_a_model_that_is_not_of_transformers_is_refused(tmp_path):
     run = surefoot.train(load_recipe("regression", ["samples=64", "max_steps=2"]), path=str(tmp_path / "run"))
     with pytest.raises(RunError, match="Linear is no model of transformers; `surefoot export` writes its weights"):
         merge(run.path)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("method", ["lora", "dora", "qlora"])
+def test_formats_without_adapters_are_written_with_them_merged(method, parts, tmp_path):
+    (parts[0] / "tokenizer.json").write_text("{}")
+    try:
+        made = surefoot.export(run_of(parts, tmp_path / "run", f"method={method}").path, formats=["hf", "gguf"])
+    finally:
+        (parts[0] / "tokenizer.json").unlink()
+    folder, gguf = made.formats
+    assert folder.difference <= folder.tolerance == 1e-4
+    assert folder.note == "LlamaForCausalLM, as transformers saves it; adapters merged; with tokenizer.json"
+    assert gguf.difference <= gguf.tolerance == 1e-4
+    assert load_file(Path(folder.path) / "model.safetensors").keys() == load_file(parts[0] / "model.safetensors").keys()
+
+
+def test_a_folder_without_its_adapters_is_caught_and_the_first_module_named(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.exports.formats.merged", lambda model, dtype: adapters.without_adapters(model))
+    with pytest.raises(
+        ParityError, match=r"the first module that differs: base_model\.model\.model\.layers\.0\..*_proj"
+    ):
+        surefoot.export(run_of(parts, tmp_path / "run").path, formats=["hf"])

@@ -23,12 +23,19 @@ def evaluate(
     micro_batch_size: Annotated[
         int | None, typer.Option("--micro-batch-size", min=1, help="samples at a time; default: as in training")
     ] = None,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            "--tasks", metavar="FILE|FOLDER", help="in place of data: tasks of lm-evaluation-harness, in YAML"
+        ),
+    ] = None,
     trust_run: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Scores a trained model: loss, perplexity, bits per byte and the recipe's metrics, over each sample once.
 
     The result does not depend on the number of ranks, nor, but for rounding, on the micro-batch size.
+    `--tasks` scores the model, or a Hugging Face folder, by lm-evaluation-harness and local files.
     On several ranks: `torchrun --nproc-per-node 2 -m surefoot evaluate runs/first`
 
     Example: `surefoot evaluate runs/first --data test`
@@ -38,6 +45,12 @@ def evaluate(
     from surefoot.ways.evaluate import evaluate as way
 
     made = way(
-        str(source), recipe, knobs=knobs or (), data=data, micro_batch_size=micro_batch_size, trust_run=trust_run
+        str(source),
+        recipe,
+        knobs=knobs or (),
+        data=data,
+        micro_batch_size=micro_batch_size,
+        tasks=tasks,
+        trust_run=trust_run,
     )
     show(made, evaluation_text, json=json)

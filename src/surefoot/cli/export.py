@@ -23,7 +23,15 @@ def export(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="in place of pt2: pt2, hf, onnx, aoti or gguf; may be repeated",
+            help="in place of pt2: pt2, hf, onnx, aoti, gguf or pte; may be repeated",
+        ),
+    ] = None,
+    quantize: Annotated[
+        str | None,
+        typer.Option(
+            "--quantize",
+            metavar="int8|int8-dynamic",
+            help="also write the weights of linear layers in int8, and say what that costs",
         ),
     ] = None,
     weights: Annotated[
@@ -45,13 +53,21 @@ def export(
     from surefoot.ways.export import export_weights
 
     if weights:
-        if recipe or trust_run or network or format:
+        if recipe or trust_run or network or format or quantize:
             raise typer.BadParameter(
-                "--weights executes no code: leave out the recipe, --network, --format and --trust-run"
+                "--weights executes no code: leave out the recipe, --network, --format, --quantize and --trust-run"
             )
         show(export_weights(str(run), to=str(to) if to else None), weights_text, json=json)
         return
-    made = way(str(run), recipe, to=str(to) if to else None, network=network, formats=format or (), trust_run=trust_run)
+    made = way(
+        str(run),
+        recipe,
+        to=str(to) if to else None,
+        network=network,
+        formats=format or (),
+        quantize=quantize,
+        trust_run=trust_run,
+    )
     show(made, export_text, json=json)
     if any(each.reason for each in made.formats):
         raise typer.Exit(1)

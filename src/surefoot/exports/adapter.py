@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,10 @@ from surefoot.records.files import make_folder, refusals_of, sync_file, sync_fol
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "preprocessor_config.json",
-)
-"""What else stands in a Hugging Face folder: data that goes with the weights unchanged."""
+MERGED_TOLERANCE = 1e-4
+"""Largest allowed difference between two outputs in float32, as a share of the largest output."""
+COARSE_TOLERANCE = 3e-2
+"""The same where weights or products are rounded to 8 or 11 bits."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +72,16 @@ def without_adapters(adapted: Any) -> nn.Module:
     return base
 
 
+def stored_format(precision: str) -> torch.dtype:
+    """The number format of merged weights."""
+    return torch.bfloat16 if precision == "bf16-true" else torch.float32
+
+
+def merged_tolerance(precision: str) -> float:
+    """How far a merged model may differ from the one with adapters."""
+    return MERGED_TOLERANCE if precision == "32-true" else COARSE_TOLERANCE
+
+
 def merged(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """The model with its adapters in its weights, and without 4-bit layers, in one number format."""
     if not has_adapters(model):
@@ -105,23 +104,3 @@ def merged(model: nn.Module, dtype: torch.dtype) -> nn.Module:
         return adapted.merge_and_unload(safe_merge=True)
     except ValueError as error:
         raise RunError(f"peft cannot merge the adapters: {error}") from error
-
-
-def write_folder(model: Any, folder: Path, source: str | None) -> Path:
-    """Writes a model of transformers as a Hugging Face folder, with the tokenizer of the folder it came from."""
-    if not hasattr(model, "save_pretrained"):
-        raise RunError(
-            f"merge writes Hugging Face folders, and {type(model).__name__} is no model of transformers; "
-            "`surefoot export` writes its weights"
-        )
-    make_folder(folder)
-    with refusals_of(folder):
-        model.save_pretrained(str(folder))
-        for name in TOKENIZER_FILES:
-            given = Path(source or "") / name
-            if source and given.is_file() and not (folder / name).exists():
-                shutil.copyfile(given, folder / name)
-        for each in folder.iterdir():
-            sync_file(each)
-        sync_folder(folder)
-    return folder

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import logging
 import subprocess
 import sys
 import tempfile
-import warnings
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,13 @@ from torch._inductor import aoti_compile_and_package, aoti_load_package
 from surefoot.exports.example_call import Call
 from surefoot.exports.formats import CannotWrite, Job, Runner
 from surefoot.exports.program import why
+from surefoot.quiet import quiet
 
 SUFFIX = ".aoti.pt2"
 NAME = f"model{SUFFIX}"
 TOLERANCE = 1e-5
 COMPARED = "a process that has torch alone"
+MERGES = False
 SECONDS = 600
 
 _RUN = """
@@ -38,16 +38,11 @@ torch.save(found, sys.argv[3])
 def write(job: Job, path: Path) -> str:
     """Takes a C++ compiler and a minute or more."""
     program = job.program
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with quiet(), redirect_stderr(io.StringIO()):
             aoti_compile_and_package(program, package_path=str(path))
     except Exception as error:  # the compiler raises many types
         raise CannotWrite(why(error)) from error
-    finally:
-        logging.disable(level)
     device = next((each.device.type for each in job.network.parameters()), "cpu")
     return f"for {device} alone"
 

@@ -11,7 +11,7 @@ import torch
 
 from surefoot.errors import MissingPackage, RunError
 from surefoot.exports import aoti, onnx_file
-from surefoot.exports.weights_file import load_weights
+from surefoot.exports.weights_file import load_weights, quantization_of
 from surefoot.recipe.recipe import Recipe
 
 Answer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -24,20 +24,27 @@ def with_weights(recipe: Recipe, file: Path) -> Recipe:
     def filled(model: torch.nn.Module) -> torch.nn.Module:
         whole = model if recipe.adapt is None else recipe.adapt(model)
         load_weights(whole, file)
+        if not any(each.requires_grad for each in whole.parameters()):
+            whole.register_parameter("unused", _unused())
         return whole
 
-    return replace(recipe, adapt=filled, ema=None)
+    if quantization_of(file) is None:
+        return replace(recipe, adapt=filled, ema=None)
+    return replace(recipe, adapt=filled, **_untrained())
 
 
 def with_program(recipe: Recipe, answer: Answer) -> Recipe:
     """The recipe with a program in place of its model. What belongs to training is left out."""
     if recipe.loss is None:
         raise RunError(f"{recipe.name} has a step of its own and no loss, so only its weights can be scored")
-    training: dict[str, Any] = {"step": None, "optimizer": _optimizer, "schedule": None, "ema": None, "freeze": None}
-    training |= {"adapt": None, "float32": None}
-    training |= {"recompute": "none", "compile": "off", "fullgraph": False, "loss_chunks": 1, "decay": "all"}
-    training |= {"tp": 1, "dp_shard": 1, "fused": None, "max_grad_norm": None, "compile_mode": None}
-    return replace(recipe, model=lambda: Program(answer), **training)
+    return replace(recipe, model=lambda: Program(answer), adapt=None, float32=None, **_untrained())
+
+
+def _untrained() -> dict[str, Any]:
+    """The fields of a recipe whose model is only called."""
+    fields: dict[str, Any] = {"step": None, "optimizer": _optimizer, "schedule": None, "ema": None, "freeze": None}
+    fields |= {"recompute": "none", "compile": "off", "fullgraph": False, "loss_chunks": 1, "decay": "all"}
+    return fields | {"tp": 1, "dp_shard": 1, "fused": None, "max_grad_norm": None, "compile_mode": None}
 
 
 class NotInProgram(RunError, AttributeError):
@@ -50,7 +57,7 @@ class Program(torch.nn.Module):
     def __init__(self, answer: Answer) -> None:
         super().__init__()
         self._answer = (answer,)  # in a tuple, so that it is no part of this module
-        self.unused = torch.nn.Parameter(torch.zeros(()))  # an optimizer needs one
+        self.unused = _unused()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         made = self._answer[0](args, kwargs)
@@ -79,6 +86,11 @@ class _Named(dict[str, Any]):
 
 def _optimizer(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.0)
+
+
+def _unused() -> torch.nn.Parameter:
+    """An optimizer and DDP need a parameter that can be trained."""
+    return torch.nn.Parameter(torch.zeros(()))
 
 
 def program_of(file: Path, *, trusted: bool) -> Answer:

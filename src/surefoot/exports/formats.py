@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 import shutil
@@ -14,6 +15,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from surefoot.errors import MissingPackage, RunError
+from surefoot.exports.adapter import has_adapters, merged, merged_tolerance, stored_format
 from surefoot.exports.example_call import Call
 from surefoot.exports.first_difference import Tapped, first_difference
 from surefoot.exports.outputs import difference, tensors
@@ -29,6 +31,7 @@ FORMATS = {
     "onnx": "surefoot.exports.onnx_file",
     "aoti": "surefoot.exports.aoti",
     "gguf": "surefoot.exports.gguf_file",
+    "pte": "surefoot.exports.executorch_file",
 }
 """The file of each other format."""
 NARROW = 2.0**-5
@@ -63,6 +66,13 @@ class Job:
             raise CannotWrite(about.reason)
         return program
 
+    @cached_property
+    def merged(self) -> torch.nn.Module:
+        """The network with its adapters in its weights, for formats that know none; the network itself without any."""
+        if not has_adapters(self.network):
+            return self.network
+        return merged(copy.deepcopy(self.network), stored_format(self.recipe.precision)).eval()
+
     @property
     def calls(self) -> list[tuple[Call, Any]]:
         """The calls to compare, with the network's outputs: the example, and those with a free size cut."""
@@ -83,6 +93,8 @@ class Format(Protocol):
     TOLERANCE: float
     COMPARED: str
     """Where it is run."""
+    MERGES: bool
+    """Whether it writes `job.merged` in place of the network."""
 
     def write(self, job: Job, path: Path) -> str:
         """Writes the model and returns a note. Raises `CannotWrite` if this model has no such form."""
@@ -106,7 +118,7 @@ def need(package: str, extra: str, what: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise MissingPackage(f"{what} needs {package}: pip install 'surefoot[{extra}]'") from error
+        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'surefoot[{extra}]'") from error
 
 
 def write_format(job: Job, name: str, folder: Path) -> Written:
@@ -122,6 +134,8 @@ def write_format(job: Job, name: str, folder: Path) -> Written:
             return Written(name, reason=str(error))
         sync_folder(folder)
     tolerance = tolerance_of(job.output, form.TOLERANCE)
+    if form.MERGES and has_adapters(job.network):
+        tolerance = max(tolerance, merged_tolerance(job.recipe.precision))
     found = compared(form.runner(job, path), job.calls)
     first = "" if found <= tolerance else _first(form, job, path, tolerance)
     return Written(name, str(path), _size(path), found, tolerance, form.COMPARED, first_module=first, note=note)

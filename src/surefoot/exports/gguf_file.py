@@ -23,6 +23,7 @@ from surefoot.exports.to_llama import to_llama
 NAME = "model.gguf"
 TOLERANCE = 1e-5
 COMPARED = "transformers, which reads GGUF"
+MERGES = True
 _LAYERS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -72,7 +73,7 @@ def runner(job: Job, path: Path) -> Runner:
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # it draws bars
         warnings.simplefilter("ignore")
         model = library.LlamaForCausalLM.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True).eval()
-    if isinstance(job.network, library.PreTrainedModel):
+    if isinstance(job.merged, library.PreTrainedModel):
         return lambda call: call.of(model)
     return lambda call: logits_of(model(call.tensors[0]))
 
@@ -90,12 +91,12 @@ def first_module(job: Job, path: Path, tolerance: float) -> str:
 
 def _llama(job: Job) -> tuple[Any, dict[str, torch.Tensor]]:
     need("transformers", "hf", "comparing GGUF")
-    found = to_llama(job.network)
+    found = to_llama(job.merged)
     if found is not None:
         return found[0], found[1]
-    if getattr(getattr(job.network, "config", None), "model_type", "") == "llama":
-        state = job.network.state_dict()
-        return job.network.config, {name: each for name, each in state.items() if _known(name)}
+    if getattr(getattr(job.merged, "config", None), "model_type", "") == "llama":
+        state = job.merged.state_dict()
+        return job.merged.config, {name: each for name, each in state.items() if _known(name)}
     raise CannotWrite("it has other layers than Llama; GGUF has a list of architectures, and export knows llama")
 
 

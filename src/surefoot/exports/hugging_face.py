@@ -1,19 +1,20 @@
 """A Hugging Face folder that plain `transformers` loads offline: config, weights, tokenizer, generation config.
 
-A model of transformers saves itself. The built-in `gpt` becomes a GPT-2 and `llama` a Llama; models of your own that
-have their layers and names do too.
+A model of transformers saves itself, with its adapters merged. The built-in `gpt` becomes a GPT-2 and `llama` a Llama;
+models of your own that have their layers and names do too.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from surefoot.exports.adapter import has_adapters
 from surefoot.exports.byte_tokenizer import byte_tokenizer
 from surefoot.exports.decode import logits_of
 from surefoot.exports.first_difference import first_difference
@@ -22,10 +23,12 @@ from surefoot.exports.outputs import tensors
 from surefoot.exports.text_of_run import Text, text_of
 from surefoot.exports.to_gpt2 import to_gpt2
 from surefoot.exports.to_llama import to_llama
+from surefoot.exports.transformers_folder import copied_files, write_folder
 
 NAME = "hf"
 TOLERANCE = 1e-5
 COMPARED = "transformers"
+MERGES = True
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,9 @@ def write(job: Job, path: Path) -> str:
     library.logging.disable_progress_bar()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if isinstance(job.network, library.PreTrainedModel):
-            job.network.save_pretrained(path)
-            return f"{type(job.network).__name__}, as transformers saves it"
+        if isinstance(job.merged, library.PreTrainedModel):
+            write_folder(job.merged, path, job.recipe.init_from)
+            return "; ".join((f"{type(job.merged).__name__}, as transformers saves it", *_added(job, path)))
         other = _other(job.network)
         made = _filled(library, other)
         made.save_pretrained(path)
@@ -61,7 +64,7 @@ def write(job: Job, path: Path) -> str:
 def runner(job: Job, path: Path) -> Runner:
     """Loads the folder anew, offline."""
     model = _loaded(job, path)
-    if isinstance(job.network, type(model)):
+    if isinstance(job.merged, type(model)):
         return lambda call: call.of(model)
     return lambda call: logits_of(model(call.tensors[0]))
 
@@ -69,10 +72,12 @@ def runner(job: Job, path: Path) -> Runner:
 def first_module(job: Job, path: Path, tolerance: float) -> str:
     """Compares the outputs of modules that compute the same on both sides, in order."""
     theirs = _loaded(job, path)
-    pairs = _other(job.network).modules if type(theirs) is not type(job.network) else _same(theirs)
+    is_its_own = type(theirs) is type(job.merged)
+    pairs = _same(theirs, job.network) if is_its_own else _other(job.network).modules
     here = _outputs(job.network, list(pairs), lambda: job.call.of(job.network))
-    call: Callable[[], Any] = lambda: theirs(job.call.tensors[0])  # noqa: E731
-    there = _outputs(theirs, list(pairs.values()), call if pairs != _same(theirs) else lambda: job.call.of(theirs))
+    there = _outputs(
+        theirs, list(pairs.values()), lambda: job.call.of(theirs) if is_its_own else theirs(job.call.tensors[0])
+    )
     both = {name: there[pairs[name]] for name in here if pairs[name] in there}
     return first_difference({name: here[name] for name in both}, both, tolerance)
 
@@ -99,7 +104,7 @@ def _filled(library: Any, other: Other) -> Any:
 
 def _loaded(job: Job, path: Path) -> Any:
     library = need("transformers", "hf", "a Hugging Face folder")
-    kind = type(job.network) if isinstance(job.network, library.PreTrainedModel) else library.AutoModelForCausalLM
+    kind = type(job.merged) if isinstance(job.merged, library.PreTrainedModel) else library.AutoModelForCausalLM
     device = next((each.device for each in job.network.parameters()), torch.device("cpu"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -124,8 +129,18 @@ def _tokenizer(library: Any, text: Text, path: Path) -> str:
     return "tokenizer of the corpus" if text.tokenizer else "a tokenizer of bytes"
 
 
-def _same(model: torch.nn.Module) -> dict[str, str]:
-    return {name: name for name, _ in model.named_modules() if name}
+def _added(job: Job, path: Path) -> Iterator[str]:
+    """What else is in the folder of a model of transformers."""
+    if job.merged is not job.network:
+        yield "adapters merged"
+    if copied := copied_files(path):
+        yield f"with {', '.join(copied)}"
+
+
+def _same(theirs: torch.nn.Module, network: torch.nn.Module) -> dict[str, str]:
+    """The same modules by name. peft puts its own around a model."""
+    before = "base_model.model." if has_adapters(network) else ""
+    return {before + name: name for name, _ in theirs.named_modules() if name}
 
 
 def _outputs(model: torch.nn.Module, names: list[str], call: Callable[[], Any]) -> dict[str, torch.Tensor]:

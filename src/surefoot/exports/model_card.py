@@ -39,6 +39,7 @@ def card_of(run: Run, export: Export) -> str:
             "|---|---|---|---|",
             *(f"| {' | '.join(map(_plain, row))} |" for row in _files(export)),
             "",
+            *_quantised(export),
             *_ledger(run),
         )
     )
@@ -75,6 +76,26 @@ def _files(export: Export) -> Iterator[tuple[str, str, str, str]]:
         if not each.reason:
             name = f"{Path(each.path).name} ({each.note})" if each.note else Path(each.path).name
             yield name, bytes_text(each.bytes), f"{each.difference:.2g}, in {each.compared}", f"{each.tolerance:.2g}"
+
+
+def _quantised(export: Export) -> list[str]:
+    """What int8 weights cost, if they were written."""
+    made = export.quantised
+    if made is None:
+        return []
+    rows = (f"| {_plain(name)} | {value:.6g} | {made.after[name]:.6g} |" for name, value in made.before.items())
+    scored = [f"On the data `{_plain(made.data)}`:", "", "| figure | as trained | int8 |", "|---|---|---|", *rows]
+    return [
+        "## Int8 weights",
+        "",
+        f"`{Path(made.path).name}` has {made.parameters:,} of {made.of_parameters:,} parameters in int8, in "
+        f"{counted(made.layers, 'linear layer')}, and takes {bytes_text(made.bytes)} in place of "
+        f"{bytes_text(export.weights_bytes)}. Its kind is {made.kind}. Outputs differ by up to "
+        f"{made.output_difference:.2g} of the largest.",
+        "",
+        *(scored if made.data else ["Its cost is not known: the recipe has no held-out and no test data."]),
+        "",
+    ]
 
 
 def _ledger(run: Run) -> list[str]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +11,12 @@ import torch
 from surefoot.exports.example_call import Call
 from surefoot.exports.formats import CannotWrite, Job, Runner, need
 from surefoot.exports.program import why
+from surefoot.quiet import quiet
 
 NAME = "model.onnx"
 TOLERANCE = 1e-5
 COMPARED = "onnxruntime on the CPU"
+MERGES = False
 ALONE = "output"
 """The name of the output of a network that returns one tensor."""
 
@@ -29,7 +27,7 @@ def write(job: Job, path: Path) -> str:
         need(package, "export", "ONNX")
     program = job.program
     names = [name or ALONE for name in job.names]
-    with _quiet():
+    with quiet():
         try:
             made = torch.onnx.export(program, dynamo=True, output_names=names, verbose=False)
             assert made is not None
@@ -64,19 +62,6 @@ def session_of(path: Path) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         return tuple(found) if outputs[0].isdigit() else dict(zip(outputs, found, strict=True))
 
     return answer
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter prints its progress and advice."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 def _cause(error: BaseException) -> str:

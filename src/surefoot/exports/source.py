@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot.checkpoint.consolidate import INDEX
 from surefoot.checkpoint.files import Fingerprint
 from surefoot.checkpoint.manifest import damage
 from surefoot.errors import RunError
@@ -14,6 +15,7 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import FILE, Export, read_export
 from surefoot.records.run import Run, read_run
 from surefoot.training.trust import recipe_of
+from surefoot.training.weight_set import PART, SUFFIX
 from surefoot.training.weights import verified_weights
 
 WEIGHTS = "model.safetensors"
@@ -30,7 +32,7 @@ class Source:
     @property
     def is_weights(self) -> bool:
         """Whether the file holds tensors alone. Other formats are programs, which need no code of the model."""
-        return self.file.suffix == ".safetensors"
+        return self.file.name.endswith((".safetensors", SUFFIX))
 
     def recipe(self, recipe: str | Recipe | None, knobs: Iterable[str], *, trust_run: bool) -> Recipe:
         """The recipe that made it. Code that the path holds or names is executed only with `trust_run`."""
@@ -62,12 +64,26 @@ def open_source(path: str) -> Source:
         return Source(path, verified_weights(run), run)
     if not place.exists():
         raise RunError(f"there is no file or folder {path}")
-    folder, file = (place, place / WEIGHTS) if place.is_dir() else (place.parent, place)
+    folder, file = (place, _weights_in(place)) if place.is_dir() else (place.parent, place)
     if not file.is_file():
         raise RunError(f"{path} is neither a run nor an export: it holds no run.json and no {WEIGHTS}")
+    if PART.fullmatch(file.name):
+        raise RunError(f"{file} is one of a set of files; name their folder, {folder}")
     made = read_export(folder)
-    if made is not None and made.weights_digest and file.name == Path(made.weights).name:
-        whole = Fingerprint(made.weights_bytes, made.weights_digest)
-        if (reason := damage(folder, file.name, whole)) is not None:
-            raise RunError(f"cannot use {file}: {reason}; copy it again, or export the run again")
+    whole = _digests(made).get(file.name) if made is not None else None
+    if whole is not None and (reason := damage(folder, file.name, whole)) is not None:
+        raise RunError(f"cannot use {file}: {reason}; copy it again, or export the run again")
     return Source(path, file, made)
+
+
+def _weights_in(folder: Path) -> Path:
+    """The weights in a folder: one file, or the index of a set."""
+    return folder / INDEX if (folder / INDEX).is_file() and not (folder / WEIGHTS).is_file() else folder / WEIGHTS
+
+
+def _digests(made: Export) -> dict[str, Fingerprint]:
+    """The files of an export whose bytes are known, by name."""
+    found = {Path(made.weights).name: Fingerprint(made.weights_bytes, made.weights_digest)}
+    if made.quantised is not None:
+        found[Path(made.quantised.path).name] = Fingerprint(made.quantised.bytes, made.quantised.digest)
+    return {name: each for name, each in found.items() if each.xxh3_128}

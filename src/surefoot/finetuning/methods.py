@@ -15,6 +15,7 @@ The head of a classifier is new, so it is trained by every method.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from torch import nn
 
 from surefoot.errors import RecipeError
 from surefoot.finetuning.tasks import Task
+from surefoot.quiet import quiet
 from surefoot.recipe.recipe import Precision
 
 Method = Literal["qlora", "frozen", "bitfit", "lora", "dora", "full"]
@@ -69,6 +71,9 @@ class Adapt:
                 f"method={self.method} needs peft{' and bitsandbytes' if self.method == 'qlora' else ''}: "
                 "pip install 'surefoot[finetune]'"
             ) from error
+        if importlib.util.find_spec("torchao") is not None:  # peft asks it about each layer
+            with quiet():
+                importlib.import_module("torchao")
 
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.method in BY_PEFT:

@@ -18,6 +18,12 @@ class Score:
     """Of text."""
     metrics: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """All figures by name."""
+        named = {"loss": self.loss, "perplexity": self.perplexity, "bits per byte": self.bits_per_byte}
+        return {**{name: value for name, value in named.items() if value is not None}, **self.metrics}
+
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -31,6 +31,33 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Quantised:
+    """Weights in fewer bits, and what that costs."""
+
+    kind: str
+    """`int8` or `int8-dynamic`."""
+    path: str
+    bytes: int
+    digest: str
+    """An xxh3_128."""
+    layers: int
+    """How many linear layers have int8 weights."""
+    parameters: int
+    """How many parameters these are."""
+    of_parameters: int
+    file_difference: float
+    """Between the quantised model and the one read back from the file."""
+    output_difference: float
+    """Between the trained model and the quantised one: the largest, relative to the largest output."""
+    data: str = ""
+    """What both were scored on. Empty if the recipe has no held-out and no test data."""
+    samples: int | None = None
+    before: dict[str, float] = field(default_factory=dict)
+    """The figures of the weights as trained."""
+    after: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Export:
     """The written files, and the largest difference between the model and each file after reading it back."""
 
@@ -63,6 +90,7 @@ class Export:
     """The folder of the adapters, in peft's format. Empty if the model has none."""
     adapter_bytes: int = 0
     adapter_difference: float = 0.0
+    quantised: Quantised | None = None
 
 
 def write_export(export: Export) -> None:
@@ -76,7 +104,8 @@ def read_export(folder: Path) -> Export | None:
         return None
     found = read_record(Export, folder / FILE)
     program = found.program and str(folder / Path(found.program).name)
-    return replace(found, weights=str(folder / Path(found.weights).name), program=program)
+    quantised = found.quantised and replace(found.quantised, path=str(folder / Path(found.quantised.path).name))
+    return replace(found, weights=str(folder / Path(found.weights).name), program=program, quantised=quantised)
 
 
 @dataclass(frozen=True)

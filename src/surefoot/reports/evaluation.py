@@ -3,7 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from surefoot.records.evaluation import Evaluation, Score
+from surefoot.records.evaluation import Evaluation
 from surefoot.records.units import counted, seconds_text
 from surefoot.reports.parts import table_of, title
 
@@ -11,7 +11,7 @@ from surefoot.reports.parts import table_of, title
 def evaluation_text(evaluation: Evaluation) -> RenderableType:
     """The scores, and how they were measured."""
     scores = evaluation.scores
-    figures = {name: [_figures(each).get(name) for each in scores] for each in scores for name in _figures(each)}
+    figures = {name: [each.figures.get(name) for each in scores] for each in scores for name in each.figures}
     table = table_of("data", "samples", *figures)
     for place, score in enumerate(scores):
         samples = "-" if score.samples is None else f"{score.samples:,}"
@@ -27,11 +27,6 @@ def evaluation_text(evaluation: Evaluation) -> RenderableType:
         ),
         *(Text(line, style="yellow") for line in _notes(evaluation)),
     )
-
-
-def _figures(score: Score) -> dict[str, float]:
-    named = {"loss": score.loss, "perplexity": score.perplexity, "bits per byte": score.bits_per_byte}
-    return {**{name: value for name, value in named.items() if value is not None}, **score.metrics}
 
 
 def _notes(evaluation: Evaluation) -> list[str]:

@@ -21,11 +21,17 @@ def export_text(export: Export) -> RenderableType:
             table.add_row(each.path, bytes_text(each.bytes), f"{each.difference:.2g}")
     if export.adapter:
         table.add_row(export.adapter, bytes_text(export.adapter_bytes), f"{export.adapter_difference:.2g}")
+    if export.quantised:
+        quantised = export.quantised
+        table.add_row(quantised.path, bytes_text(quantised.bytes), f"{quantised.output_difference:.2g}")
     inputs = ", ".join(export.inputs)
     return Group(
         table,
         Text(f"read back and compared on {inputs}; tolerance {export.tolerance:.0e}, relative"),
-        *(Text(line, style=style) for line, style in (*_about_program(export), *_about_formats(export))),
+        *(
+            Text(line, style=style)
+            for line, style in (*_about_program(export), *_about_formats(export), *_about_quantised(export))
+        ),
     )
 
 
@@ -49,6 +55,26 @@ def _about_formats(export: Export) -> Iterator[tuple[str, str]]:
         else:
             note = f"; {each.note}" if each.note else ""
             yield f"{each.format}: run in {each.compared}, tolerance {each.tolerance:.0e}{note}", ""
+
+
+def _about_quantised(export: Export) -> Iterator[tuple[str, str]]:
+    made = export.quantised
+    if made is None:
+        return
+    share = f"{bytes_text(export.weights_bytes)} to {bytes_text(made.bytes)}"
+    yield (
+        f"{made.kind}: {counted(made.layers, 'linear layer')}, {made.parameters / made.of_parameters:.0%} of the "
+        + (f"parameters; {share}"),
+        "",
+    )
+    for name, before in made.before.items():
+        after = made.after[name]
+        yield f"{name} on {made.data}: {before:.6g} before, {after:.6g} after, {after - before:+.3g}", ""
+    if not made.data:
+        yield (
+            "its cost is not known: the recipe has no held-out and no test data; `surefoot evaluate` scores it",
+            "yellow",
+        )
 
 
 def weights_text(weights: Weights) -> RenderableType:

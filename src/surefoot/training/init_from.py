@@ -19,10 +19,10 @@ from safetensors import SafetensorError, safe_open
 from surefoot.checkpoint.consolidate import INDEX
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
-from surefoot.records.codec import Malformed, parse, read_plain_file
 from surefoot.records.run import read_run
 from surefoot.training.converted_weights import ConvertedWeights, converted
-from surefoot.training.weights import verified_weights
+from surefoot.training.weight_set import SUFFIX, places_of
+from surefoot.training.weights import QUANTIZATION, verified_weights
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _SHOWN = 6
@@ -232,6 +232,7 @@ class _Source:
         for file in _files(Path(self.path)):
             try:
                 opened: Any = safe_open(file, framework="pt", device="cpu")
+                _refuse_quantised(file, opened.metadata())
                 for name in opened.keys():  # noqa: SIM118  it is not a dict
                     self._in[name] = opened
                     self.shapes[name] = tuple(opened.get_slice(name).get_shape())
@@ -262,6 +263,8 @@ def _files(path: Path) -> list[Path]:
     if path.is_file():
         if path.suffix in PICKLES:
             raise RecipeError(_is_pickle(path))
+        if path.name.endswith(SUFFIX):
+            return sorted(set(places_of(path, RecipeError, before="init_from: ").values()))
         return [path]
     if not path.is_dir():
         raise RecipeError(f"init_from: there is no file or folder {path}")
@@ -274,7 +277,7 @@ def _files(path: Path) -> list[Path]:
             )
         return [verified_weights(run)]
     if (path / INDEX).is_file():
-        return _indexed(path)
+        return sorted(set(places_of(path / INDEX, RecipeError, before="init_from: ").values()))
     found = sorted(path.glob("*.safetensors"))
     if (path / "model.safetensors").is_file():
         return [path / "model.safetensors"]
@@ -287,19 +290,11 @@ def _files(path: Path) -> list[Path]:
     raise RecipeError(f"init_from: {path} has no model.safetensors; {held}; name the file itself")
 
 
-def _indexed(folder: Path) -> list[Path]:
-    """The files that an index of a set of files names. They must stand in the same folder."""
-    try:
-        names = set(parse(read_plain_file(folder / INDEX, error=RecipeError))["weight_map"].values())
-        strange = sorted(str(name) for name in names if not isinstance(name, str) or Path(name).name != name)
-    except (Malformed, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecipeError(f"init_from: {folder / INDEX} is damaged: {error}") from error
-    if strange:
-        raise RecipeError(f"init_from: {folder / INDEX} names {strange[0]!r}, which is not a file beside it")
-    missing = sorted(name for name in names if not (folder / name).is_file())
-    if missing:
-        raise RecipeError(f"init_from: {folder / INDEX} names {_listed(missing)}, and {folder} does not hold it")
-    return [folder / name for name in sorted(names)]
+def _refuse_quantised(file: Path, about: Mapping[str, str] | None) -> None:
+    if kind := (about or {}).get(QUANTIZATION):
+        raise RecipeError(
+            f"init_from: {file} is quantised ({kind}), which cannot be trained; name the weights that it was made from"
+        )
 
 
 def _is_pickle(path: Path) -> str:

@@ -26,7 +26,13 @@ DRAFT = ".weights.part"
 """The folder in which the file is written. safetensors may leave temporary files there if it is killed."""
 
 
-def write_weights(final: Path, model: TensorsOf | dict[str, torch.Tensor]) -> Fingerprint:
+QUANTIZATION = "quantization"
+"""The entry of a file's metadata that says how its weights are quantised. Without it they are not."""
+
+
+def write_weights(
+    final: Path, model: TensorsOf | dict[str, torch.Tensor], *, quantization: str | None = None
+) -> Fingerprint:
     """Writes a model or its tensors as safetensors, whole or not at all. On return the file is on disk."""
     folder = final.parent / DRAFT
     draft = folder / final.name
@@ -34,7 +40,7 @@ def write_weights(final: Path, model: TensorsOf | dict[str, torch.Tensor]) -> Fi
         shutil.rmtree(folder, ignore_errors=True)
         try:
             folder.mkdir()
-            _save(model, draft)
+            _save(model, draft, {QUANTIZATION: quantization} if quantization else {})
             sync_file(draft)
             found = fingerprint(draft)
             os.replace(draft, final)
@@ -84,11 +90,11 @@ def _beyond_repair(run: Run, reason: str, why: str) -> RunError:
     )
 
 
-def _save(model: TensorsOf | dict[str, torch.Tensor], file: Path) -> None:
+def _save(model: TensorsOf | dict[str, torch.Tensor], file: Path, about: dict[str, str]) -> None:
     """Saves with safetensors. Turns its error messages back into the OSError that caused them."""
     try:
         if isinstance(model, dict):
-            save_file(model, file, metadata={"format": "pt"})
+            save_file(model, file, metadata={"format": "pt", **about})
         else:
             save_model(cast(Any, model), str(file))
     except SafetensorError as error:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
-from surefoot.build import build_data, build_evaluation, build_test
-from surefoot.data.batches import has_samples
-from surefoot.errors import RecipeError
+from surefoot.build import build_data
+from surefoot.errors import RecipeError, RunError
 from surefoot.exports.as_model import program_of, with_program, with_weights
+from surefoot.exports.harness_tasks import check_tasks, task_scores
+from surefoot.exports.in_transformers import as_folder
 from surefoot.exports.other_text import scored_on
+from surefoot.exports.scores import score_of, scores_on
 from surefoot.exports.source import open_source
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
-from surefoot.records.evaluation import Evaluation, Score
-from surefoot.records.units import bits_per_byte
-from surefoot.step import Scores, Step
-from surefoot.training.run_data import RunData
-from surefoot.training.scoring import floats_of, score
+from surefoot.records.evaluation import Evaluation
+from surefoot.step import Step
 from surefoot.world.world import RealWorld
 
 EVALUATION, TRAIN, TEST = "evaluation", "train", "test"
+TASK_BATCH = 8
+"""Texts of a task at a time."""
 
 
 def evaluate(
@@ -36,6 +35,7 @@ def evaluate(
     knobs: Iterable[str] = (),
     data: str = EVALUATION,
     micro_batch_size: int | None = None,
+    tasks: str | None = None,
     trust_run: bool = False,
 ) -> Evaluation:
     """The recipe's loss and metrics over each sample once, on one rank or on all that torchrun started.
@@ -48,7 +48,12 @@ def evaluate(
 
     `recipe` is the recipe of the run or export; one that a built-in recipe made needs none. `knobs` are those of a file
     that does not say how it was made.
+
+    `tasks` is a task of lm-evaluation-harness in YAML, or a folder of them, in place of data. Then `path` may also be a
+    Hugging Face folder. Another model is first written as one, and compared.
     """
+    if tasks is not None:
+        return _on_tasks(path, recipe, knobs, tasks, data, micro_batch_size, trust_run)
     began, source, world = time.perf_counter(), open_source(path), RealWorld()
     with kept(), world:
         made_by = source.recipe(recipe, knobs, trust_run=trust_run)
@@ -64,14 +69,14 @@ def evaluate(
             step = Step(with_weights(scored, source.file), world)
         else:
             step = Step(with_program(scored, program_of(source.file, trusted=trust_run)), world)
-        found = {name: _scores(step, made_by, test) for name, test in names.items()}
+        found = {name: scores_on(step, made_by, test) for name, test in names.items()}
     return Evaluation(
         source=str(path),
         file=str(source.file),
         recipe=made_by.name,
         knobs=dict(made_by.knobs),
         about=made_by.about,
-        scores=tuple(_score(made_by, name, *each) for name, each in found.items()),
+        scores=tuple(score_of(made_by, name, *each) for name, each in found.items()),
         micro_batch_size=scored.micro_batch_size,
         ranks=world.ranks,
         device=str(world.device),
@@ -99,33 +104,30 @@ def _is_folder(recipe: Recipe, data: str) -> bool:
     return data not in (EVALUATION, TRAIN, TEST, *recipe.tests()) and Path(data).is_dir()
 
 
-def _scores(step: Step, recipe: Recipe, test: str | None) -> tuple[int | None, Scores]:
-    """How many samples there are, and how the model did on them."""
-    dataset = build_evaluation(step.recipe) if test is None else build_test(recipe, test)
-    count = len(cast(Sized, dataset)) if has_samples(dataset) else None
-    data = RunData(step)
-    if count is not None:
-        data.recipe = replace(step.recipe, evaluation_batches=None)
-    return count, score(step, data, test, sums_in=torch.float64)
-
-
-def _score(recipe: Recipe, name: str, samples: int | None, scores: Scores) -> Score:
-    loss = None if scores.loss is None else scores.loss.item()
-    per_token = loss if recipe.unit == "token" else None
-    return Score(
-        data=name,
-        samples=samples,
-        loss=loss,
-        perplexity=None if per_token is None else _power(per_token),
-        bits_per_byte=None
-        if per_token is None or recipe.bytes_per_token is None
-        else bits_per_byte(per_token, recipe.bytes_per_token),
-        metrics=floats_of(scores.metrics),
+def _on_tasks(
+    path: str,
+    recipe: str | Recipe | None,
+    knobs: Iterable[str],
+    tasks: str,
+    data: str,
+    micro_batch_size: int | None,
+    trust_run: bool,
+) -> Evaluation:
+    if data != EVALUATION:
+        raise RunError("tasks bring their own data; leave out --data")
+    check_tasks(tasks)
+    began, size = time.perf_counter(), micro_batch_size or TASK_BATCH
+    with kept(), torch.no_grad(), as_folder(path, recipe, knobs, trust_run=trust_run) as opened:
+        scores = task_scores(tasks, opened.model, opened.tokenizer, batch_size=size)
+    return Evaluation(
+        source=str(path),
+        file=opened.file,
+        recipe=opened.name,
+        knobs=opened.knobs,
+        about=opened.about,
+        scores=scores,
+        micro_batch_size=size,
+        ranks=1,
+        device=str(opened.model.device),
+        seconds=time.perf_counter() - began,
     )
-
-
-def _power(loss: float) -> float:
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf

@@ -19,6 +19,8 @@ from surefoot.exports.formats import FORMATS, PROGRAM, Job, check_names, write_f
 from surefoot.exports.model_card import CARD, card_of
 from surefoot.exports.outputs import difference
 from surefoot.exports.program import Program, program_difference, save_program
+from surefoot.exports.quantised_file import Trained, write_quantised
+from surefoot.exports.quantize import check_kind
 from surefoot.exports.source import finished_run
 from surefoot.exports.trained import trained_model
 from surefoot.randomness import kept
@@ -45,12 +47,17 @@ def export(
     to: str | None = None,
     network: str | None = None,
     formats: Sequence[str] = (),
+    quantize: str | None = None,
     trust_run: bool = False,
 ) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
 
-    `formats` names what to write besides the weights in place of `model.pt2`: `pt2`, `hf`, `onnx`, `aoti`, `gguf`.
+    `formats` names what to write besides the weights in place of `model.pt2`: `pt2`, `hf`, `onnx`, `aoti`, `gguf`,
+    `pte`.
     Each is run and compared. The folder also gets a model card, `README.md`.
+
+    `quantize` is `int8` or `int8-dynamic`: then `model.int8.safetensors` is written too, with the weights of linear
+    layers in int8. The record says what that costs on the recipe's held-out data.
 
     If torch.export cannot make a program, the record says why, and the weights are written all the same.
 
@@ -61,6 +68,8 @@ def export(
     itself holds or names only with `trust_run`.
     """
     check_names(list(formats))
+    if quantize is not None:
+        check_kind(quantize)
     run = finished_run(path, instead=", or export with --weights")
     world = World()
     with kept(), world, torch.no_grad():
@@ -85,6 +94,11 @@ def export(
         others = [name for name in dict.fromkeys(formats) if name in FORMATS]
         job = Job(recipe, model, call, output)
         written = tuple(write_format(job, name, folder) for name in others)
+        quantised = None
+        if quantize is not None:
+            trained = Trained(recipe, whole, weights, call, output)
+            quantised = write_quantised(trained, quantize, folder, world, lambda each: _network(each, network))
+            differences["int8 weights"] = quantised.file_difference
     record = Export(
         run=str(path),
         weights=str(weights),
@@ -108,6 +122,7 @@ def export(
         adapter=str(adapter.folder) if adapter else "",
         adapter_bytes=adapter.size_bytes if adapter else 0,
         adapter_difference=differences.get("adapter", 0.0),
+        quantised=quantised,
     )
     for name, found in differences.items():
         if not found <= TOLERANCE:

@@ -6,11 +6,12 @@ from pathlib import Path
 import torch
 
 from surefoot.errors import ParityError, RunError
-from surefoot.exports.adapter import TOKENIZER_FILES, has_adapters, merged, write_folder
+from surefoot.exports.adapter import has_adapters, merged, merged_tolerance, stored_format
 from surefoot.exports.example_call import example_call
 from surefoot.exports.outputs import difference
 from surefoot.exports.source import finished_run
 from surefoot.exports.trained import trained_model
+from surefoot.exports.transformers_folder import copied_files, write_folder
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.merged import Merged
@@ -19,11 +20,6 @@ from surefoot.techniques.precision import autocast
 from surefoot.training.trust import recipe_of
 from surefoot.training.weights import verified_weights
 from surefoot.world.world import World
-
-TOLERANCE = 1e-4
-"""Largest allowed difference between two outputs in float32, as a share of the largest output."""
-COARSE_TOLERANCE = 3e-2
-"""The same where weights or products are rounded to 8 or 11 bits."""
 
 
 def merge(path: str, recipe: str | Recipe | None = None, *, to: str | None = None, trust_run: bool = False) -> Merged:
@@ -40,7 +36,7 @@ def merge(path: str, recipe: str | Recipe | None = None, *, to: str | None = Non
     with kept(), world, torch.no_grad():
         recipe = recipe_of(run, path, recipe, trust_run=trust_run)
         model = trained_model(recipe, world, verified_weights(run))
-        stored = torch.bfloat16 if recipe.precision == "bf16-true" else torch.float32
+        stored = stored_format(recipe.precision)
         method = _method(model)
         call = example_call(recipe, model, model, world)
         with autocast(recipe.precision, world.device):
@@ -50,7 +46,7 @@ def merge(path: str, recipe: str | Recipe | None = None, *, to: str | None = Non
         again = type(plain).from_pretrained(str(folder), local_files_only=True, use_safetensors=True, dtype=stored)  # type: ignore[attr-defined]
         with autocast(recipe.precision, world.device):
             found = difference(expected, call.of(again.to(world.device).eval()))
-    tolerance = TOLERANCE if recipe.precision == "32-true" else COARSE_TOLERANCE
+    tolerance = merged_tolerance(recipe.precision)
     if not found <= tolerance:
         raise ParityError(
             f"the outputs of the merged model differ from those of the trained one: relative difference {found:.3g}, "
@@ -65,7 +61,7 @@ def merge(path: str, recipe: str | Recipe | None = None, *, to: str | None = Non
         inputs=call.texts(),
         tolerance=tolerance,
         difference=found,
-        copied=tuple(name for name in TOKENIZER_FILES if (folder / name).exists()),
+        copied=copied_files(folder),
     )
 
 
