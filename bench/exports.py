@@ -94,7 +94,7 @@ def main() -> None:
             found["round_trips"] |= {name: round_trip(runs[name][0], here / "trip" / name) for name in texts}
         if "scores" in parts:
             found["scores"] |= {name: scores(*runs[name], here) for name in ("gpt", "fashion") if name in runs}
-        if "quantised" in parts:
+        if "quantised" in parts and importlib.util.find_spec("torchao"):
             found["quantised"] |= {name: quantised(*runs[name], here) for name in QUANTISED if name in runs}
     found["seconds"] = before + round(time.time() - began)
     if asked.out:
