@@ -352,7 +352,7 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         f"|---|{'---|' * len(formats)}",
         *rows,
         "",
-        *(f"Measured again on {when}: {name}.\n" for name, when in found["again"].items()),
+        *(f"Measured apart from the rest, on {when}: {name}.\n" for name, when in found["again"].items()),
         *(f"{number}. {said}" for said, number in reasons.items()),
         "",
         "## Round trips in processes without surefoot",
@@ -372,7 +372,8 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "",
         "## Int8 weights",
         "",
-        "`export --quantize` by torchao. The figures are those of `evaluate` on the same data as above.",
+        "`export --quantize` by torchao. The figures are those of `evaluate`: fashion on its test data, gpt and llama "
+        "on the text of this bench's source.",
         "",
         "| model | weights | parameters in int8 | KiB | figure | value | change |",
         "|---|---|---|---|---|---|---|",
@@ -382,6 +383,7 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "",
         "- GGUF in llama.cpp: in an earlier trial llama-cpp-python was still building from source after 28 minutes, on "
         "2 cores under load.",
+        "- `pte` where it has a dash or no column: ExecuTorch needs an environment of its own, as it replaces antlr4.",
     ]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
