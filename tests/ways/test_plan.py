@@ -353,3 +353,10 @@ def test_the_steps_of_a_run_follow_from_the_tokens_of_all_ranks():
     words = ["width=16", "layers=3", "samples=128", "micro_batch_size=4", "max_steps=none", "max_tokens=80"]
     recipe = surefoot.load_recipe("cruncher", words)
     assert [surefoot.plan(recipe, on=on).steps for on in ("1xcpu", "2xcpu")] == [20, 10]
+
+
+def test_a_plan_without_a_resume_is_the_same_but_for_it():
+    recipe = speaking(whole)
+    plan = surefoot.plan(recipe)
+    assert plan.resume != Usage()
+    assert surefoot.plan(recipe, resume=False) == dataclasses.replace(plan, resume=Usage())

@@ -49,7 +49,7 @@ class Trials:
         recipe = turned(self.recipe, knobs)
         command = command_of(recipe, on)
         if command not in self.made:
-            planned = self.plans[command] = plan(recipe, on=on)
+            planned = self.plans[command] = plan(recipe, on=on, resume=False)
             self.made[command] = _trial(recipe, command, on or CPU, knobs, planned, self.budget)
         return self.made[command]
 

@@ -71,8 +71,9 @@ class Tracing:
         work: bool = False,
         script: bool = False,
         largest: tuple[int, int] | None = None,
+        resumes: bool = True,
     ) -> None:
-        self.recipe, self.work = recipe, work
+        self.recipe, self.work, self.resumes = recipe, work, resumes
         self.largest = largest
         """The step and the rank with the largest micro-batch, which a steady step gets. None if all are alike."""
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
@@ -201,6 +202,8 @@ class Tracing:
     def resumed(self, books: Books, saved: dict[str, Any] | None) -> Usage:
         """Builds a new step next to a saved state, which is already booked, and loads the state."""
         books.close()
+        if not self.resumes:
+            return Usage()
         step = Step(self.recipe, self.world)
         if self._built_on_host(step):
             books.close()

@@ -49,6 +49,7 @@ def plan(
     reuse: bool = True,
     measure: bool = False,
     snapshot: str | None = None,
+    resume: bool = True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """Runs two symbolic steps: the first creates the optimizer state, the second stands for all others.
@@ -59,6 +60,7 @@ def plan(
     With `measure`, surefoot times each distinct operator call on this machine with `clock`, and the plan says how long
     a step takes here.
     Of many repeated blocks it runs only a few, if it can prove that the result is the same; `reuse=False` runs all.
+    `resume=False` leaves out what a resume takes, for which the model is built once more.
     `snapshot` names a file for all allocations, which https://pytorch.org/memory_viz can open.
     """
     recipe = _recipe(recipe, batch)
@@ -71,7 +73,8 @@ def plan(
     known = recipe if has_state(data) else dataclasses.replace(recipe, data=lambda: data)
     sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
     largest = sizes.largest if sizes is not None and sizes.differ else None
-    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, work=bool(target or sheet), script=measure)
+    what = {"work": bool(target or sheet), "script": measure, "resumes": resume}
+    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, **what)
     chapters: list[Chapter] = []
     traced = _traced(
         tracing if snapshot is None else partial(_kept, tracing, chapters),
