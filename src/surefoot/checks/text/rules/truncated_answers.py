@@ -49,9 +49,5 @@ def check(text_facts: TextFacts) -> Iterator[Finding]:
 
 
 def _are_texts(text: TrainedText) -> bool:
-<<<<<<< HEAD
-    """Do shorter rows end on their own, or do rows of one length begin with a prompt? A stream's windows do neither."""
-=======
     """Do shorter rows end on their own, or do rows of one length begin with a prompt? Windows of a stream do not."""
->>>>>>> 1f40a4c (Merged adapters on square weights; tests and corpus rows of the fine-tuning bench)
     return text.ended >= 1 if text.lengths > 1 else text.aligned
