@@ -14,14 +14,17 @@ from surefoot.records.units import bytes_text
 
 ADDS = {
     "data": "text to tokens, `surefoot data tokenize`",
+    "executorch": "programs for phones and small devices, `surefoot export --format pte`",
     "export": "ONNX and GGUF, `surefoot export --format onnx`",
     "finetune": "adapters and 4-bit layers on Hugging Face models, `surefoot train finetune`",
     "hf": "Hugging Face models, `surefoot plan --hf FOLDER`",
     "log": "TensorBoard, Weights & Biases and MLflow, `surefoot train --log TOOL`",
     "metrics": "torchmetrics objects as metrics of a recipe, `Recipe(metrics=...)`",
+    "quantize": "weights in int8, `surefoot export --quantize int8`",
     "remote": "a copy of each run on S3 and other stores, `mirror=s3://...`",
     "report": "pages and pictures, `surefoot report --html FILE`",
     "stuck": "the stacks of a training that hangs, `surefoot stuck`",
+    "tasks": "tasks of lm-evaluation-harness, `surefoot evaluate --tasks FOLDER`",
 }
 """What each extra of pyproject.toml is for."""
 OF_DEVELOPERS = ("dev", "docs")
