@@ -14,7 +14,7 @@ import surefoot
 from surefoot import Recipe
 from surefoot.cli.main import app
 from surefoot.data.batches import batches_of
-from surefoot.errors import NonFinite, RunError
+from surefoot.errors import NonFinite, RecipeError, RunError
 from surefoot.records.codec import from_json
 from surefoot.records.log import LogRow
 from surefoot.records.spike import Attribution
@@ -212,6 +212,19 @@ def test_a_spike_that_no_replay_shows_is_not_attributed(tmp_path):
     found = replay(str(tmp_path / "run"), made)
     assert (found.symptom.loss, found.cause, found.as_logged) == (77.0, "unknown", False)
     assert "replayed here, step 31 is ordinary" in found.said
+
+
+def test_a_recipe_with_its_own_step_is_refused(tmp_path):
+    def step(network, optimizer, batch):
+        found, count = loss(network, batch)
+        optimizer.zero_grad()
+        (found / count).backward()
+        optimizer.step()
+        return found / count
+
+    own = {"loss": None, "step": step, "optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.1)}
+    with pytest.raises(RecipeError, match="replay needs the usual update"):
+        replayed(recipe(lambda x, y: (x, y + 50), taken(15)[:1], global_batch_tokens=None, **own), tmp_path)
 
 
 def test_the_command_prints_the_record_and_exits_with_1(tmp_path, monkeypatch):
