@@ -1,6 +1,7 @@
 """adapters-never-move: the buggy and the fixed program, and what looks like it and is fine."""
 
-import torch
+import pytest
+from torch import nn
 
 from tests.checks.models.adapted import adapted, network
 from tests.checks.programs import named, twin
@@ -26,9 +27,12 @@ def test_a_rate_of_zero_has_a_name_of_its_own():
     assert named(adapted(network(), lr=0.0)) == ["zero-learning-rate"]
 
 
-def test_adapters_that_were_trained_before_may_stay():
-    model = network()
-    with torch.no_grad():
-        model[0].up.fill_(0.1)
-    model[0].requires_grad_(False)
-    assert named(adapted(model)) == []
+@pytest.mark.parametrize(("first", "expected"), [(0.1, []), (0.0, ["adapters-never-move"])])
+def test_adapters_that_were_trained_before_may_stay(first, expected):
+    import peft
+
+    body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = peft.get_peft_model(body, peft.LoraConfig(r=2, target_modules=["0"])).requires_grad_(False)
+    model.base_model.model[0].lora_B["default"].weight.fill_(first)
+    model.base_model.model[2].requires_grad_(True)
+    assert named(adapted(model)) == expected

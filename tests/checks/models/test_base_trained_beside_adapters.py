@@ -1,5 +1,8 @@
 """base-trained-beside-adapters: the buggy and the fixed program, and what looks like it and is fine."""
 
+import pytest
+from torch import nn
+
 from tests.checks.models.adapted import adapted, network
 from tests.checks.programs import named, twin
 
@@ -16,18 +19,11 @@ def test_a_base_that_the_optimizer_holds_frozen_does_not_move():
     assert named(adapted(model, parameters=list(model.parameters()))) == []
 
 
-def test_peft_adapters_are_known(tmp_path):
+@pytest.mark.parametrize("buggy", [False, True])
+def test_peft_adapters_are_known(buggy):
     import peft
 
-    config = peft.LoraConfig(r=2, target_modules=["0"])
-    model = peft.get_peft_model(network()[0].layer and _plain(), config)
-    assert named(adapted(model)) == []
-    model = peft.get_peft_model(_plain(), config)
-    model.base_model.model[0].base_layer.requires_grad_(True)
-    assert named(adapted(model)) == ["base-trained-beside-adapters"]
-
-
-def _plain():
-    from torch import nn
-
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model = peft.get_peft_model(body, peft.LoraConfig(r=2, target_modules=["0"]))
+    model.base_model.model[0].base_layer.requires_grad_(buggy)
+    assert named(adapted(model)) == (["base-trained-beside-adapters"] if buggy else [])
