@@ -1,6 +1,6 @@
 """memory_limit: models that do not fit a limit, and the settings that the explanation names.
 
-    python bench/memory_limit.py [--quick] [--only NAME] [--jobs N] [--out FILE]
+    python bench/memory_limit.py [--quick] [--only NAME] [--out FILE]
 
 Each of ten models (`memory_limit_models.py`) trains for four steps by `surefoot train --memory-limit`. The limit is
 what stays between steps and half of what the plan adds to it, so that the model does not fit as it is. A run counts as
@@ -21,7 +21,7 @@ import random
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -114,22 +114,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="")
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=None)
     asked = parser.parse_args()
     names = [each.__name__ for each in MODELS if asked.only in each.__name__]
     if asked.quick:
         names = random.sample(names, min(3, len(names)))
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(asked.jobs) as threads:
-
-        def lane(number: int) -> list[Row]:
-            forks = Forks(sys.executable, [*ALWAYS, "surefoot.ways.train", "surefoot.fit.search"], raising=False)
-            try:
-                return [measured(name, Path(folder) / name, forks) for name in names[number :: asked.jobs]]
-            finally:
-                forks.close()
-
-        rows = [row for rows in threads.map(lane, range(asked.jobs)) for row in rows]
+    forks = Forks(sys.executable, [*ALWAYS, "surefoot.ways.train", "surefoot.fit.search"], raising=False)
+    with tempfile.TemporaryDirectory() as folder, closing(forks):
+        rows = [measured(name, Path(folder) / name, forks) for name in names]
     if asked.out is not None:
         write_record(asked.out, {"models": rows})
     print(result(rows))

@@ -89,7 +89,7 @@ def net() -> Recipe:
 @pytest.fixture
 def run_command(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("SUREFOOT_RAISE", raising=False)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)  # each script has a name of its own: Python and surefoot remember lines by file
     allocator.install()
     base = allocator.live_bytes()  # of earlier tests in this process
 
@@ -109,12 +109,12 @@ def run_command(monkeypatch, capsys, tmp_path):
 
 @needs_compiler
 def test_watch_names_the_guilty_batch_the_line_and_the_accounts(run_command):
-    Path("script.py").write_text(SCRIPT.replace("SIZES", "[16, 16, 16, 1024]"))
-    code, said = run_command("watch", "script.py", "--run", "run", kib=1500)
+    Path("batches.py").write_text(SCRIPT.replace("SIZES", "[16, 16, 16, 1024]"))
+    code, said = run_command("watch", "batches.py", "--run", "run", kib=1500)
     assert code == 1
     assert "torch.OutOfMemoryError: Tried to allocate 1048576 bytes" in said
     assert "surefoot/" not in said.partition("Explained")[0]
-    assert "Explained (script.py:9): out of memory in forward of `1` of step 4: 1.00 MiB were asked for" in said
+    assert "Explained (batches.py:9): out of memory in forward of `1` of step 4: 1.00 MiB were asked for" in said
     assert "This batch is float32[1024, 64]. Most of the 3 steps before had float32[16, 64]" in said
     record = read_out_of_memory(Path("run"))
     assert record.by_account()["parameters"] == 4 * (64 * 256 + 256 + 256 * 8 + 8)
@@ -130,25 +130,25 @@ def test_watch_names_the_guilty_batch_the_line_and_the_accounts(run_command):
 
 @needs_compiler
 def test_a_script_that_fits_ends_as_without_a_limit(run_command):
-    Path("script.py").write_text(SCRIPT.replace("SIZES", "[16, 16, 16]"))
-    assert run_command("watch", "script.py", kib=2000)[0] == run_command("watch", "script.py")[0] == 0
+    Path("fitting.py").write_text(SCRIPT.replace("SIZES", "[16, 16, 16]"))
+    assert run_command("watch", "fitting.py", kib=2000)[0] == run_command("watch", "fitting.py")[0] == 0
 
 
 @needs_compiler
 def test_tensors_that_earlier_steps_left_are_the_cause(run_command):
-    Path("script.py").write_text(KEPT)
-    code, said = run_command("watch", "script.py", kib=6000)
+    Path("keeping.py").write_text(KEPT)
+    code, said = run_command("watch", "keeping.py", kib=6000)
     assert code == 1
     assert "earlier steps: something keeps them" in said
-    assert "script.py:9 out = model(torch.ones(16, 64))" in said  # the graph of what line 10 keeps
-    assert "script.py:10 losses.append(out.square())" in said
+    assert "keeping.py:9 out = model(torch.ones(16, 64))" in said  # the graph of what line 10 keeps
+    assert "keeping.py:10 losses.append(out.square())" in said
     assert "`loss.item()` or `.detach()`" in said
 
 
 @needs_compiler
 def test_forwards_without_a_backward_are_the_cause(run_command):
-    Path("script.py").write_text(FORWARDS)
-    code, said = run_command("watch", "script.py", kib=8000)
+    Path("evaluating.py").write_text(FORWARDS)
+    code, said = run_command("watch", "evaluating.py", kib=8000)
     assert code == 1
     assert "forwards ran with gradients and no backward yet" in said
     assert "torch.no_grad()" in said
@@ -204,10 +204,10 @@ def test_torchs_errors_are_known_with_what_they_asked_for():
 def test_without_a_limit_the_line_and_the_standing_bytes_are_known(run_command):
     raising = "raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 20.00 MiB.')\n    loss.backward()"
     source = SCRIPT.replace("SIZES", "[16]").replace("loss.backward()", raising)
-    Path("script.py").write_text(source)
-    code, said = run_command("watch", "script.py")
+    Path("raising.py").write_text(source)
+    code, said = run_command("watch", "raising.py")
     assert code == 1
-    assert "Explained (script.py:10): out of memory: 20.00 MiB were asked for" in said
+    assert "Explained (raising.py:10): out of memory: 20.00 MiB were asked for" in said
     assert "run it again with --memory-limit" in said
 
 

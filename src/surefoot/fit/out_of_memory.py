@@ -79,15 +79,21 @@ def _named(record: OutOfMemory, recipe: Recipe, search: Search) -> OutOfMemory:
         if each.micro_batch_size > better[-1].micro_batch_size:
             better.append(each)
     first = better[0]
-    beyond = min(
-        (each for each in search.trials if _is_beyond(each, first)), key=lambda e: e.memory_bytes, default=None
-    )
+    larger = [each for each in search.trials if _is_beyond(each, first) and each.memory_bytes > _surely_free(record)]
+    beyond = min(larger, key=lambda each: each.memory_bytes, default=None)
     return dataclasses.replace(
         record,
         fits=tuple(_setting(recipe, each) for each in better[:_MOST_NAMED]),
         beyond=None if beyond is None else _setting(recipe, beyond),
         notes=(*record.notes, *search.notes),
     )
+
+
+def _surely_free(record: OutOfMemory) -> float:
+    """What a step could have at most: batches that wait outside of it are smaller if the micro-batch is."""
+    if record.limit_bytes is None:
+        return 0
+    return record.limit_bytes - max(0, record.outside_bytes - 2 * record.by_account().get("inputs", 0))
 
 
 def _cost(trial: Trial) -> tuple[float, ...]:
