@@ -20,7 +20,7 @@ from kills import Kind, Start, errors_of, outcome, unequal
 from orphans import adopt, orphans
 
 from surefoot import Recipe, load_recipe
-from surefoot.recipe.load import builtin_recipes
+from surefoot.recipe.builtin import builtin_recipes
 from surefoot.records.log import read_rows
 
 STEPS, EACH = 24, 3

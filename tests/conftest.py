@@ -56,21 +56,17 @@ SLOW = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
-    parser.addoption("--sample", action="store_true", help="run an eighth of every sweep")
+    parser.addoption("--sample", action="store_true", help="run an eighth of the sweeps of every file")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Runs slow files first; with `--sample`, an eighth of every sweep: of a test's cases, or of a folder's tests.
-
-    Within a folder, only tests without cases are counted together.
-    """
+    """Runs slow files first; with `--sample`, an eighth of the sweeps of every file."""
     items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))
     if config.getoption("--sample"):
         sweeps: dict[str, list[pytest.Item]] = {}
         for item in items:
             if item.get_closest_marker("sweep"):
-                test, _, case = item.nodeid.partition("[")
-                sweeps.setdefault(test if case else str(item.path.parent), []).append(item)
+                sweeps.setdefault(str(item.path), []).append(item)
         left = set()
         for sweep in sweeps.values():
             sweep.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))

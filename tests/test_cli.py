@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from surefoot.recipe.load import builtin_recipes
+from surefoot.recipe.builtin import builtin_recipes
 from tests.conftest import SMALL
 
 COMMANDS = (

@@ -22,7 +22,7 @@ def test_built_in_recipes_are_offered_and_torch_is_not_imported():
     done = completed("surefoot", "plan", "", flags=("-X", "importtime"))
     assert {"gpt", "llama", "regression"} <= set(done.stdout.split())
     assert " torch\n" not in done.stderr
-    assert "surefoot.recipe.load" in done.stderr
+    assert "surefoot.recipe.builtin" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "check", "train", "profile"])

@@ -13,7 +13,7 @@ from surefoot.checks.engine.functions import UNHEARD
 from surefoot.events.callers import DRIVING
 from surefoot.events.failsafe import PACKAGE, Failsafe
 from surefoot.events.rank_notes import told
-from surefoot.recipe.load import RECIPES, builtin_recipes
+from surefoot.recipe.builtin import RECIPES, builtin_recipes
 from surefoot.training.guards.beats import WAITS
 
 ROOT = Path(surefoot.__file__).parent

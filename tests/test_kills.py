@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.recipe.load import builtin_recipes
+from surefoot.recipe.builtin import builtin_recipes
 
 BENCH = Path(__file__).parent.parent / "bench"
 

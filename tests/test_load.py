@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import surefoot
 from surefoot.errors import RecipeError
+from surefoot.recipe.builtin import builtin_recipes
 from surefoot.recipe.knobs import convert
-from surefoot.recipe.load import SETTINGS, builtin_recipes, load_recipe
+from surefoot.recipe.load import SETTINGS, load_recipe
 
 FILE = """
 import torch

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 import surefoot
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError, SurefootError
+from surefoot.recipe.builtin import builtin_recipes
 from surefoot.recipe.knobs import hints_of
-from surefoot.recipe.load import builtin_recipes, find_function
+from surefoot.recipe.load import find_function
 from surefoot.recipe.ranges import NUMBERS, Range
 from surefoot.recipe.recipe import Recipe
 

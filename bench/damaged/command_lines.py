@@ -258,8 +258,9 @@ def _recipe(draw: random.Random) -> list[str]:
 
 def _known(recipe: str) -> set[str]:
     """The knobs of a recipe. Those of small.py stand in for any file's."""
+    from surefoot.recipe.builtin import builtin_recipes
     from surefoot.recipe.knobs import hints_of
-    from surefoot.recipe.load import SETTINGS, builtin_recipes, find_function
+    from surefoot.recipe.load import SETTINGS, find_function
 
     own = hints_of(find_function(recipe)) if recipe in builtin_recipes() else {"width": int, "lr": float}
     return {*SETTINGS, *own}

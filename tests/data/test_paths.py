@@ -193,6 +193,7 @@ except DataError as error:
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("which", "how"),
     [

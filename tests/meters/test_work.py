@@ -78,6 +78,7 @@ def test_the_number_of_a_block_is_a_star(name, pattern):
     assert starred(name) == pattern
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("compiled", ["off", "blocks", "whole"])
 def test_a_few_blocks_tell_the_work_of_all(compiled):
     recipe = load_recipe(

@@ -57,6 +57,7 @@ def run(tmp_path_factory):
 # ------------------------------------------------------------------------------------------- the cache
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("prompt", [b"d", b"def main(", bytes(40)])
 def test_cached_tokens_are_those_of_the_whole_text(name, prompt):

@@ -287,6 +287,7 @@ def test_a_hugging_face_config_in_a_folder_can_be_planned(tmp_path):
     assert plan.steady == profile.steady
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("named", ["dtype", "torch_dtype"])
 @pytest.mark.parametrize(
     ("precision", "size", "said"),

@@ -11,7 +11,7 @@ import typer
 
 def complete_recipe(incomplete: str) -> list[str]:
     """The built-in recipes that begin so. If there is none, the shell completes a file name."""
-    from surefoot.recipe.load import builtin_recipes
+    from surefoot.recipe.builtin import builtin_recipes
 
     return [name for name in builtin_recipes() if name.startswith(incomplete)]
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from surefoot.cli.shared import JsonOption
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -278,6 +280,8 @@ def count(
 
 def _bar(name: str, text: str) -> Progress:
     """A progress bar on a terminal; nothing elsewhere."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # not for the help
+
     console = PlainConsole(stderr=True)
     columns = (TextColumn(f"[bold]{name}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)

@@ -10,9 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
-from surefoot.recipe.knobs import defaults_of, describe, hints_of
-from surefoot.recipe.load import SETTINGS, builtin_recipes, find_function
-from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.builtin import builtin_recipes
 from surefoot.reports.console import PlainConsole
 
 _WORDS = "surefoot.words"
@@ -34,6 +32,10 @@ class RecipeCommand(TyperCommand):
 
 def knobs_text(target: str) -> RenderableType:
     """Every knob of a recipe with its default and its kind, and the settings that any recipe has."""
+    from surefoot.recipe.knobs import defaults_of, hints_of
+    from surefoot.recipe.load import SETTINGS, find_function
+    from surefoot.recipe.recipe import Recipe
+
     function = find_function(target)
     usual, hints = defaults_of(function), hints_of(function)
     of_all = {name: field.default for name, field in Recipe.__dataclass_fields__.items()}
@@ -50,6 +52,8 @@ def _is_target(word: str) -> bool:
 
 
 def _table(rows: Iterable[tuple[str, Any, Any]]) -> Table:
+    from surefoot.recipe.knobs import describe
+
     lines = Table.grid(padding=(0, 2))
     for name, value, kind in rows:
         lines.add_row(f"  {name}={'none' if value is None else value}", Text(describe(kind), style="dim"))

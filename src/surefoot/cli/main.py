@@ -30,7 +30,7 @@ from surefoot.cli.train import train
 from surefoot.cli.validate import validate
 from surefoot.cli.watch import watch
 from surefoot.errors import SurefootError
-from surefoot.recipe.load import builtin_recipes
+from surefoot.recipe.builtin import builtin_recipes
 
 app = typer.Typer(
     no_args_is_help=True,

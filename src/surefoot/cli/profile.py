@@ -98,7 +98,7 @@ def _compare(
     from surefoot.ways.profile import compare as way
 
     if Path(against).is_dir():
-        from surefoot.recipe.load import builtin_recipes
+        from surefoot.recipe.builtin import builtin_recipes
         from surefoot.records.profile import read_profile
         from surefoot.records.run import read_run
         from surefoot.training.trust import recipe_of

@@ -6,18 +6,16 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from surefoot.errors import RecipeError
+from surefoot.recipe.builtin import RECIPES, builtin_recipes
 from surefoot.recipe.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
 from surefoot.recipe.ranges import check_knobs
 from surefoot.recipe.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe, ReduceIn
 from surefoot.torch_version import require_torch
 
-RECIPES = "surefoot.recipes"
-"""The package of the reference recipes."""
 SETTINGS = {
     "micro_batch_size": int,
     "global_batch_tokens": int | None,
@@ -129,14 +127,6 @@ def split_target(target: str) -> tuple[str, str]:
     """A target's place and the function it names there, which may be empty."""
     place, separator, function = target.rpartition(":")
     return (place, function) if separator else (target, "")
-
-
-def builtin_recipes() -> tuple[str, ...]:
-    """The names of the reference recipes."""
-    folder = files(RECIPES)
-    return tuple(
-        sorted(each.name[:-3] for each in folder.iterdir() if each.name.endswith(".py") and each.name != "__init__.py")
-    )
 
 
 def source_of(recipe: Recipe) -> Path | None:

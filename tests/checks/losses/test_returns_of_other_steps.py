@@ -27,6 +27,7 @@ SUMS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("sums", SUMS)
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("form", [torch.tensor, normalised])
