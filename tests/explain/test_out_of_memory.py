@@ -172,6 +172,15 @@ def test_train_names_a_setting_that_fits_and_the_next_one_that_does_not(run_comm
     assert run_command("train", "net.py", *words, "--run", "beyond", "--no-plan", kib=limit)[0] == 1
 
 
+@needs_compiler
+def test_tensors_of_a_reference_recipe_have_no_line_of_whoever_started_it(run_command):
+    code, said = run_command("train", "regression", "max_steps=2", "--run", "run", kib=1)
+    assert code == 1
+    assert "Explained: out of memory in" in said
+    assert read_out_of_memory(Path("run")).place is None
+    assert ".py" not in said.partition("Explained")[2].partition("It was raised")[0]
+
+
 def test_a_limit_without_a_unit_is_refused(run_command):
     Path("net.py").write_text(RECIPE)
     code, said = run_command("train", "net.py", "--memory-limit", "2")

@@ -82,6 +82,16 @@ def is_users(file: str) -> bool:
     return not (file.startswith(("<", OWN, *_PYTHON)) or any(part in file for part in INSTALLED))
 
 
+def nearest_line() -> tuple[str, int] | None:
+    """The innermost running line of user code, as file and line number. None if surefoot's own loop is running."""
+    for frame in frames():
+        if _module(frame).startswith(DRIVING):
+            return None
+        if is_user(frame):
+            return frame.f_code.co_filename, frame.f_lineno
+    return None
+
+
 def user_lines(most: int = 6) -> tuple[tuple[str, int], ...]:
     """The running lines of user code, innermost first, as file and line number."""
     lines = ((frame.f_code.co_filename, frame.f_lineno) for frame in frames() if is_user(frame))

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 
-from surefoot.events.callers import user_lines
+from surefoot.events.callers import nearest_line
 from surefoot.events.failsafe import Failsafe
 from surefoot.events.forked import only_here
 from surefoot.events.listener import Listener
@@ -123,8 +123,8 @@ class LimitedMemory(Listener):
     def _booked(self, booking: Booking) -> None:
         if not booking.live:
             self._lines.pop(booking, None)
-        elif lines := user_lines(1):
-            self._lines[booking] = lines[0]
+        elif line := nearest_line():
+            self._lines[booking] = line
 
     # ------------------------------------------------------------------------------------------------- the failure
 
@@ -150,7 +150,7 @@ class LimitedMemory(Listener):
         live = self.memory.book.live()
         refused = allocator.refusal() if self.device.type == "cpu" else None
         total = self._live_bytes() if refused is None else refused.live_bytes
-        lines = user_lines(1)
+        line = nearest_line()
         self.failure = OutOfMemory(
             error=type(error).__name__,
             message=said(error),
@@ -162,7 +162,7 @@ class LimitedMemory(Listener):
             phase=phase,
             module=self.phases.module(),
             operator=operator,
-            place=place(*lines[0]) if lines else None,
+            place=place(*line) if line else None,
             followed=True,
             held=_held(live, total),
             largest=self._largest(live),

@@ -15,6 +15,7 @@ from surefoot.errors import NonFinite, RunError
 from surefoot.inside.trace import Tracer, largest_difference
 from surefoot.records.compared import MOST_LISTED, Cause, PartedAt, Replayed, Unlike
 from surefoot.records.trace import Operation, Parting, Trace, parting
+from surefoot.records.units import counted
 from surefoot.step import Step
 from surefoot.training.replay import Replay, buffers_kept, is_as_logged, same_bits, sound_checkpoints
 
@@ -100,7 +101,7 @@ def _named(found: list[tuple[str, Any, Any]]) -> str:
     name, here, there = found[0]
     apart = largest_difference([here], [there]) if isinstance(here, torch.Tensor) and there is not None else None
     by = "" if apart is None else f" by at most {apart[0]:.3g}"
-    others = f", and {len(found) - 1:,} other tensors" if len(found) > 1 else ""
+    others = f", and {counted(len(found) - 1, 'other tensor')}" if len(found) > 1 else ""
     return f"`{name}` differs{by}{others}"
 
 
