@@ -227,16 +227,13 @@ class Watching:
 
     def _note_memory(self, error: BaseException) -> None:
         """If memory ran out, lets the error carry what is known of it. A run directory keeps it too."""
-        from surefoot.explain.out_of_memory import attach, is_out_of_memory, known_of, standing_bytes
+        from surefoot.explain.out_of_memory import attach, looked_at
         from surefoot.meters.memory_limit import device_here
 
-        if not is_out_of_memory(error):
-            return
-        record = None if self._memory is None else self._memory.seen_at(error)
+        models, optimizers = self._books.phases.models, self._watcher.scene.optimizers
+        record = looked_at(error, self._memory, device_here(), models, optimizers)
         if record is None:
-            models, optimizers = self._books.phases.models, self._watcher.scene.optimizers
-            held = standing_bytes(models, optimizers)
-            record = known_of(error, device_here(), held, None if self._memory is None else self._memory.limit_bytes)
+            return
         if self.kept is not None:
             record = self.kept.keep_out_of_memory(record)
         attach(error, record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surefoot.records.explanation import Cause
 from surefoot.records.out_of_memory import OutOfMemory, Setting
-from surefoot.records.units import bytes_text, counted
+from surefoot.records.units import bytes_text, counted, knobs_text
 
 _MUCH = 0.2
 """The share of the memory from which tensors of earlier steps are the cause."""
@@ -30,7 +30,7 @@ def cause_of(record: OutOfMemory) -> Cause:
 
 def setting_text(setting: Setting) -> str:
     """`micro_batch_size=4 recompute=full`; of a setting that changes nothing: as it is."""
-    return " ".join(f"{name}={value}" for name, value in setting.knobs.items()) or "the recipe as it is"
+    return knobs_text(setting.knobs) or "the recipe as it is"
 
 
 def _named(record: OutOfMemory) -> str:

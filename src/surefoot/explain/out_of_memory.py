@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,6 +12,9 @@ from surefoot.explain.stack import spots
 from surefoot.recipe.recipe import UNITS
 from surefoot.records.out_of_memory import Held, OutOfMemory
 from surefoot.trees import plain, tensors_in
+
+if TYPE_CHECKING:
+    from surefoot.explain.limited_memory import LimitedMemory
 
 _OF_CPU = "DefaultCPUAllocator: can't allocate memory"
 """How torch's CPU allocator says it, in a RuntimeError."""
@@ -54,6 +58,23 @@ def known_of(
         held=tuple(Held(account, "", "", size) for account, size in standing.items() if size),
         notes=(_FOLLOW if limit_bytes is None else _COMPILED,),
     )
+
+
+def looked_at(
+    error: BaseException,
+    memory: LimitedMemory | None,
+    device: torch.device,
+    models: Iterable[torch.nn.Module] = (),
+    optimizers: Iterable[torch.optim.Optimizer] = (),
+) -> OutOfMemory | None:
+    """What is known of an error: all that was live, if its memory was followed. None if memory did not run out."""
+    if not is_out_of_memory(error):
+        return None
+    record = None if memory is None else memory.seen_at(error)
+    if record is None:
+        held = standing_bytes(models, optimizers)
+        record = known_of(error, device, held, None if memory is None else memory.limit_bytes)
+    return record
 
 
 def standing_bytes(

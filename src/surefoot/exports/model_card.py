@@ -10,7 +10,7 @@ from surefoot.costs.ledgers import ledger_of
 from surefoot.records.export import Export
 from surefoot.records.plan import read_plan
 from surefoot.records.run import Run
-from surefoot.records.units import amount_text, bytes_text, counted, seconds_text
+from surefoot.records.units import amount_text, bytes_text, counted, knobs_text, seconds_text
 
 CARD = "README.md"
 
@@ -47,7 +47,7 @@ def card_of(run: Run, export: Export) -> str:
 
 def _facts(run: Run, export: Export) -> Iterator[tuple[str, str]]:
     yield "recipe", run.target or run.recipe
-    yield "knobs", " ".join(f"{name}={value}" for name, value in run.knobs.items()) or "none"
+    yield "knobs", knobs_text(run.knobs) or "none"
     yield "parameters", f"{run.parameters:,}"
     yield "trained on", f"{counted(run.tokens, run.unit)} in {counted(run.steps, 'step')}, {seconds_text(run.seconds)}"
     yield "device", f"{run.device}, torch {run.torch_version}"

@@ -21,7 +21,7 @@ from surefoot.records.budget import Budget
 from surefoot.records.out_of_memory import OutOfMemory, Setting
 from surefoot.records.plan import Plan
 from surefoot.records.search import Search, Trial
-from surefoot.records.units import bytes_text
+from surefoot.records.units import bytes_text, knobs_text
 from surefoot.trees import tensors_in
 from surefoot.ways.plan import plan as plan_of
 
@@ -72,7 +72,11 @@ def _named(record: OutOfMemory, recipe: Recipe, search: Search) -> OutOfMemory:
     holding = sorted((each for each in search.trials if each.holds), key=_cost)
     if not holding:
         least = min(search.trials, key=lambda each: each.memory_bytes, default=None)
-        said = "" if least is None else f"; the smallest, {_words(least)}, takes {bytes_text(least.memory_bytes)}"
+        said = (
+            ""
+            if least is None
+            else f"; the smallest, {knobs_text(least.knobs)}, takes {bytes_text(least.memory_bytes)}"
+        )
         return _noting(record, f"no setting that was planned fits{said}", *search.notes)
     better = [holding[0]]
     for each in holding[1:]:
@@ -111,10 +115,6 @@ def _setting(recipe: Recipe, trial: Trial) -> Setting:
     knobs = {**trial.knobs, **(kept if trial.micro_batch_size != recipe.micro_batch_size else {})}
     knobs = {name: value for name, value in knobs.items() if getattr(recipe, name, None) != value}
     return Setting(knobs, trial.memory_bytes, command_of(turned(recipe, knobs), None, way="train"))
-
-
-def _words(trial: Trial) -> str:
-    return " ".join(f"{name}={value}" for name, value in trial.knobs.items())
 
 
 def _with_same_update(recipe: Recipe) -> Recipe:

@@ -16,6 +16,10 @@ class Frame:
     """Whether it is the user's own code: neither of Python, nor installed, nor surefoot's."""
 
 
+def _user_line(frames: tuple[Frame, ...]) -> Frame | None:
+    return next((each for each in frames if each.user), None)
+
+
 @dataclass(frozen=True)
 class Standing:
     """One process: where its main thread stands."""
@@ -45,7 +49,7 @@ class Standing:
     @property
     def at(self) -> Frame | None:
         """The innermost line of the user's own code."""
-        return next(iter(self.own_frames), None)
+        return _user_line(self.frames)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class Thread:
 
     @property
     def at(self) -> Frame | None:
-        return next((each for each in self.frames if each.user), None)
+        """The innermost line of the user's own code."""
+        return _user_line(self.frames)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit."""
+"""Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit; and knobs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("", "K", "M", "G", "T", "P", "E", "Z", "Y")
@@ -21,6 +21,11 @@ def counted(amount: int, word: str) -> str:
     """`1 step`, `2 steps`."""
     plural = "es" if word.endswith(("ch", "s")) else "s"
     return f"{amount:,} {word if amount == 1 else word + plural}"
+
+
+def knobs_text(knobs: Mapping[str, object]) -> str:
+    """`layers=24 width=1024`, as on a command line."""
+    return " ".join(f"{name}={value}" for name, value in knobs.items())
 
 
 def flops_text(amount: float) -> str:

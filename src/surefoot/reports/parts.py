@@ -7,7 +7,7 @@ from rich.text import Text
 
 from surefoot.records.finding import Finding
 from surefoot.records.plan import Fit
-from surefoot.records.units import bytes_text
+from surefoot.records.units import bytes_text, knobs_text
 
 _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -15,7 +15,7 @@ _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 def title(name: str, knobs: dict[str, str | int | float | bool | None], about: str = "") -> RenderableType:
     """A recipe's name, what it learns, and its knobs."""
     lines = Table.grid(padding=(0, 2))
-    settings = Text(" ".join(f"{knob}={value}" for knob, value in knobs.items()), style="dim")
+    settings = Text(knobs_text(knobs), style="dim")
     lines.add_row(Text(name, style="bold"), Text(about) if about else settings)
     if about and knobs:
         lines.add_row("", settings)

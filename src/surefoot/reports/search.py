@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.search import Answer, Search, Trial
-from surefoot.records.units import amount_text, between, bytes_text, count_text, counted, seconds_text
+from surefoot.records.units import amount_text, between, bytes_text, count_text, counted, knobs_text, seconds_text
 from surefoot.reports.budget import limit_line
 from surefoot.reports.parts import table_of
 
@@ -51,7 +51,7 @@ def _choices(search: Search) -> list[RenderableType]:
     several = len({each.on for each in search.front}) > 1
     table = table_of("to choose from", "micro-batch", "memory", "step", "tokens/s", "run", "costs")
     for each in search.front:
-        set_to = _words({name: value for name, value in each.knobs.items() if name != "micro_batch_size"})
+        set_to = knobs_text({name: value for name, value in each.knobs.items() if name != "micro_batch_size"})
         table.add_row(
             " ".join(filter(None, (each.on if several else "", set_to))) or "as it is",
             f"{each.micro_batch_size} x {each.micro_batches}",
@@ -73,15 +73,11 @@ def _step(trial: Trial) -> str:
 
 
 def _setting(trial: Trial) -> str:
-    return _words({"micro_batch_size": trial.micro_batch_size, **trial.knobs})
-
-
-def _words(knobs: dict[str, str | int | float | bool | None]) -> str:
-    return " ".join(f"{name}={value}" for name, value in knobs.items())
+    return knobs_text({"micro_batch_size": trial.micro_batch_size, **trial.knobs})
 
 
 def _difference(trial: Trial, beyond: Trial) -> str:
-    return _words({name: value for name, value in beyond.knobs.items() if trial.knobs.get(name) != value})
+    return knobs_text({name: value for name, value in beyond.knobs.items() if trial.knobs.get(name) != value})
 
 
 def _refused(trial: Trial) -> str:

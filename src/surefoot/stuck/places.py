@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from surefoot.records.stuck import Frame
+from surefoot.world import waits
 
 COLLECTIVE, JOINING, BACKWARD = "a collective", "the start of all ranks", "backward"
 LOADER, SAMPLE, IDLE = "the data loader", "a sample", "work for a loader worker"
@@ -13,8 +14,8 @@ LOCK, SLEEP, FILE_LOCK, DATA, DISK = "a lock", "a sleep", "a lock on a file", "a
 
 _BY_FUNCTION = (
     (JOINING, r"rendezvous\.py|distributed_c10d\.py", r"_create_c10d_store|init_process_group|_store_based_barrier"),
-    (COLLECTIVE, r"distributed_c10d\.py|_functional_collectives\.py|_fsdp_collectives\.py", r"\w+"),
-    (BACKWARD, r"autograd/graph\.py", r"_engine_run_backward"),
+    (COLLECTIVE, "|".join(map(re.escape, waits.COLLECTIVE_FILES)), r"\w+"),
+    (BACKWARD, re.escape(waits.BACKWARD[0]), waits.BACKWARD[1]),
     (SAMPLE, r"_utils/fetch\.py", r"fetch"),
     (IDLE, r"_utils/worker\.py", r"_worker_loop"),
     (LOADER, r"data/dataloader\.py", r"_next_data|_get_data|_try_get_data"),

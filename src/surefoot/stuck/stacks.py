@@ -6,16 +6,14 @@ import json
 import linecache
 import shutil
 import subprocess
-import sys
 import sysconfig
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from surefoot.errors import MissingPackage, RunError
+from surefoot.events.callers import is_users
 from surefoot.records.stuck import Frame
 
 SECONDS = 30
-_INSTALLED = ("site-packages", "dist-packages", "<", f"{Path(__file__).parent.parent}/")
 
 
 class ThreadStack(NamedTuple):
@@ -51,18 +49,8 @@ def _frame(told: dict[str, Any]) -> Frame:
         file=file,
         line=line,
         source=linecache.getline(file, line).strip(),
-        user=not any(each in file for each in _INSTALLED) and not file.startswith(_STANDARD),
+        user=is_users(file),
     )
-
-
-def _standard_library() -> tuple[str, ...]:
-    """Where Python keeps its own modules: of this Python, and of the one that an environment was made from."""
-    found = {sysconfig.get_path(name, vars=given) for name in ("stdlib", "platstdlib") for given in ({}, _BASE)}
-    return tuple(f"{Path(each)}/" for each in found)
-
-
-_BASE = {"installed_base": sys.base_prefix, "base": sys.base_prefix, "installed_platbase": sys.base_exec_prefix}
-_STANDARD = _standard_library()
 
 
 def _py_spy() -> str:

@@ -34,15 +34,14 @@ def note_out_of_memory(
     """If this is an out-of-memory error: lets it carry what is known of it, and writes that to the run directory."""
     if not isinstance(error, RuntimeError | MemoryError):
         return
-    from surefoot.explain.out_of_memory import attach, is_out_of_memory, known_of, standing_bytes
+    from surefoot.explain.out_of_memory import attach, looked_at
 
-    if not is_out_of_memory(error):
-        return
-    record = None if memory is None else memory.seen_at(error)
+    if step is None:
+        record = looked_at(error, memory, torch.device("cpu"))
+    else:
+        record = looked_at(error, memory, step.device, [step.model], [step.optimizer])
     if record is None:
-        held = {} if step is None else standing_bytes([step.model], [step.optimizer])
-        device = torch.device("cpu") if step is None else step.device
-        record = known_of(error, device, held, None if memory is None else memory.limit_bytes)
+        return
     record = replace(record, run=run.path)
     attach(error, record)
     scribe.keep_out_of_memory(run, record)

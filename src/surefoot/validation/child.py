@@ -27,7 +27,7 @@ from surefoot.records.budget import Budget
 from surefoot.records.codec import from_plain, to_json
 from surefoot.records.files import write_whole
 from surefoot.records.search import Search
-from surefoot.records.units import bytes_text, seconds_text
+from surefoot.records.units import bytes_text, knobs_text, seconds_text
 from surefoot.records.validation import Machine, Row, WhatFits
 from surefoot.timing.measure import measure_here
 from surefoot.validation.cases import Case, failed
@@ -127,7 +127,7 @@ def _answer(model: str, search: Search) -> WhatFits:
     knobs = {"micro_batch_size": trial.micro_batch_size, **trial.knobs}
     took = [bytes_text(trial.memory_bytes)]
     took += [] if trial.step_seconds is None else [f"{seconds_text(trial.step_seconds)} a step"]
-    setting = " ".join(f"{name}={value}" for name, value in knobs.items())
+    setting = knobs_text(knobs)
     return WhatFits(model, f"{search.answers[0].question}: {setting}; {', '.join(took)}", trial.command)
 
 

@@ -11,6 +11,7 @@ from surefoot.inside.trace import largest_difference
 from surefoot.records.codec import read_record, to_json
 from surefoot.records.compared import Cause, PartedAt, Scripts
 from surefoot.records.trace import Operation, Parting, Trace, Traced, parting
+from surefoot.records.units import counted
 from surefoot.ways.traced_script import results_in, trace_script
 
 UPDATES = 3
@@ -60,9 +61,7 @@ def _compared(before: Traced, now: Traced, args: Sequence[str], *, is_record: bo
     for one, other in zip(before.traces, now.traces, strict=False):
         names = [name for name, each in one.parameters.items() if other.parameters.get(name) != each]
         if names and one.step > 1:
-            said = (
-                f"the same inputs, parameters and gradients, and then `{names[0]}` and {len(names) - 1:,} others differ"
-            )
+            said = f"the same inputs, parameters and gradients, and then {_named(names)}"
             return _ended(made, one.step - 1, "update", said, None)
         if one.step > made.updates:
             break
@@ -73,7 +72,7 @@ def _compared(before: Traced, now: Traced, args: Sequence[str], *, is_record: bo
             else _placed(found, one, other, () if is_record else (before.script, now.script), args)
         )
         if names:
-            said = f"`{names[0]}` and {len(names) - 1:,} others differ before the first update: was the same seed set?"
+            said = f"{_named(names)} before the first update: was the same seed set?"
             return _ended(made, one.step, "parameters", said, at)
         if one.inputs != other.inputs:
             return _ended(made, one.step, "batch", "the models were called with other values", at)
@@ -85,6 +84,12 @@ def _compared(before: Traced, now: Traced, args: Sequence[str], *, is_record: bo
             made, made.updates + 1, "update", f"one makes {before.updates} updates, the other {now.updates}", None
         )
     return made
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first parameter that differs, and how many others do."""
+    more = counted(len(names) - 1, "other")
+    return f"`{names[0]}` differs" if len(names) == 1 else f"`{names[0]}` and {more} differ"
 
 
 def _why(found: Parting, one: Trace, other: Trace) -> tuple[Cause, str]:

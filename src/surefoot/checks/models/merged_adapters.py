@@ -31,12 +31,13 @@ class MergedAdapters(Observer):
         super().__init__(scene)
         self._adapters = adapters
         self.merges: dict[str, Merge] = {}
-        self._looked: set[tuple[int, int]] = set()
+        self._looked: dict[int, int] = {}
+        """At which update each model was last looked at."""
 
     def model_called(self, model: nn.Module, args: Args) -> None:
-        if torch.is_grad_enabled() or not self._adapters.pairs or (id(model), self.scene.updates) in self._looked:
+        if torch.is_grad_enabled() or not self._adapters.pairs or self._looked.get(id(model)) == self.scene.updates:
             return
-        self._looked.add((id(model), self.scene.updates))
+        self._looked[id(model)] = self.scene.updates
         self._compare(model.parameters())
 
     def saving(self, contents: Contents, file: object) -> None:

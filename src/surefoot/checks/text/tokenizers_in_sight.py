@@ -48,9 +48,8 @@ def mark_before_answer(tokenizer: Any, template: str) -> str:
     """What a chat template writes between a question and its answer."""
     asked = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _ANSWERED}]
     text = str(tokenizer.apply_chat_template(asked, chat_template=template, tokenize=False))
-    before, _, after = text.partition(_ASKED)
-    mark, answer, _ = after.partition(_ANSWERED)
-    return mark.strip() if before is not None and answer else ""
+    mark, answer, _ = text.partition(_ASKED)[2].partition(_ANSWERED)
+    return mark.strip() if answer else ""
 
 
 def decoded(tokenizer: Any, tokens: list[int]) -> str:

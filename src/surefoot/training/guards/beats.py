@@ -17,13 +17,13 @@ from typing import NamedTuple, Self
 from torch.distributed import Store
 
 from surefoot.world.user_line import where
+from surefoot.world.waits import BACKWARD, COLLECTIVE_FILES
 
 LOOK_SECONDS = 0.05
 LOOKS = 20
 """Samples of the main thread per line."""
-_COLLECTIVE = ("distributed_c10d.py", "_functional_collectives.py", "_fsdp_collectives.py")
 WAITS = {
-    ("graph.py", "_engine_run_backward"): "backward",
+    BACKWARD: "backward",
     ("checkpoint/store.py", "_finish"): "a checkpoint",
     ("surefoot/events/rank_notes.py", "told"): "an exchange of notes",
 }
@@ -132,7 +132,7 @@ def waiting(before: list[Beat], now: list[Beat], *, reader: int = -1) -> Waiting
 def place_of(frame: FrameType | None) -> str:
     """The collective or other wait that a thread is in, by the names of its functions; empty if it is in none."""
     while frame is not None:
-        if frame.f_code.co_filename.endswith(_COLLECTIVE):
+        if frame.f_code.co_filename.endswith(COLLECTIVE_FILES):
             return frame.f_code.co_name
         for (file, function), place in WAITS.items():
             if frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file):
