@@ -167,7 +167,7 @@ def _loader(process: Standing, children: Sequence[Standing]) -> Cause:
         else f"is in {one.waits_in}"
     )
     lock = (
-        "A lock that was held when the worker was forked is never released in it: make locks in worker_init_fn, or use "
+        "If it was held when the worker was forked, it is never released there: make locks in worker_init_fn, or use "
     )
     return Cause(
         True,
