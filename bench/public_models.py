@@ -99,12 +99,13 @@ class Tuning:
 class _FourBit(torch.autograd.Function):
     """bitsandbytes' MatMul4Bit up to 0.43: the weight is made anew in forward and in backward, the input is kept.
 
-    Lightning Fabric quantises from float16, so the weight comes back in float16 and is then cast.
+    It is kept as an attribute, which backward does not free: it stays until the graph is gone. Lightning Fabric
+    quantises from float16, so the weight comes back in float16 and is then cast.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, packed: Tensor, bias: Tensor | None, rows: int) -> Tensor:
-        ctx.save_for_backward(x, packed)
+        ctx.tensors = (x, packed)
         ctx.rows, ctx.columns = rows, x.shape[-1]
         return F.linear(x, torch.empty(rows, ctx.columns, dtype=torch.float16).to(x.dtype), bias)
 
@@ -351,11 +352,16 @@ class Decoder(nn.Module):
 def chunked_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     """litgpt's fine-tuning loss: the head and the loss over 128 positions at a time.
 
-    Its loop holds the logits in a variable, so they outlive backward. The longest samples, which decide the peak,
-    come after shorter ones as a rule, so those of the micro-batch before are not counted.
+    Its loop holds the logits in a variable, so they outlive backward, and with them what their graph keeps. They are
+    let go when the next forward has ended. Here they go before it: the longest batch comes first.
     """
-    tokens, targets = batch
     model.held = None
+    return chunked_loss_of_like_batches(model, batch)
+
+
+def chunked_loss_of_like_batches(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """The same where the batch before was as long."""
+    tokens, targets = batch
     model.held = model(tokens, chunk=128)
     logits = list(model.held)
     logits[-1] = logits[-1][..., :-1, :]

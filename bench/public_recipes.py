@@ -18,6 +18,7 @@ from public_models import (
     Tuning,
     VisionTransformer,
     chunked_loss,
+    chunked_loss_of_like_batches,
     whole_loss,
 )
 from public_sharded import Llama, LlamaShape, Mpt, Muon, SpeedrunGpt
@@ -140,14 +141,14 @@ _HUB_LORA = {
 """By config_hub/finetune/MODEL/lora.yaml; the others adapt queries and values alone, with rank 32."""
 
 
-def _litgpt(row: Row, shape: Shape, how: Tuning, *, whole: bool = False) -> Recipe:
-    """One step of two micro-batches; of one where only adapters are trained, whose gradients take below 0.5%."""
+def _litgpt(row: Row, shape: Shape, how: Tuning, loss: Callable[..., Tensor] = chunked_loss) -> Recipe:
+    """One step of two micro-batches; of one where neither gradients nor the micro-batch before take much."""
     length, size = row["seq_len"], row["micro_batch"]
-    accumulate = 2 if how.full else 1
+    accumulate = 2 if how.full or loss is chunked_loss_of_like_batches else 1
     return Recipe(
         model=lambda: Decoder(shape, how, length),
         data=lambda: Tokens(length, shape.vocabulary),
-        loss=whole_loss if whole else chunked_loss,
+        loss=loss,
         optimizer=adamw,
         micro_batch_size=size,
         tokens_per_sample=length,
@@ -168,13 +169,18 @@ def _litgpt_tables(row: Row) -> Recipe:
 
 
 def _litgpt_hub(row: Row) -> Recipe:
-    """config_hub/finetune: batches padded to 512 tokens, to which the longest samples are cut."""
+    """config_hub/finetune: batches padded to 512 tokens, to which the longest samples are cut.
+
+    With 4-bit weights, the graph of one micro-batch keeps inputs while the next goes forward.
+    """
     name = _LITGPT[row["model"]]
     if "gemma2" in row["config_ref"]:
         name = "gemma-2-9b" if "9b" in row["config_ref"] else "gemma-2-2b"
     if row["task"] in ("lora", "qlora"):
         how = _HUB_LORA.get(name, Tuning(rank=32))
-        return _litgpt(row, SHAPES[name], replace(how, weights="nf4") if row["task"] == "qlora" else how)
+        if row["task"] == "qlora":
+            return _litgpt(row, SHAPES[name], replace(how, weights="nf4"), chunked_loss_of_like_batches)
+        return _litgpt(row, SHAPES[name], how)
     if name != "tinyllama-1.1b" and row["outcome"] == "ok":
         raise CannotRebuild("published below parameters + gradients + AdamW state of the config it names")
     return _litgpt(row, SHAPES[name], Tuning())
@@ -182,7 +188,7 @@ def _litgpt_hub(row: Row) -> Recipe:
 
 def _litgpt_thunder(row: Row) -> Recipe:
     """extensions/thunder: one micro-batch an iteration, on one GPU, sharded (ZeRO 3) or replicated."""
-    recipe = _litgpt(row, SHAPES["tinyllama-1.1b"], Tuning(), whole=True)
+    recipe = _litgpt(row, SHAPES["tinyllama-1.1b"], Tuning(), whole_loss)
     ranks = row["n_gpus"]
     if ranks == 1:
         return recipe

@@ -132,8 +132,10 @@ def _children() -> float:
 
 
 def _environment() -> dict[str, str]:
+    """Of a script: one thread, and bytecode is kept, as that of an installed package is."""
     source = str(BENCH.parent / "src")
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source, "PYTHONHASHSEED": "0"}
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": source, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
+    return {**os.environ, **own}
 
 
 def _line(script: str, each: dict[str, Any]) -> str:

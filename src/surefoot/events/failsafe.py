@@ -50,9 +50,11 @@ class Failsafe:
             self._hides = self.mode is not None and hide_function_mode(self.mode)
             try:
                 if self.aside is None:
-                    return self._try(own, *args, **kwargs)
+                    return own(*args, **kwargs)
                 with self.aside():
-                    return self._try(own, *args, **kwargs)
+                    return own(*args, **kwargs)
+            except Exception as error:
+                self.fail(error)
             finally:
                 self._running = False
                 self.show()

@@ -63,6 +63,7 @@ class Phases:
         self._marks: list[tuple[int, str]] = [(0, "")]
         self._entered, self._calls_heard = ExitStack(), ExitStack()
         self._is_deaf = self._shards_seen = False
+        self._marks_nodes = True
 
     def __enter__(self) -> Self:
         self.all_modules()
@@ -83,6 +84,7 @@ class Phases:
     def all_modules(self) -> None:
         """Hears calls of every module. This is the default."""
         self._calls_heard.close()
+        self._marks_nodes = True
         self._calls_heard.callback(register_module_forward_pre_hook(self._call_begins).remove)
         follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
         self._calls_heard.callback(follow.remove)
@@ -94,6 +96,7 @@ class Phases:
         if any(isinstance(model, torch.nn.TransformerEncoderLayer) for model in self.models):
             return  # with a hook of its own it would leave its fast path; it does not ask for hooks of all modules
         self._calls_heard.close()
+        self._marks_nodes = False
         for model in self.models:
             self._calls_heard.callback(model.register_forward_pre_hook(_Unsaved(self._call_begins)).remove)
             follow = model.register_forward_hook(_Unsaved(self._call_ends), with_kwargs=True, always_call=True)
@@ -161,7 +164,7 @@ class Phases:
     def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
         if self.is_deaf:
             return
-        is_model = not self._forwards and not self._backwards and _has_parameters(module)
+        is_model = not (self._forwards or self._backwards) and (module in self.models or _has_parameters(module))
         self._calls.append((module, is_model))
         if is_model:
             self._forward_begins(module)
@@ -346,7 +349,8 @@ class Phases:
 
     def _mark(self) -> None:
         """Notes that the current innermost module makes all autograd nodes from here on."""
-        self._marks.append((next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
+        if self._marks_nodes:
+            self._marks.append((next_node(), self._name(self._calls[-1][0]) if self._calls else ""))
 
 
 def _has_parameters(module: torch.nn.Module) -> bool:
