@@ -1,15 +1,19 @@
-"""loud_bugs: what surefoot says below the traceback of programs that raise.
+"""loud_bugs: what surefoot says about programs that raise, run out of memory or hang.
 
     python bench/loud_bugs.py [--quick] [--side held_out] [--only TEXT] [--jobs N] [--out FILE]
 
-The programs (`corpus/loud`) are bases with edits; each edit makes the base raise. A heading names the kind of error
-and, as regular expressions, what an explanation must say: `## shapes second layer too narrow | names: head ; 24 ; 32`.
+The programs (`corpus/loud`) are bases with edits; each edit makes the base raise or hang. A heading names the kind of
+error and, as regular expressions, what an explanation must say: `## shapes second layer too narrow | names: head ; 24`.
 The lines that cause the error end with `#!` in the edit, and not in the program.
 
-A script runs under `surefoot watch`, a recipe under `surefoot train`. A program counts as named if the explanation says
-all of that and names one of these lines. If it gives a cause and does not, it counts as misleading. An explanation
-that only lists what met gives no cause. Each script also runs without surefoot: the error and the exit code must be the
-same (`changed`). `--quick` takes 12 programs, drawn anew.
+A script runs under `surefoot watch`, a recipe under `surefoot train`; a program of kind `memory` with the limit that a
+comment of its base states. A program of kind `hang` runs on two ranks by torchrun. When it stands still,
+`surefoot stuck` is asked from outside.
+
+A program counts as named if the explanation says all of that and names one of these lines. If it gives a cause and does
+not, it counts as misleading. An explanation that only lists what met gives no cause. Each script that raises also runs
+without surefoot: the error and the exit code must be the same (`changed`). `--quick` takes 12 programs, drawn anew, one
+of which runs out of memory and one of which hangs.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import os
 import random
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +32,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.append(str(Path(__file__).parent.parent))  # the corpus stands beside the benches
 
 from bugs.forks import Forks, in_lanes
+from bugs.hangs import hanging
 from corpus.programs import apply, read_edits
 from record import write_record
 
@@ -34,7 +40,10 @@ CORPUS = Path(__file__).parent.parent / "corpus" / "loud"
 MARK = "  #!"
 _BLOCK = re.compile(r"^Explained.*?(?=^(?:Your code raised|It was raised))", re.MULTILINE | re.DOTALL)
 _STOPPED = re.compile(r"^NonFinite: .*", re.MULTILINE | re.DOTALL)
+_STOOD = re.compile(r"\A.*^\W*process\W+who\W.*", re.MULTILINE | re.DOTALL)
 _LINES = re.compile(r"(?:\.py:|\blines? )(\d+)")
+_LIMIT = re.compile(r"^# memory limit: (\S+)$", re.MULTILINE)
+_UNKNOWN = "none of them waits in a place that is known"
 _ERROR = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception))\b", re.MULTILINE)
 Row = dict[str, Any]
 
@@ -51,8 +60,21 @@ class Program:
     lines: tuple[int, ...]
 
     @property
+    def kind(self) -> str:
+        return self.name.split("/")[1]
+
+    @property
     def is_recipe(self) -> bool:
         return "-> Recipe:" in self.source
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the command that runs it."""
+        limit = ["--memory-limit", _LIMIT.findall(self.source)[0]] if self.kind == "memory" else []
+        if not self.is_recipe:
+            return ["watch", *limit, f"{self.base}.py"]
+        plan = [] if limit else ["--no-plan"]  # settings that fit are found by planning
+        return ["train", f"{self.base}.py:{self.base}", *plan, *limit, "--run", "run"]
 
 
 def programs() -> list[Program]:
@@ -71,42 +93,83 @@ def programs() -> list[Program]:
 
 def looked_at(program: Program, folder: Path, forks: Forks) -> Row:
     """What surefoot says about a program, and the verdict."""
-    told = {}
-    for way in ("plain", "surefoot"):
-        file = folder / way / program.name.replace("/", "__") / f"{program.base}.py"
-        file.parent.mkdir(parents=True)
-        file.write_text(program.source, encoding="utf-8")
-        words = ["watch", str(file)]
-        if program.is_recipe:
-            words = ["train", f"{file}:{program.base}", "--no-plan", "--run", "run"]
-        if way == "surefoot" or not program.is_recipe:
-            answer = forks.run(do=way, file=str(file), arguments=words)
-            told[way] = answer["code"], (file.parent / "stderr").read_text(errors="replace")
-    code, said = told["surefoot"]
-    row = {"name": program.name, "side": program.side, "code": code, **judged(program, said)}
-    row["changed"] = "plain" in told and (code, error_in(said)) != (told["plain"][0], error_in(told["plain"][1]))
+    row = {"name": program.name, "kind": program.kind, "side": program.side}
+    row |= (_hung if program.kind == "hang" else _raised)(program, folder, forks)
     print(f"{program.side} {program.name}: {row['verdict']}{'  CHANGED' if row['changed'] else ''}", flush=True)
     return row
 
 
+def _raised(program: Program, folder: Path, forks: Forks) -> Row:
+    """Runs a program under surefoot; also without it, unless it is a recipe or the limit is what makes it raise."""
+    told = {}
+    for way in ("surefoot",) if program.is_recipe or program.kind == "memory" else ("plain", "surefoot"):
+        file = _written(program, folder / way)
+        code = forks.run(do=way, file=str(file), arguments=program.arguments)["code"]
+        told[way] = code, (file.parent / "stderr").read_text(errors="replace")
+    code, said = told["surefoot"]
+    changed = "plain" in told and (code, error_in(said)) != (told["plain"][0], error_in(told["plain"][1]))
+    return {"code": code, "changed": changed, **judged(program, said)}
+
+
+def _hung(program: Program, folder: Path, forks: Forks) -> Row:
+    """Lets a program hang, and asks from outside why."""
+    file = _written(program, folder)
+    with hanging(file) as pid:
+        code = forks.run(do="surefoot", file=str(file), arguments=["stuck", str(pid)])["code"]
+    told = (file.parent / "stdout").read_text(errors="replace") or (file.parent / "ranks.out").read_text()
+    return {"code": code, "changed": False, **judged(program, told)}
+
+
+def _written(program: Program, folder: Path) -> Path:
+    file = folder / program.name.replace("/", "__") / f"{program.base}.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(program.source, encoding="utf-8")
+    return file
+
+
 def judged(program: Program, told: str) -> Row:
     """`named`, `misleading`, `facts only` or `missed`, and the explanation."""
-    block = _BLOCK.search(told)
-    stopped = _STOPPED.search(told)  # a training that stopped at a NaN says so in its error
-    said = block[0].strip() if block is not None else stopped[0].strip() if stopped is not None else ""
+    said, gives_cause = explanation_in(told)
     if not said:
         return {"verdict": "missed", "said": told.strip()[-400:]}
     lines = {int(each) for each in _LINES.findall(said)}
     missing = [each for each in program.said if not re.search(each, said, re.IGNORECASE)]
     named = not missing and not lines.isdisjoint(program.lines)
-    gives_cause = "\nFix: " in said or stopped is not None
     verdict = "named" if named else "misleading" if gives_cause else "facts only"
     return {"verdict": verdict, "missing": missing, "lines": sorted(lines), "wanted": program.lines, "said": said}
+
+
+def explanation_in(told: str) -> tuple[str, bool]:
+    """The explanation, and whether it gives a cause: below a traceback, as the error of a NaN, or by `stuck`."""
+    block, stopped, stood = _BLOCK.search(told), _STOPPED.search(told), _STOOD.search(told)
+    if block is not None:
+        return block[0].strip(), "\nFix: " in block[0]
+    if stopped is not None:
+        return stopped[0].strip(), True
+    return (stood[0].strip(), _UNKNOWN not in stood[0]) if stood is not None else ("", False)
 
 
 def error_in(told: str) -> str:
     """The type of the last error that was printed."""
     return (_ERROR.findall(told) or [""])[-1].rpartition(".")[2]
+
+
+def drawn(chosen: list[Program]) -> list[Program]:
+    """At most 12: ten that raise, one that runs out of memory, and one that hangs, which takes longest."""
+    of: dict[str, list[Program]] = {"memory": [], "hang": [], "": []}
+    for each in chosen:
+        of[each.kind if each.kind in of else ""].append(each)
+    return [each for kind, some in of.items() for each in random.sample(some, min(1 if kind else 10, len(some)))]
+
+
+def by_kind(rows: list[Row]) -> str:
+    """A line for each kind of error: how many programs got which verdict."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        counts.setdefault(row["kind"], Counter())[row["verdict"]] += 1
+    return "\n".join(
+        f"{kind}: " + ", ".join(f"{n} {verdict}" for verdict, n in of.items()) for kind, of in counts.items()
+    )
 
 
 def result(rows: list[Row]) -> str:
@@ -132,7 +195,7 @@ def main() -> None:
     asked = parser.parse_args()
     chosen = [each for each in programs() if asked.only in each.name and asked.side in each.side]
     if asked.quick:
-        chosen = random.sample(chosen, min(12, len(chosen)))
+        chosen = drawn(chosen)
     rows = in_lanes(looked_at, chosen, asked.jobs)
     if asked.show:
         for row in rows:
@@ -141,6 +204,7 @@ def main() -> None:
             )
     if asked.out is not None:
         write_record(asked.out, {"programs": rows})
+    print(by_kind(rows))
     print(result(rows))
 
 

@@ -28,6 +28,7 @@ def test_every_program_compiles_and_has_lines_at_fault(loud_bugs):
         assert each.lines, each.name
         assert all(each.said), each.name
         assert loud_bugs.MARK not in each.source
+        assert each.arguments, "a program of kind memory needs the comment that states its limit"
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,28 @@ def test_every_program_compiles_and_has_lines_at_fault(loud_bugs):
         ("Explained (a.py:9): what met\\n  x: (4,)\\nYour code raised this", "facts only"),
         ("RuntimeError: 4\\nYour code raised this", "missed"),
         ("NonFinite: head is nan, 4, a.py:3\\n", "named"),
+        ("Rank 0 is in head: 4.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "named"),
+        ("Not stuck: it computes.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "misleading"),
+        (
+            "Nothing moves, and none of them waits in a place that is known.\\n\\nprocess  who  line\\n7  rank 0  a.py:3",
+            "facts only",
+        ),
     ],
 )
 def test_a_cause_counts_only_with_its_line(loud_bugs, told, verdict):
-    program = loud_bugs.Program("a", "tuning", "a", "", ("head", "4"), (3,))
+    program = loud_bugs.Program("a/shapes/b", "tuning", "a", "", ("head", "4"), (3,))
     assert loud_bugs.judged(program, told.replace("\\n", "\n"))["verdict"] == verdict
+
+
+def test_a_script_that_hangs_leaves_no_process_behind(loud_bugs, tmp_path):
+    from bugs.hangs import hanging
+
+    from surefoot.stuck.processes import cpu_seconds, tree_of
+
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(1000)\n")
+    with pytest.raises(ZeroDivisionError), hanging(script) as pid:
+        started = [each.pid for each in tree_of(pid)]
+        assert len(started) == 3  # torchrun and two ranks, in sessions of their own
+        raise ZeroDivisionError
+    assert not any(cpu_seconds(each) for each in started)
