@@ -42,10 +42,7 @@ def test_every_program_compiles_and_has_lines_at_fault(loud_bugs):
         ("NonFinite: head is nan, 4, a.py:3\\n", "named"),
         ("Rank 0 is in head: 4.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "named"),
         ("Not stuck: it computes.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "misleading"),
-        (
-            "Nothing moves, and none of them waits in a place that is known.\\n\\nprocess  who  line\\n7  rank 0  a.py:3",
-            "facts only",
-        ),
+        ("But none of them waits in a place that is known\\nprocess  who  line\\n7  rank 0  a.py:3", "facts only"),
     ],
 )
 def test_a_cause_counts_only_with_its_line(loud_bugs, told, verdict):
@@ -60,8 +57,14 @@ def test_a_script_that_hangs_leaves_no_process_behind(loud_bugs, tmp_path):
 
     script = tmp_path / "train.py"
     script.write_text("import time\ntime.sleep(1000)\n")
-    with pytest.raises(ZeroDivisionError), hanging(script) as pid:
-        started = [each.pid for each in tree_of(pid)]
-        assert len(started) == 3  # torchrun and two ranks, in sessions of their own
-        raise ZeroDivisionError
+    started = []
+
+    def fail():
+        with hanging(script) as pid:
+            started.extend(each.pid for each in tree_of(pid))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(started) == 3  # torchrun and two ranks, in sessions of their own
     assert not any(cpu_seconds(each) for each in started)
