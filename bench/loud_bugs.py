@@ -43,6 +43,8 @@ _STOPPED = re.compile(r"^NonFinite: .*", re.MULTILINE | re.DOTALL)
 _STOOD = re.compile(r"\A.*^\W*process\W+who\W.*", re.MULTILINE | re.DOTALL)
 _LINES = re.compile(r"(?:\.py:|\blines? )(\d+)")
 _LIMIT = re.compile(r"^# memory limit: (\S+)$", re.MULTILINE)
+_DENIED = "Not stuck"
+"""How `stuck` begins if it takes a program for one that goes on. All of those here hang."""
 _UNKNOWN = "none of them waits in a place that is known"
 _ERROR = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception))\b", re.MULTILINE)
 Row = dict[str, Any]
@@ -134,7 +136,7 @@ def judged(program: Program, told: str) -> Row:
         return {"verdict": "missed", "said": told.strip()[-400:]}
     lines = {int(each) for each in _LINES.findall(said)}
     missing = [each for each in program.said if not re.search(each, said, re.IGNORECASE)]
-    named = not missing and not lines.isdisjoint(program.lines)
+    named = not missing and not lines.isdisjoint(program.lines) and not said.startswith(_DENIED)
     verdict = "named" if named else "misleading" if gives_cause else "facts only"
     return {"verdict": verdict, "missing": missing, "lines": sorted(lines), "wanted": program.lines, "said": said}
 

@@ -41,7 +41,7 @@ def test_every_program_compiles_and_has_lines_at_fault(loud_bugs):
         ("RuntimeError: 4\\nYour code raised this", "missed"),
         ("NonFinite: head is nan, 4, a.py:3\\n", "named"),
         ("Rank 0 is in head: 4.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "named"),
-        ("Not stuck: it computes.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "misleading"),
+        ("Not stuck: head computes 4.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "misleading"),
         ("But none of them waits in a place that is known\\nprocess  who  line\\n7  rank 0  a.py:3", "facts only"),
     ],
 )

@@ -41,15 +41,17 @@ def setup():
     return dist.get_rank(), dist.get_world_size()
 
 
-def evaluate(model, loader):
+def evaluate(model, loader, world):
     model.eval()
     right = torch.zeros(1)
     with torch.no_grad():
         for x, y in loader:
-            scores = model(x)
-            right += (scores.argmax(1) == y).sum()
+            right += (model(x).argmax(1) == y).sum()
     model.train()
-    return right
+    parts = [right.clone() for _ in range(world)]
+    if world > 1:
+        dist.all_gather(parts, right)
+    return torch.cat(parts).sum().item()
 
 
 def main():
@@ -71,12 +73,11 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        right = evaluate(model, tests)
+        right = evaluate(model, tests, world)
         if world > 1:
-            dist.all_reduce(right)
             dist.barrier()
         if rank == 0:
-            print(epoch, loss.item(), right.item())
+            print(epoch, loss.item(), right)
             torch.save(model.state_dict(), "model.pt")
     if world > 1:
         dist.destroy_process_group()
