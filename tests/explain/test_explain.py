@@ -38,6 +38,10 @@ BACKWARD = {
         "h = torch.zeros(2, 4)\nfor _ in range(2):\n    h = torch.tanh(layer(h))\n    h.sum().backward()\n",
         "`h` comes from an earlier iteration",
     ),
+    "sum carried over": (
+        "loss = 0.0\nfor _ in range(2):\n    h = layer(x)\n    loss = loss + h.square().mean()\n    loss.backward()\n",
+        "`loss` comes from an earlier iteration",
+    ),
     "shared graph": (
         "h = torch.tanh(layer(x))\na = h.sum()\nb = h.square().sum()\na.backward()\nb.backward()\n",
         "The graph of `h` was freed by an earlier backward (line 8)",
@@ -92,8 +96,107 @@ for rows, labels in torch.utils.data.DataLoader(Rows(), batch_size=4):
     assert 11 in lines_of(found)
 
 
+def test_a_batch_leads_to_its_loader(explained):
+    source = """
+rows = torch.utils.data.TensorDataset(torch.ones(9, 3))
+loader = torch.utils.data.DataLoader(rows, batch_size=4)
+norm = nn.BatchNorm1d(3)
+for (x,) in loader:
+    norm(x)
+"""
+    found = explained(source)
+    assert "averages over the batch, and `x` (1, 3) has one value per channel" in found.cause.said
+    assert 6 in lines_of(found)
+
+
+def test_a_dtype_leads_through_cat_and_expand_to_the_line_that_made_it(explained):
+    source = """
+x = torch.ones(2, 3, dtype=torch.float64)
+own = x.unsqueeze(1).expand_as(torch.ones(2, 4, 3))
+both = torch.cat([own, own - 1], dim=-1)
+nn.Linear(6, 2)(both)
+"""
+    assert 5 in lines_of(explained(source))
+
+
+def test_a_range_leads_to_the_tensor_whose_size_it_has(explained):
+    source = """
+places = nn.Embedding(5, 2)
+def look(tokens):
+    return places(torch.arange(tokens.shape[1]))
+def batch(length):
+    return torch.zeros(1, length)
+tokens = batch(9)
+look(tokens)
+"""
+    found = explained(source)
+    assert "holds 0 to 8" in found.cause.said
+    assert 10 in lines_of(found)
+
+
+@pytest.mark.parametrize(("given", "is_named"), [("", True), ("width=7", False), ("7", False)])
+def test_a_number_that_nobody_gave_leads_to_its_default(explained, given, is_named):
+    net = NET.replace("nn.Linear(6, 2)", "nn.Linear(width + 1, 2)")
+    assert (6 in lines_of(explained(f"{net}model = Net({given})\nmodel(torch.ones(3, 4))\n"))) == is_named
+
+
+def test_a_value_that_is_none_leads_to_the_return_that_gives_none_and_its_condition(explained):
+    source = """
+class Net(nn.Linear):
+    def forward(self, x, targets=None):
+        scores = super().forward(x)
+        if targets is None:
+            return scores, None
+        return scores, F.mse_loss(scores, targets)
+
+model = Net(2, 2)
+scores, loss = model(torch.ones(1, 2))
+loss.backward()
+"""
+    found = explained(source)
+    assert found.cause.said == "`loss` is None: line 9 returns it, under `if targets is None:`."
+    assert {8, 9, 13} <= lines_of(found)
+
+
 CALLS = {
     "indices": ("nn.Embedding(5, 2)(torch.tensor([7]))", "Embedding has 5 rows, 0 to 4"),
+    "too many asked for": (
+        "x = torch.ones(2, 3)\nx.topk(5)",
+        "`topk` asks for 5 in dimension -1 of `x` (2, 3), which has 3",
+    ),
+    "unsigned indices": (
+        "nn.Embedding(5, 2)(torch.ones(2, dtype=torch.uint16))",
+        "is uint16. Embedding looks up rows by number",
+    ),
+    "a tuple as a tensor": (
+        "both = nn.GRU(3, 4)(torch.ones(2, 3))\nboth[:, -1]",
+        "`both` is a tuple of 2 tensors, (2, 4) and (1, 4), not a tensor",
+    ),
+    "a tuple given to a layer": (
+        "both = nn.GRU(3, 4)(torch.ones(2, 3))\nnn.Linear(4, 2)(both)",
+        "`both` is a tuple of 2 tensors",
+    ),
+    "a tuple without a method": (
+        "both = nn.GRU(3, 4)(torch.ones(2, 3))\nboth.mean()",
+        "`both` is a tuple of 2 tensors",
+    ),
+    "a state of a wrapped model": (
+        "net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))\n"
+        "net.load_state_dict(nn.DataParallel(net).state_dict())",
+        "All keys of the state begin with `module.`",
+    ),
+    "a state for a wrapped model": (
+        "layer = nn.Linear(2, 2)\nnn.DataParallel(layer).load_state_dict(layer.state_dict())",
+        "All keys of DataParallel begin with `module.`, and those of the state do not",
+    ),
+    "a state of other keys": (
+        "nn.Linear(2, 2).load_state_dict(nn.Linear(2, 2, bias=False).state_dict())",
+        "1 key of Linear is not in the state: bias",
+    ),
+    "a state of other shapes": (
+        "nn.Linear(2, 2).load_state_dict(nn.Linear(3, 2).state_dict())",
+        "weight: (2, 3) in the state, (2, 2) in Linear",
+    ),
     "dtypes": ("nn.Linear(2, 2)(torch.ones(1, 2).double())", "is float64"),
     "devices": ("torch.ones(2) + torch.ones(2, device='meta')", "Tensors on 2 devices meet"),
     "target dtype": ("F.cross_entropy(torch.ones(2, 3), torch.ones(2))", "Class numbers must be int64"),

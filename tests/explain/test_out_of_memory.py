@@ -12,7 +12,7 @@ from surefoot.costs.out_of_memory import cause_of
 from surefoot.explain.out_of_memory import asked_bytes, is_out_of_memory
 from surefoot.meters import allocator
 from surefoot.records.explanation import Place
-from surefoot.records.out_of_memory import Batch, Held, LiveTensor, OutOfMemory, Setting, read_out_of_memory
+from surefoot.records.out_of_memory import Batch, Held, Keeper, LiveTensor, OutOfMemory, Setting, read_out_of_memory
 
 needs_compiler = pytest.mark.skipif(not allocator.available(), reason="no C++ compiler")
 SCRIPT = """
@@ -129,6 +129,37 @@ def test_watch_names_the_guilty_batch_the_line_and_the_accounts(run_command):
 
 
 @needs_compiler
+def test_batches_that_grow_are_named_with_the_line_that_makes_them(run_command):
+    Path("growing.py").write_text(SCRIPT.replace("SIZES", "range(16, 10_000, 64)"))
+    code, said = run_command("watch", "growing.py", kib=2000)
+    assert code == 1
+    assert "The batches grow: float32[16, 64] at first" in said
+    assert "growing.py:8 x = torch.ones(rows, 64)" in said
+
+
+@needs_compiler
+def test_a_larger_batch_of_an_evaluation_leads_to_its_loader(run_command):
+    source = (
+        SCRIPT.replace("SIZES", "[16, 16, 16]")
+        + """
+def evaluate(loader):
+    with torch.no_grad():
+        for (x,) in loader:
+            model(x)
+
+rows = torch.utils.data.TensorDataset(torch.ones(1024, 64))
+tests = torch.utils.data.DataLoader(rows, batch_size=1024)
+evaluate(tests)
+"""
+    )
+    Path("testing.py").write_text(source)
+    code, said = run_command("watch", "testing.py", kib=1800)
+    assert code == 1
+    assert "This batch is float32[1024, 64]. Most of the 3 steps before had float32[16, 64]" in said
+    assert "testing.py:20 tests = torch.utils.data.DataLoader(rows, batch_size=1024)" in said
+
+
+@needs_compiler
 def test_a_script_that_fits_ends_as_without_a_limit(run_command):
     Path("fitting.py").write_text(SCRIPT.replace("SIZES", "[16, 16, 16]"))
     assert run_command("watch", "fitting.py", kib=2000)[0] == run_command("watch", "fitting.py")[0] == 0
@@ -139,10 +170,32 @@ def test_tensors_that_earlier_steps_left_are_the_cause(run_command):
     Path("keeping.py").write_text(KEPT)
     code, said = run_command("watch", "keeping.py", kib=6000)
     assert code == 1
-    assert "earlier steps: something keeps them" in said
+    assert "earlier steps: `losses` keeps" in said
+    assert "Do not store these tensors in `losses`" in said
     assert "keeping.py:9 out = model(torch.ones(16, 64))" in said  # the graph of what line 10 keeps
     assert "keeping.py:10 losses.append(out.square())" in said
-    assert "`loss.item()` or `.detach()`" in said
+
+
+@needs_compiler
+def test_outputs_that_an_object_keeps_are_named_by_its_attribute(run_command):
+    source = KEPT.replace("losses = []", "class Log:\n    def __init__(self):\n        self.seen = {}\nlog = Log()")
+    source = source.replace("for _ in", "for step in").replace("losses.append(out.square())", "log.seen[step] = out")
+    Path("logging_outputs.py").write_text(source)
+    code, said = run_command("watch", "logging_outputs.py", kib=6000)
+    assert code == 1
+    assert "`log.seen` keeps" in said
+    assert "logging_outputs.py:13 log.seen[step] = out" in said
+
+
+@needs_compiler
+def test_a_graph_that_a_backward_keeps_is_named(run_command):
+    source = KEPT.replace("losses.append(out.square())", "losses.append(out.square().mean())")
+    source = source.replace("out.mean().backward()", "losses[-1].backward(retain_graph=True)")
+    Path("retaining.py").write_text(source)
+    code, said = run_command("watch", "retaining.py", kib=6000)
+    assert code == 1
+    assert "The backward of line 11 keeps the graph (`retain_graph` or `create_graph`)" in said
+    assert "retaining.py:10 losses.append(out.square().mean())" in said
 
 
 @needs_compiler
@@ -151,6 +204,7 @@ def test_forwards_without_a_backward_are_the_cause(run_command):
     code, said = run_command("watch", "evaluating.py", kib=8000)
     assert code == 1
     assert "forwards ran with gradients and no backward yet" in said
+    assert "evaluating.py:8 total = total + model(torch.ones(64, 64)).mean()" in said
     assert "torch.no_grad()" in said
 
 
@@ -253,3 +307,18 @@ def test_an_unusual_batch_is_named_with_the_usual_one():
     assert cause.said == (
         "This batch is int64[8, 512]. Most of the 7 steps before had int64[8, 64], which peaked at 400 B."
     )
+
+
+def test_a_smaller_batch_is_not_the_cause():
+    batch = Batch(("int64[4, 64]",), ("int64[8, 64]",), 7, 400)
+    assert "Activations" in cause_of(replace(MADE, held=ACTIVATIONS, batch=batch)).said
+
+
+def test_what_keeps_tensors_and_the_backward_that_keeps_their_graph_come_before_the_lines_that_made_them():
+    kept = LiveTensor(500, 5, "activations", "", "loss", "", "", kept_steps=5, place=Place("a.py", 9, "x * x"))
+    keeper = Keeper("self.history", 5, (Place("a.py", 7, "self.history.append(loss)"),))
+    retained = Place("a.py", 5, "loss.backward(retain_graph=True)")
+    cause = cause_of(replace(MADE, held=ACTIVATIONS, largest=(kept, kept), keepers=(keeper,), retained=retained))
+    assert "`self.history` keeps 5 tensors of them" in cause.said
+    assert "The backward of line 5 keeps the graph" in cause.said
+    assert [each.line for each in cause.places] == [5, 7, 9]

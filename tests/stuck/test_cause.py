@@ -2,7 +2,7 @@
 
 from surefoot.records.stuck import Frame, Standing, Thread
 from surefoot.stuck.cause import cause_of
-from surefoot.stuck.places import COLLECTIVE, IDLE, LOADER, LOCK, SAMPLE
+from surefoot.stuck.places import BACKWARD, COLLECTIVE, DDP_FORWARD, IDLE, LOADER, LOCK, SAMPLE
 
 
 def at(line: int, function: str = "step") -> tuple[Frame, ...]:
@@ -39,6 +39,32 @@ def test_the_same_collective_at_the_same_line_leaves_shapes_and_the_network():
     cause = cause_of([rank(0, 12), rank(1, 12)])
     assert cause.text == "all 2 ranks wait in all_reduce at train.py:12 in step"
     assert "shapes" in cause.remedy
+
+
+def test_ranks_that_all_receive_wait_for_one_that_sends():
+    cause = cause_of([rank(0, 12, call="recv"), rank(1, 15, call="recv")])
+    assert cause.text.startswith("all ranks wait to receive, and none to send: rank 0 in recv at train.py:12")
+    assert "send first" in cause.remedy
+    assert "different collectives" in cause_of([rank(0, 12, call="recv"), rank(1, 15, call="barrier")]).text
+
+
+def test_a_forward_of_ddp_is_a_collective():
+    cause = cause_of([rank(0, 12, call=DDP_FORWARD), rank(1, 15, BACKWARD, "")])
+    assert "rank 0 in a forward of DistributedDataParallel at train.py:12 in step; rank 1 in backward at" in cause.text
+    assert "`model.module`" in cause.remedy
+
+
+def test_a_rank_that_sleeps_again_and_again_is_late():
+    cause = cause_of([rank(0, 12), rank(1, 30, "a sleep", "", state="polling")])
+    assert cause.stuck
+    assert "rank 1 waits in a sleep, again and again, at train.py:30 in step" in cause.text
+    assert cause.remedy.startswith("Look at what that loop waits for")
+
+
+def test_a_worker_that_sleeps_again_and_again_is_not_at_work():
+    cause = cause_of([main(LOADER), worker(2, "a sleep", 55, state="polling"), worker(3, IDLE, 9)])
+    assert cause.stuck
+    assert "loader worker (process 2) is in a sleep, again and again, at train.py:55" in cause.text
 
 
 def test_a_rank_that_is_gone():

@@ -110,6 +110,7 @@ def told(pid: int, *words: object) -> dict:
     ("hang", "seen"),
     [
         ("time.sleep(1000)", "is in a sleep at train.py:14 in Slow.__getitem__"),
+        ("while True: time.sleep(0.2)", "is in a sleep, again and again, at train.py:14 in Slow.__getitem__"),
         ("HELD.acquire()", "waits for a lock at train.py:14 in Slow.__getitem__"),
     ],
 )
@@ -146,6 +147,35 @@ def test_ranks_that_wait_for_each_other(tmp_path, other, seen):
     assert "all_reduce at train.py:10 in join" in found["cause"]
     assert [each["pid"] for each in by_rank["processes"]] == [each["pid"] for each in found["processes"]]
     assert stopped["cause"].startswith(f"rank 1 (process {late}) is stopped")
+
+
+DDP = """
+import time, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.BatchNorm1d(2))
+
+def forward():
+    print("ready")
+    model(torch.ones(4, 2))
+
+def other():
+    print("ready")
+    time.sleep(1000)
+
+dist.barrier()
+forward() if dist.get_rank() == 1 else other()
+"""
+
+
+def test_a_forward_of_ddp_waits_for_the_other_ranks(tmp_path):
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--standalone")
+    with hanging(tmp_path, DDP, launcher=torchrun, lines=2) as pid:
+        found = told(pid)
+    assert found["cause"].startswith("rank 0 is in no collective")
+    assert "the others wait in a forward of DistributedDataParallel at train.py:11 in forward" in found["cause"]
 
 
 def test_a_loop_that_goes_on_is_not_stuck(tmp_path):

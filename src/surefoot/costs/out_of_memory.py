@@ -55,19 +55,30 @@ def _kept(record: OutOfMemory) -> Cause | None:
     size = sum(each.bytes for each in kept)
     if not kept or size < _MUCH * _whole(record):
         return None
-    said = (
-        f"{bytes_text(size)} are tensors of {counted(kept[0].kept_steps, 'earlier step')}: something keeps them, "
-        "and each step adds more."
+    keeper = record.keepers[0] if record.keepers else None
+    who = "something keeps them" if keeper is None else f"`{keeper.name}` keeps {keeper.count} tensors of them"
+    graph = (
+        f" The backward of line {record.retained.line} keeps the graph (`retain_graph` or `create_graph`): what refers "
+        "to its loss keeps all activations of that step."
+        if record.retained is not None
+        else ""
     )
+    steps = counted(kept[0].kept_steps, "earlier step")
+    said = f"{bytes_text(size)} are tensors of {steps}: {who}, and each step adds more."
     remedy = (
         "Store numbers, not tensors with a graph: `loss.item()` or `.detach()` where the loop adds to a list or sum."
+        if keeper is None
+        else f"Do not store these tensors in `{keeper.name}`: store `.item()` of a loss, or what you need of a tensor. "
+        f"Or empty `{keeper.name}` in each step."
     )
-    return Cause(said, remedy, tuple(each.place for each in kept[:3] if each.place is not None))
+    lines = [*([record.retained] if record.retained else []), *(keeper.places if keeper else ())]
+    lines += [each.place for each in kept[:3] if each.place is not None]
+    return Cause(said + graph, remedy, tuple(dict.fromkeys(lines)))
 
 
 def _one_tensor(record: OutOfMemory) -> Cause | None:
     asked, room = record.asked_bytes, record.limit_bytes or _whole(record)
-    if asked is None or not room or asked < _HALF * room or record.batch.is_unusual:
+    if asked is None or not room or asked < _HALF * room or record.batch.is_larger:
         return None
     said = f"One operation asks for {bytes_text(asked)}, {asked / room:.0%} of {bytes_text(room)}, for one tensor."
     remedy = "Compare the shapes on this line: a broadcast of (n, 1) with (n,) makes (n, n). Or work in parts."
@@ -81,19 +92,21 @@ def _forwards(record: OutOfMemory) -> Cause | None:
         f"{record.forwards} forwards ran with gradients and no backward yet: their activations, "
         f"{bytes_text(_of(record, 'activations'))}, are all kept."
     )
-    return Cause(said, "In an evaluation use `torch.no_grad()`. In a training call `backward` more often.")
+    remedy = "In an evaluation use `torch.no_grad()`. In a training call `backward` more often."
+    return Cause(said, remedy, record.forward_places)
 
 
 def _batch(record: OutOfMemory) -> Cause | None:
     batch = record.batch
-    if not batch.is_unusual:
+    if not batch.is_larger:
         return None
+    now, usual = ", ".join(batch.shapes), ", ".join(batch.usual)
     peak = "" if batch.usual_peak_bytes is None else f", which peaked at {bytes_text(batch.usual_peak_bytes)}"
-    said = (
-        f"This batch is {', '.join(batch.shapes)}. Most of the {counted(batch.steps, 'step')} before had "
-        f"{', '.join(batch.usual)}{peak}."
-    )
-    return Cause(said, "Cut or split what is longer than usual, or put samples of similar length together.")
+    if batch.grows:
+        said = f"The batches grow: {usual} at first{peak}; {now} now."
+        return Cause(said, "Limit the size that this line asks for.", batch.made)
+    said = f"This batch is {now}. Most of the {counted(batch.steps, 'step')} before had {usual}{peak}."
+    return Cause(said, "Cut or split what is longer than usual, or put samples of similar length together.", batch.made)
 
 
 def _state(record: OutOfMemory) -> Cause | None:

@@ -76,7 +76,18 @@ class Definitions:
         lines += [place(file, each) for each in assigned]
         if _parameters(function) & words:
             lines += next((list(self._of_path(root, path)) for path, root in self._parents(module)), [])
+            lines += self._defaults(type(module), file, function, words)
         return tuple(dict.fromkeys(lines))
+
+    def _defaults(self, kind: type, file: str, function: ast.FunctionDef, words: set[str]) -> list[Place]:
+        """The lines of defaults of these parameters, if the only call of the class does not pass them."""
+        calls = self._call_nodes(kind)
+        if len(calls) != 1 or function.name != "__init__":
+            return []
+        names = [each.arg for each in function.args.args]
+        held = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        given = {*names[: len(calls[0][1].args) + 1], *(word.arg for word in calls[0][1].keywords)}
+        return [place(file, value.lineno) for name, value in held.items() if name in words and name not in given]
 
     def _of_path(self, root: nn.Module, path: str) -> tuple[Place, ...]:
         if not path:
@@ -114,16 +125,20 @@ class Definitions:
 
     def _calls_of(self, kind: type) -> tuple[Place, ...]:
         """The line that makes the only instance of a class, if the source of the running code has one such line."""
+        calls = self._call_nodes(kind)
+        return (place(calls[0][0], calls[0][1].lineno),) if len(calls) == 1 else ()
+
+    def _call_nodes(self, kind: type) -> list[tuple[str, ast.Call]]:
+        """The calls that make instances of a class of the user's, with their files."""
         if class_source(kind) is None:
-            return ()
+            return []
         files = {spot.file for spot in self._stack if spot.is_user} | {_file_of(kind)}
-        calls = [
-            (file, node.lineno)
+        return [
+            (file, node)
             for file in files
             for node in ast.walk(parsed(file) or ast.Module([], []))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == kind.__name__
         ]
-        return (place(*calls[0]),) if len(calls) == 1 else ()
 
 
 def own_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:

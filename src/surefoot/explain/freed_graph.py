@@ -77,7 +77,7 @@ def _connected(
 ) -> Freed | None:
     """The variable or attribute that brings freed nodes into a graph that was made again."""
     read = {each.id for line in lines for each in ast.walk(line) if isinstance(each, ast.Name)}
-    for name in sorted(read):
+    for name in sorted(read, key=lambda name: (name not in _read_first(lines), name)):
         value = spot.find(name)
         if value is not Unknown and not isinstance(value, nn.Module) and _brings(value, nodes):
             carried = any(_stores(line, name) for line in _around(spot))
@@ -89,6 +89,18 @@ def _connected(
                     made = lines_that_set(type(held), attribute)
                     return Freed(".".join(filter(None, (name, path, attribute))), made, True, earlier=earlier)
     return None
+
+
+def _read_first(lines: list[ast.stmt]) -> set[str]:
+    """The names that these lines read before they assign them: what comes from outside or from an earlier iteration."""
+    found: set[str] = set()
+    stored: set[str] = set()
+    for line in lines:
+        names = [each for each in ast.walk(line) if isinstance(each, ast.Name)]
+        read = {each.id for each in names if isinstance(each.ctx, ast.Load) or isinstance(line, ast.AugAssign)}
+        found |= read - stored
+        stored |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    return found
 
 
 def _holders(value: Any) -> list[tuple[str, Any]]:

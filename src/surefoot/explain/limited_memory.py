@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 from collections import Counter, defaultdict
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,14 +20,16 @@ from surefoot.events.failsafe import Failsafe
 from surefoot.events.forked import only_here
 from surefoot.events.listener import Listener
 from surefoot.events.phases import Phases
+from surefoot.explain.batch_lines import batch_lines
+from surefoot.explain.keepers import keepers_of, retains_graph
 from surefoot.explain.out_of_memory import asked_bytes, is_out_of_memory, said
-from surefoot.explain.stack import place
+from surefoot.explain.stack import place, spots
 from surefoot.meters import allocator
 from surefoot.meters.memory import MemoryMeter, tensor_text
 from surefoot.meters.memory_book import Booking
 from surefoot.meters.memory_limit import memory_limit
 from surefoot.meters.meter import Operators, linear_as_ever
-from surefoot.records.out_of_memory import Batch, Held, LiveTensor, OutOfMemory
+from surefoot.records.out_of_memory import Batch, Held, LiveTensor, OutOfMemory, elements
 from surefoot.trees import tensors_in
 from surefoot.world import cuda
 
@@ -33,6 +37,8 @@ LARGEST = 12
 """How many groups of equal tensors are kept by name."""
 OUTSIDE = "outside the step"
 """The account of counted bytes that no operator of the training made or read: data that is loaded ahead, caches."""
+_GROWN = 3
+"""After how many batches, each larger than the one before, they are said to grow."""
 _STANDING = ("parameters", "buffers", "gradients", "optimizer", "averages")
 
 
@@ -62,7 +68,10 @@ class LimitedMemory(Listener):
         self._shapes: tuple[str, ...] = ()
         self._seen: Counter[tuple[str, ...]] = Counter()
         self._peaks: dict[tuple[str, ...], int] = {}
+        self._sizes: list[int] = []
         self._forwards: Counter[int] = Counter()
+        self._called: dict[tuple[str, int], None] = {}
+        self._retained: tuple[str, int] | None = None
         self._outside = 0
 
     def __enter__(self) -> Self:
@@ -97,16 +106,23 @@ class LimitedMemory(Listener):
     # ------------------------------------------------------------------------------------------------- events
 
     def forward_begins(self, model: torch.nn.Module) -> None:
+        self._shapes = ()
         if torch.is_grad_enabled():
-            self._shapes = ()
             self._forwards[id(model)] += 1
+            if line := nearest_line():
+                self._called[line] = None
+
+    def backward_begins(self, losses: Any) -> None:
+        if (line := nearest_line()) and retains_graph(*line):
+            self._retained = line
 
     def backward_ends(self) -> None:
         self._forwards.clear()
+        self._called.clear()
 
     def module_begins(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if not self._shapes and self.phases.segment.name == "forward":  # a model called by keywords: its first module
-            self._shapes = tuple(map(tensor_text, tensors_in(args)))
+        if not self._shapes and self.phases.segment.name in ("forward", "evaluate"):
+            self._shapes = tuple(map(tensor_text, tensors_in(args)))  # a model called by keywords: its first module
 
     def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
         self._updating = [optimizer]
@@ -114,9 +130,11 @@ class LimitedMemory(Listener):
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._updating = []
         self._forwards.clear()
+        self._called.clear()
         self._updates += 1
         self.memory.accounts()
         self._seen[self._shapes] += 1
+        self._sizes = [*self._sizes[-2:], elements(self._shapes)]
         peak = self.memory.book.peak.peak_bytes
         self._peaks[self._shapes] = max(peak, self._peaks.get(self._shapes, 0))
 
@@ -140,7 +158,11 @@ class LimitedMemory(Listener):
         """What was live at an out-of-memory error; as it is now if no operator of this thread raised it."""
         if self.follows and not self._is_noted(error):
             self.failsafe.callback(self._note)(error, "")
-        return self.failure if self._is_noted(error) else None
+        if not self._is_noted(error):
+            return None
+        if self.follows:
+            self.failsafe.callback(self._note_lines)(error)
+        return self.failure
 
     def _note(self, error: BaseException, operator: str) -> None:
         if self.device.type == "cuda" and self.snapshot is not None:
@@ -168,7 +190,24 @@ class LimitedMemory(Listener):
             largest=self._largest(live),
             batch=self._batch(),
             forwards=max(self._forwards.values(), default=0),
+            forward_places=tuple(place(*each) for each in self._called),
+            retained=None if self._retained is None else place(*self._retained),
             outside_bytes=self._outside,
+        )
+
+    def _note_lines(self, error: BaseException) -> None:
+        """Adds what the frames of the error say: the variables that keep tensors, and the lines that made the batch."""
+        assert self.failure is not None
+        followed, stack = self.memory.followed(), spots(error)
+        kept = {id(storage) for storage, each in followed if isinstance(each, Booking) and _is_kept(each)}
+
+        def is_kept(tensor: torch.Tensor) -> bool:
+            return tensor.layout == torch.strided and id(tensor.untyped_storage()) in kept
+
+        self.failure = replace(
+            self.failure,
+            keepers=keepers_of(stack, is_kept),
+            batch=replace(self.failure.batch, made=batch_lines(stack)),
         )
 
     def _settle(self, phase: str) -> None:
@@ -199,7 +238,9 @@ class LimitedMemory(Listener):
         usual = self._seen.most_common(1)
         if not usual:
             return Batch(self._shapes)
-        return Batch(self._shapes, usual[0][0], self._updates, self._peaks[usual[0][0]])
+        sizes = [*self._sizes, elements(self._shapes)]
+        grows = len(sizes) > _GROWN and all(one < next_ for one, next_ in pairwise(sizes))
+        return Batch(self._shapes, usual[0][0], self._updates, self._peaks[usual[0][0]], grows)
 
 
 def _live_tensor(line: tuple[str, int] | None, is_kept: bool, held: list[Booking]) -> LiveTensor:

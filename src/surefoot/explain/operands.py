@@ -163,7 +163,7 @@ class Operands:
             name, made = self._before(value)
         if not made and node is not None and self.last is not None:
             test: Like | None = like(value) if like is not None and isinstance(value, torch.Tensor) else None
-            made = self._origins.of(node, self.last, test)
+            made = self._origins.of(node, self.last, test, is_none=value is None or isinstance(value, _Temporary))
         if isinstance(value, torch.Tensor):
             return Met(
                 name or role,
@@ -267,4 +267,6 @@ def _range(value: torch.Tensor) -> tuple[int | None, int | None]:
         return None, None
     if not 0 < value.numel() <= _MOST_ELEMENTS:
         return None, None
+    if value.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch finds no minimum of these
+        value = value.long()
     return int(value.min()), int(value.max())

@@ -30,7 +30,8 @@ MOST = 12
 _PASSING = (
     "view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "contiguous", "squeeze", "unsqueeze", "to",
     "float", "double", "half", "bfloat16", "long", "int", "cpu", "cuda", "detach", "clone", "expand", "repeat", "chunk",
-    "split", "unbind", "flip", "narrow", "type", "requires_grad_", "numpy",
+    "split", "unbind", "flip", "narrow", "type", "requires_grad_", "numpy", "expand_as", "view_as", "reshape_as",
+    "size",
 )  # fmt: skip
 """Methods whose result is the same values in another shape, type or place."""
 _ELEMENTWISE = (
@@ -39,6 +40,9 @@ _ELEMENTWISE = (
     "reshape",
 )  # fmt: skip
 """Functions whose result has the sizes of their first argument, or the same elements."""
+_SIZED = ("arange", "zeros", "ones", "empty", "full", "rand", "randn", "eye", "len")
+"""Functions that are given the sizes of their result, or a tensor whose size they return."""
+_PROPERTIES = ("shape", "dtype", "device")
 _WRAPPING = ("enumerate", "iter", "next", "reversed", "list", "tuple", "tqdm", "track", "trange", "cycle", "islice")
 Key = Any
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -84,11 +88,17 @@ class Origins:
     def __init__(self, stack: list[Spot], definitions: Definitions) -> None:
         self._stack, self._definitions = stack, definitions
         self._like: Like | None = None
+        self._is_none = False
         self._seen: set[tuple[Any, ...]] = set()
 
-    def of(self, node: ast.AST | None, spot: Spot, like: Like | None = None) -> tuple[Place, ...]:
-        """The lines that made the value of an expression, nearest first. `like` says which part of a sum to follow."""
-        self._like, self._seen = like, set()
+    def of(
+        self, node: ast.AST | None, spot: Spot, like: Like | None = None, *, is_none: bool = False
+    ) -> tuple[Place, ...]:
+        """The lines that made the value of an expression, nearest first. `like` says which part of a sum to follow.
+
+        Of a value that is None (`is_none`) it also follows functions that return it on one of several lines.
+        """
+        self._like, self._seen, self._is_none = like, set(), is_none
         found: dict[Place, None] = {}
         for each in self._follow(node, spot, ()) if node is not None else ():
             if is_users(each.file) and each.code:
@@ -113,6 +123,8 @@ class Origins:
             ):
                 yield place(spot.file, node.elts[keys[0]].lineno)
                 yield from self._follow(node.elts[keys[0]], spot, keys[1:])
+            case ast.Tuple() | ast.List() if not keys:
+                yield from self._parts(node.elts, spot)
             case ast.Dict() if keys:
                 for written, held in zip(node.keys, node.values, strict=True):
                     if isinstance(written, ast.Constant) and written.value == keys[0]:
@@ -144,10 +156,11 @@ class Origins:
                 continue
             at = replace(spot, line=each.line)
             yield from self._layers(each.value, at)
-            if each.item:
-                yield from self._item(each.value, at, (*each.keys, *keys))
-            else:
-                yield from self._follow(each.value, at, (*each.keys, *keys))
+            follow = self._item if each.item else self._follow
+            found = list(follow(each.value, at, (*each.keys, *keys)))
+            yield from found
+            if found and self._one_way:
+                return
         if not chosen:
             yield from self._given(name, spot, keys)
 
@@ -196,7 +209,9 @@ class Origins:
 
     def _attribute(self, node: ast.Attribute, spot: Spot, keys: tuple[Key, ...]) -> Iterator[Place]:
         held = value_of(node.value, spot)
-        if isinstance(held, nn.Module):
+        if node.attr in _PROPERTIES:
+            yield from self._follow(node.value, spot, ())
+        elif isinstance(held, nn.Module):
             yield from self._definitions.of_attribute(held, node.attr)
         else:
             yield from self._follow(node.value, spot, keys)
@@ -218,9 +233,17 @@ class Origins:
                 yield from self._follow(node.args[0], spot, keys)
         elif name in ("cat", "stack", "concat", "concatenate", "hstack", "vstack") and node.args:
             yield from self._follow(node.args[0], spot, keys)
+        elif name in _SIZED:
+            for each in node.args:
+                yield from self._follow(each, spot, ())
         elif self._like is not None and self._like.through_calls:
             parts = [*node.args, *(word.value for word in node.keywords)]
             yield from self._parts([*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *parts], spot)
+
+    @property
+    def _one_way(self) -> bool:
+        """Is one way to where a value began enough? A dtype or a device comes from any part that has it."""
+        return self._like is not None and self._like.through_calls
 
     @property
     def _is_about_shapes(self) -> bool:
@@ -247,6 +270,10 @@ class Origins:
             values = [scope.body]
         elif not ends:
             yield place(inside.file, scope.lineno)
+        elif len(ends) > 1 and self._is_none:
+            for each in (each for each in ends if _gives_none(each.value, keys)):
+                yield place(inside.file, each.lineno)
+                yield from (place(inside.file, line) for line in _conditions(each, scope))
         if len(values) == 1:
             at = replace(inside, line=values[0].lineno, joins=joins)
             yield place(at.file, values[0].lineno)
@@ -260,7 +287,10 @@ class Origins:
         for each in parts:
             value = value_of(each, spot)
             if isinstance(value, torch.Tensor) and self._like.test(value):
-                yield from self._follow(each, spot, ())
+                found = list(self._follow(each, spot, ()))
+                yield from found
+                if found and self._one_way:
+                    return
 
     def _layers(self, value: ast.expr, spot: Spot) -> Iterator[Place]:
         """The lines that define the layers that an expression calls."""
@@ -290,6 +320,7 @@ class Origins:
                 return
         value = value_of(node, spot)
         if isinstance(value, DataLoader | Dataset):
+            yield from self._follow(node, spot, ())
             if _is_function_of_user(collate := getattr(value, "collate_fn", None)):
                 yield from self._returned(collate, None, None, spot, keys, joins=True)
             yield from self._dataset(getattr(value, "dataset", value), keys)
@@ -307,7 +338,7 @@ class Origins:
 
     def of_samples(self, keys: tuple[Key, ...]) -> tuple[Place, ...]:
         """The lines of a data set that make one entry of its samples."""
-        self._like, self._seen = None, set()
+        self._like, self._seen, self._is_none = None, set(), False
         return tuple(dict.fromkeys(each for each in self._sample(keys) if is_users(each.file)))[:MOST]
 
     def dataset(self) -> Any:
@@ -345,6 +376,19 @@ class Origins:
                 if value is wanted:
                     yield from self._name(name, spot, keys)
                     return
+
+
+def _gives_none(value: ast.expr | None, keys: tuple[Key, ...]) -> bool:
+    """Is this None, or the entry that is taken from it?"""
+    if isinstance(value, ast.Tuple | ast.List) and keys and isinstance(keys[0], int) and keys[0] < len(value.elts):
+        return _gives_none(value.elts[keys[0]], keys[1:])
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)
+
+
+def _conditions(node: ast.AST, scope: ast.AST) -> list[int]:
+    """The lines of the `if` around a statement, innermost first."""
+    held = [each for each in own_nodes(scope) if isinstance(each, ast.If) and _holds(each, node.lineno)]  # type: ignore[attr-defined]
+    return sorted((each.lineno for each in held), reverse=True)[:1]
 
 
 def _keeps_sizes(called: Any, name: str) -> bool:

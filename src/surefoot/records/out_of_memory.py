@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +57,34 @@ class Batch:
     """How many steps were taken before."""
     usual_peak_bytes: int | None = None
     """The highest peak of a step with the usual shapes."""
+    grows: bool = False
+    """Each batch was larger than the one before."""
+    made: tuple[Place, ...] = ()
+    """The lines that made it, nearest first."""
 
     @property
     def is_unusual(self) -> bool:
         return bool(self.usual) and self.shapes != self.usual
+
+    @property
+    def is_larger(self) -> bool:
+        """Whether it has more elements than usual."""
+        return self.is_unusual and elements(self.shapes) > elements(self.usual)
+
+
+def elements(shapes: tuple[str, ...]) -> int:
+    """The elements of tensors of these shapes together."""
+    sizes = (re.findall(r"\d+", each.partition("[")[2]) for each in shapes)
+    return sum(math.prod(map(int, each)) for each in sizes)
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """A list or dict of the user's code that keeps tensors of earlier steps, and the lines that add to it."""
+
+    name: str
+    count: int
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +122,11 @@ class OutOfMemory:
     batch: Batch = Batch()
     forwards: int = 0
     """How often a model was called with gradients since the last backward or update."""
+    forward_places: tuple[Place, ...] = ()
+    """The lines that called it."""
+    keepers: tuple[Keeper, ...] = ()
+    retained: Place | None = None
+    """The line of the last backward that kept its graph."""
     outside_bytes: int = 0
     """What was live when the step began and belongs to no step: data sets, batches that are prepared."""
     planned_bytes: int | None = None

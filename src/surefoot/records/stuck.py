@@ -28,7 +28,7 @@ class Standing:
     role: str
     """`rank 1`, `loader worker`, `main`, `child` or `launcher`."""
     state: str
-    """`still`, `computing`, `moving`, `stopped` or `ended`."""
+    """`still`, `polling` (it sleeps again and again on one line), `computing`, `moving`, `stopped` or `ended`."""
     waits_in: str
     """`a collective`, `backward`, `the data loader`, `a lock`, ...; empty if it waits for nothing that is known."""
     call: str

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from surefoot.records.stuck import Frame, Standing, Thread
-from surefoot.stuck.places import BACKWARD, COLLECTIVE, IDLE, JOINING, LOADER, LOCK, SAMPLE
+from surefoot.stuck.places import BACKWARD, COLLECTIVE, DDP_FORWARD, IDLE, JOINING, LOADER, LOCK, SAMPLE
 
 _SAME = "Let all ranks take the same collectives in the same order."
+_DDP = "A forward of a DDP model waits for all ranks, in an evaluation too: run it on all, or use `model.module`."
+_ORDER = "Let one of two ranks send first and the other receive first, or use `batch_isend_irecv`."
+_ONE_WAY = {"recv": ("receive", "send"), "send": ("send", "receive")}
+_POLLS = "Look at what that loop waits for: it may never come, or only after a collective of this rank."
 _TOGETHER = (COLLECTIVE, JOINING, BACKWARD)
 
 
@@ -110,11 +114,17 @@ def _other_collectives(ranks: Sequence[Standing]) -> Cause | None:
     groups: dict[str, list[int]] = {}
     for each in waiting:
         groups.setdefault(f"{each.call or each.waits_in}{line_text(each.at)}", []).append(each.rank or 0)
+    each_in = "; ".join(f"{_named(who)} in {at}" for at, who in groups.items())
+    calls = {each.call for each in waiting}
+    if calls <= set(_ONE_WAY) and len(calls) == 1:
+        wanted, missing = _ONE_WAY[calls.pop()]
+        return Cause(True, f"all ranks wait to {wanted}, and none to {missing}: {each_in}", _ORDER)
     if len(groups) > 1:
+        ddp = f" {_DDP}" if DDP_FORWARD in calls else ""
         return Cause(
             True,
-            "ranks are in different collectives: " + "; ".join(f"{_named(who)} in {at}" for at, who in groups.items()),
-            f"One rank took a branch that another did not. {_SAME}",
+            f"ranks are in different collectives: {each_in}",
+            f"One rank took a branch that another did not, or has more to do in a loop. {_SAME}{ddp}",
         )
     return Cause(
         True,
@@ -135,7 +145,8 @@ def _one_process(process: Standing, processes: Sequence[Standing]) -> Cause | No
     if process.waits_in == BACKWARD or not process.waits_in:
         return None
     place = f"{process.call} ({process.waits_in})" if process.call else process.waits_in
-    return Cause(True, f"{process.role} waits in {place}{line_text(process.at)}")
+    remedy = _POLLS if process.state == "polling" else ""
+    return Cause(True, f"{process.role} waits in {place}{_again(process)}{line_text(process.at)}", remedy)
 
 
 def _loader(process: Standing, children: Sequence[Standing]) -> Cause:
@@ -164,7 +175,7 @@ def _loader(process: Standing, children: Sequence[Standing]) -> Cause:
         if one.waits_in == LOCK
         else "is"
         if one.waits_in in ("", SAMPLE)
-        else f"is in {one.waits_in}"
+        else f"is in {one.waits_in}{_again(one)}"
     )
     lock = (
         "If it was held when the worker was forked, it is never released there: make locks in worker_init_fn, or use "
@@ -201,6 +212,10 @@ def _others(waiting: Sequence[Standing]) -> str:
 
 def _named(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _again(process: Standing) -> str:
+    return ", again and again," if process.state == "polling" else ""
 
 
 def _is(these: Sequence[object]) -> str:

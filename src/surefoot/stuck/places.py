@@ -10,11 +10,13 @@ from surefoot.world import waits
 
 COLLECTIVE, JOINING, BACKWARD = "a collective", "the start of all ranks", "backward"
 LOADER, SAMPLE, IDLE = "the data loader", "a sample", "work for a loader worker"
+DDP_FORWARD = "a forward of DistributedDataParallel"
 LOCK, SLEEP, FILE_LOCK, DATA, DISK = "a lock", "a sleep", "a lock on a file", "another process", "a disk"
 
 _BY_FUNCTION = (
     (JOINING, r"rendezvous\.py|distributed_c10d\.py", r"_create_c10d_store|init_process_group|_store_based_barrier"),
     (COLLECTIVE, "|".join(map(re.escape, waits.COLLECTIVE_FILES)), r"\w+"),
+    (COLLECTIVE, re.escape(waits.DDP[0]), "|".join(waits.DDP[1])),
     (BACKWARD, re.escape(waits.BACKWARD[0]), waits.BACKWARD[1]),
     (SAMPLE, r"_utils/fetch\.py", r"fetch"),
     (IDLE, r"_utils/worker\.py", r"_worker_loop"),
@@ -60,7 +62,8 @@ def place_of(frames: tuple[Frame, ...], kernel: str) -> Place:
             inner = place_of(frames[: frames.index(matching[0])], kernel)
             return inner if inner.waits_in else Place(SAMPLE)
         if matching:
-            return Place(kind, _last(matching[-1] if kind == COLLECTIVE else matching[0]))
+            call = _last(matching[-1] if kind == COLLECTIVE else matching[0])
+            return Place(kind, DDP_FORWARD if call in waits.DDP[1] else call if kind != BACKWARD else "")
     asleep = next((kind for kind, name in _BY_KERNEL if name in kernel), "")
     if asleep in ("", LOCK) and frames and _LOCKS[asleep == LOCK].search(frames[0].source):
         return Place(LOCK, frames[0].source)

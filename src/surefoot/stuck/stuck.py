@@ -19,6 +19,9 @@ BUSY = 0.5
 POLLS_PER_SECOND = 2
 """A main thread that wakes up more often than this got what it waited for. torch's loader looks every 5 s."""
 
+MOST_POLLS_PER_SECOND = 20
+"""Who sleeps more often than this on one line works in between."""
+
 
 def stuck(target: str, *, seconds: float = 3.0) -> Stuck:
     """Looks at a process and all that it started, twice, so many seconds apart.
@@ -35,8 +38,9 @@ def stuck(target: str, *, seconds: float = 3.0) -> Stuck:
     standing = []
     for each in processes:
         now = _standing(each)
-        goes_on = _goes_on(before[each.pid][0], now, woke[each.pid] / seconds)
-        standing.append(replace(now, state=_state(each, goes_on, busy=worked[each.pid] > BUSY * seconds)))
+        then, wakes, busy = before[each.pid][0], woke[each.pid] / seconds, worked[each.pid] / seconds
+        state = "polling" if _polls(then, now, wakes) else _state(each, _goes_on(then, now, wakes), busy=busy > BUSY)
+        standing.append(replace(now, state=state))
     found = _with_roles(standing, processes)
     ranks = variable_of(found[-1].pid, "LOCAL_WORLD_SIZE")
     cause = cause_of(found, int(ranks) if ranks and ranks.isdigit() else None)
@@ -52,6 +56,12 @@ def _pid_of(target: str) -> int:
     if not owner.is_alive_here():
         raise RunError(f"{target} was in use by {owner}, which does not run here")
     return owner.pid
+
+
+def _polls(then: Standing, now: Standing, wakes_per_second: float) -> bool:
+    """Whether it sleeps again and again on one line: it waits for something, and looks for it now and then."""
+    same = then.waits_in == now.waits_in == SLEEP and then.own_frames == now.own_frames
+    return same and 0 < wakes_per_second <= MOST_POLLS_PER_SECOND
 
 
 def _goes_on(then: Standing, now: Standing, wakes_per_second: float) -> bool:

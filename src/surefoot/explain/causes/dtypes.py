@@ -27,7 +27,9 @@ def cause(raised: Raised) -> Cause | None:
             said = (
                 f"{of(wrong)} is {wrong.dtype}. {raised.where} looks up rows by number: indices must be int64 or int32."
             )
-            return Cause(said, "Keep indices as integers: leave out what turns them into floats.", wrong.made[-1:])
+            is_float = wrong.dtype.startswith(("float", "bfloat"))
+            remedy = "leave out what turns them into floats." if is_float else f"`{wrong.name}.long()`."
+            return Cause(said, f"Keep indices as integers that torch looks up: {remedy}", wrong.made[-1:])
     if "can't be cast to the desired output type" in raised.message:
         wrong = next((each for each in tensors if not each.dtype.startswith(("float", "bfloat"))), None)
         if wrong is not None:

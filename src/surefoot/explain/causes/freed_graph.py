@@ -1,5 +1,7 @@
 """A backward meets a graph that an earlier backward has freed."""
 
+import re
+
 from surefoot.records.explanation import Cause, Place, Raised
 
 
@@ -14,7 +16,11 @@ def cause(raised: Raised) -> Cause | None:
         return Cause(said, remedy, freed.earlier)
     if freed.carried:
         said = f"`{freed.name}` comes from an earlier iteration with its graph, which the backward there freed{by}."
-        return Cause(said, "Detach what you keep of it for the next: `.detach()`.", (*freed.made, *freed.earlier))
+        remedy = "Detach what you keep of it for the next: `.detach()`."
+        sums = re.compile(rf"{re.escape(freed.name)} (\+=|= .*\b{re.escape(freed.name)}\b)")
+        if any(sums.match(each.code) for each in freed.made):
+            remedy += " If it is a sum of losses, call backward once after the loop."
+        return Cause(said, remedy, (*freed.made, *freed.earlier))
     if freed.name:
         said = f"The graph of `{freed.name}` was freed by an earlier backward{by}, and this loss is made from it too."
         remedy = f"Add the losses and call one backward, or compute `{freed.name}` again. If the first loss should not "
