@@ -8,6 +8,7 @@ from typing import Any
 from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
+from surefoot.recipe.recipe import Recipe
 from surefoot.step import Step
 from surefoot.world.world import RealWorld
 from tests.test_ranks_planned import LAYOUTS, SEEN, recipe
@@ -16,18 +17,22 @@ ROUNDS, STEPS = 4, 4
 
 
 def taken(name: str) -> dict[str, Any]:
+    return taken_by(recipe(**LAYOUTS[name]))
+
+
+def taken_by(recipe: Recipe) -> dict[str, Any]:
     """The least peaks of a few rounds: a gloo thread can let go of a buffer too late for the next allocation."""
     allocator.install()
-    rounds = [_peaks(name) for _ in range(ROUNDS)]
+    rounds = [_peaks(recipe) for _ in range(ROUNDS)]
     peaks = min(each[0] for each in rounds), min(min(each[1:]) for each in rounds)
-    return {"peaks": peaks, "booked": _booked(name)}
+    return {"peaks": peaks, "booked": _booked(recipe)}
 
 
-def _peaks(name: str) -> list[int]:
+def _peaks(recipe: Recipe) -> list[int]:
     gc.collect()
     base, found = allocator.live_bytes(), []
     with RealWorld() as world:
-        step = Step(recipe(**LAYOUTS[name]), world)
+        step = Step(recipe, world)
         batches = batches_of(step.recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
         for _ in range(STEPS):
             allocator.reset_peak()
@@ -36,10 +41,10 @@ def _peaks(name: str) -> list[int]:
     return found
 
 
-def _booked(name: str) -> dict[str, float]:
+def _booked(recipe: Recipe) -> dict[str, float]:
     """What the traffic meter sees of a second step."""
     with RealWorld() as world, Books() as books:
-        step = Step(recipe(**LAYOUTS[name]), world)
+        step = Step(recipe, world)
         books.close()
         books.phases.find(step.model)
         books.traffic.know(step.mesh)

@@ -29,9 +29,14 @@ def names_of(recipe) -> list[str]:
     return [name for name, _ in recipe.model().named_parameters()]
 
 
+FIRST = "freeze=token.*,position.*,blocks.0.*"
+"""All that runs before the second block: backward ends there."""
+
+
 def moved(words: list[str]) -> tuple[dict[str, bool], list[float], tuple[str, ...]]:
     """Which parameters of a small gpt move in three steps, on this many ranks; the losses; and what the step says."""
-    recipe = load_recipe("gpt", [*SMALL, "freeze=blocks.0.*,*norm*", *words])
+    usual = [] if any(word.startswith("freeze=") for word in words) else ["freeze=blocks.0.*,*norm*"]
+    recipe = load_recipe("gpt", [*SMALL, *usual, *words])
     with RealWorld() as world:
         step = Step(recipe, world)
         before = {name: local_part(each.detach()).clone() for name, each in step.model.named_parameters()}
@@ -62,6 +67,20 @@ def test_frozen_parameters_stay_and_all_others_move(layout, layouts):
         assert losses == pytest.approx(alone[1], rel=1e-5)
         assert any("are frozen" in each for each in choices)
         assert [each for each in choices if "are frozen" in each] == [each for each in alone[2] if "are frozen" in each]
+
+
+@pytest.mark.parametrize("more", ["", ",blocks.1.*"])
+def test_backward_gathers_no_frozen_blocks_before_the_first_that_is_trained(more, tmp_path):
+    words = [FIRST + more]
+    cases = [Case("tests.techniques.test_freeze", "moved", ranks, (words,)) for ranks in (1, 2)]
+    [alone], many = on_ranks(cases, tmp_path)
+    for moves, losses, _ in many:
+        assert moves == alone[0]
+        assert losses == pytest.approx(alone[1], rel=1e-5)
+    tally = surefoot.plan(load_recipe("gpt", [*SMALL, *words]), on="2xcpu").steady.tally
+    forward, backward = (tally.total(f"collectives/all-gather/dp_shard/{phase}") for phase in ("forward", "backward"))
+    micro_batches = 4
+    assert (forward / micro_batches, backward / micro_batches) == (3, 0 if more else 1)
 
 
 def test_a_norm_that_tensor_parallelism_makes_anew_stays_frozen():

@@ -22,12 +22,16 @@ SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", 
 
 def trained(path: str, words: list[str], asked: tuple[int, int] | None = None) -> str:
     """A small gpt, to its end; or rank `asked[0]` gets a SIGTERM in the step after `asked[1]`, and all end with it."""
+    return run_of(load_recipe("gpt", [*SMALL, "max_steps=11", "save_every=4", *words]), path, asked)
+
+
+def run_of(recipe: Recipe, path: str, asked: tuple[int, int] | None) -> str:
+    """How a run of these ranks ends. `asked` as in `trained`."""
 
     def tell(_, row) -> None:
         if asked == (int(os.environ["RANK"]), row.step):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    recipe = load_recipe("gpt", [*SMALL, "max_steps=11", "save_every=4", *words])
     return surefoot.train(recipe, path=path, tell=tell).status
 
 

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -57,13 +58,43 @@ class Sharding:
 def apply(model: nn.Module, recipe: Recipe, layout: Layout, mesh: DeviceMesh) -> Sharding:
     """Shards the blocks of a model, then the rest of it, over the data dimensions of a mesh."""
     names, reason = chosen(model, recipe)
+    _refuse_mixed_formats(model, names)
     over = mesh[REPLICATE, SHARD] if layout.dp_replicate > 1 else mesh[SHARD]
     reshard = recipe.reshard_after_forward
     for name in names:
         again = name != names[-1] if reshard == "but-last" else reshard
         fully_shard(model.get_submodule(name), mesh=over, mp_policy=policy(recipe), reshard_after_forward=again)
     fully_shard(model, mesh=over, mp_policy=policy(recipe, root=True), reshard_after_forward=False)
+    _gather_no_frozen_ahead(model, names)
     return Sharding(layout, names, reason)
+
+
+def _refuse_mixed_formats(model: nn.Module, names: tuple[str, ...]) -> None:
+    """Refuses what fully_shard cannot reduce: trained parameters in several number formats, gathered together."""
+    groups = [list(model.get_submodule(name).parameters()) for name in names]
+    inside = {id(each) for group in groups for each in group}
+    for group in (*groups, [each for each in model.parameters() if id(each) not in inside]):
+        formats = sorted({str(each.dtype).removeprefix("torch.") for each in group if each.requires_grad})
+        if len(formats) > 1:
+            raise RecipeError(
+                f"FSDP2 cannot shard trained parameters in {' and '.join(formats)} together: set dp_shard=1 for plain "
+                "replicas, or precision=bf16-mixed, which keeps all of them in float32"
+            )
+
+
+def _gather_no_frozen_ahead(model: nn.Module, names: tuple[str, ...]) -> None:
+    """Keeps backward from gathering frozen blocks that it does not reach: those before the first trained parameter.
+
+    In backward, fully_shard gathers the block that ran before ahead of time. Of the first block with gradients, that
+    block has none: it would be gathered for nothing, and without an accelerator torch 2.13 fails at the end.
+    """
+    places = {id(each): place for place, each in enumerate(model.parameters())}
+    trained = min((places[id(each)] for each in model.parameters() if each.requires_grad), default=0)
+    ends = [max((places[id(each)] for each in model.get_submodule(name).parameters()), default=0) for name in names]
+    reached = [name for name, end in zip(names, ends, strict=True) if end >= trained]
+    if len(reached) < len(names):
+        first: Any = model.get_submodule(reached[0]) if reached else model
+        first.set_modules_to_backward_prefetch([first])  # itself is gathered already
 
 
 def policy(recipe: Recipe, *, root: bool = False) -> MixedPrecisionPolicy:
