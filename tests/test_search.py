@@ -167,6 +167,16 @@ def test_the_largest_of_a_family():
     assert answer.beyond.knobs["size"] == "8b"
 
 
+def test_the_next_size_is_named_also_where_a_faster_setting_answers():
+    recipe = surefoot.load_recipe("llama", ["context=32", "layers=1"])
+    found = what_fits(recipe, on="rtx-4090", fixed=["micro_batch_size", "recompute"], largest="size")
+    answer = found.answers[0]
+    assert (answer.question, answer.trial.knobs["size"]) == ("largest size", "tiny")
+    assert "fused" in answer.trial.knobs
+    assert (answer.beyond.knobs["size"], answer.beyond.fits) == ("8b", False)
+    assert {each.trial.knobs["size"] for each in found.answers} == {"tiny"}
+
+
 def test_the_most_layers():
     recipe = surefoot.load_recipe("cruncher", ["width=64", "layers=3"])
     budget = Budget(memory_bytes=MIB)

@@ -13,7 +13,9 @@ from surefoot import Recipe, load_recipe
 from surefoot.build import build_data, build_model
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError
+from surefoot.hardware import datasheet
 from surefoot.records.budget import Budget
+from surefoot.records.units import seconds_text
 from tests import tuned_models
 from tests.ways.test_resume import final_state, told, train_in_parts
 
@@ -179,6 +181,14 @@ def test_states_of_8_bits_refuse_sharded_parameters(folder):
         surefoot.plan(tuned(folder, *EIGHT), on="2xcpu")
 
 
+def test_a_head_in_another_format_than_adapters_is_refused_on_shards_and_not_on_replicas(tmp_path):
+    bert = tuned_models.bert(tmp_path / "bert", "BertForSequenceClassification")
+    words = ["task=classification", "precision=bf16-true"]
+    with pytest.raises(RecipeError, match="in bfloat16 and float32 together: set dp_shard=1 for plain replicas"):
+        surefoot.plan(tuned(bert, *words), on="2xcpu")
+    assert surefoot.plan(tuned(bert, *words, "dp_shard=1"), on="2xcpu").layout == "dp_replicate=2"
+
+
 def test_packed_documents_do_not_see_each_other(folder, tokens):
     recipe = tuned(folder, f"data={tokens}", "packed=true", "context=64", "method=full")
     model, row = build_model(recipe).eval(), build_data(recipe)[0]
@@ -200,6 +210,18 @@ def test_columns_of_a_file_are_the_models_arguments(tmp_path):
     save_file(rows, tmp_path / "rows.safetensors")
     recipe = tuned(bert, "task=classification", f"data={tmp_path / 'rows.safetensors'}")
     assert surefoot.train(recipe, path=str(tmp_path / "run")).status == "finished"
+
+
+def test_labels_of_a_file_are_the_next_tokens_already(folder, tmp_path):
+    tokens = torch.randint(0, tuned_models.VOCABULARY, (4, 16), generator=torch.Generator().manual_seed(0))
+    rows = {"input_ids": tokens, "labels": torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=-100)}
+    save_file(rows, tmp_path / "rows.safetensors")
+    recipe = tuned(folder, f"data={tmp_path / 'rows.safetensors'}", "method=full")
+    model, samples = build_model(recipe).eval(), build_data(recipe)
+    batch = {name: torch.stack([samples[number][name] for number in range(4)]) for name in rows}
+    summed, count = recipe.loss(model, batch)
+    theirs = model(input_ids=tokens, labels=tokens).loss  # transformers shifts
+    torch.testing.assert_close(summed / count, theirs)
 
 
 # ------------------------------------------------------------------------------------------- what is refused
@@ -248,6 +270,39 @@ def test_a_search_finds_the_method_that_trains_most_and_skips_one_that_cannot_be
     )
     assert any("method=bitfit is left out" in note for note in found.notes)
     assert {answer.trial.knobs["method"] for answer in found.answers} <= {"qlora", "frozen", "lora", "dora"}
+
+
+def test_the_largest_method_is_the_last_that_fits_and_not_the_one_with_most_parameters(folder):
+    found = surefoot.what_fits(
+        tuned(folder, "context=16"),
+        budget=Budget(memory_bytes=2**30),
+        fixed={"micro_batch_size", "recompute"},
+        largest="method",
+    )
+    most = max(found.trials, key=lambda trial: trial.parameters)
+    assert most.knobs["method"] == "dora"
+    assert found.answers[0].question == "largest method"
+    assert {answer.trial.knobs["method"] for answer in found.answers} == {"full"}
+
+
+def test_a_plan_compares_the_run_with_training_from_scratch(folder):
+    words = ["plan", "finetune", f"model={folder}", "method=qlora", "context=16", "precision=bf16-mixed"]
+    made = CliRunner().invoke(app, [*words, "max_steps=100", "--on", "2xh100-sxm"])
+    assert made.exit_code == 0, made.output
+    said = " ".join(made.output.split())
+    whole = sum(each.numel() for each in load_file(folder / "model.safetensors").values())
+    assert "this run: 3,200 tokens, " in said
+    assert f"from scratch at 20 tokens per parameter: {20 * whole:,} tokens, " in said
+    seconds = 6 * whole * 20 * whole / (2 * datasheet("h100-sxm").dense_flops["bf16"] * 0.5)
+    assert f"tokens, {seconds_text(seconds)}, " in said
+    assert "dollars on as many devices, by 6ND at 50% of their bf16 peak" in said
+
+
+@pytest.mark.parametrize("words", [["loss=dpo"], ["init_from=none"]])
+def test_a_run_of_pairs_or_without_first_weights_is_not_compared(words, folder):
+    plan = surefoot.plan(tuned(folder, *words), on="h100-sxm")
+    assert plan.cost is not None
+    assert not [each for each in plan.choices if "from scratch" in each]
 
 
 def test_experts_that_stand_in_files_one_by_one_are_taken_whole(tmp_path):

@@ -94,6 +94,8 @@ class Searching:
         self.trials, self.fixed = trials, fixed
         self.beyond: dict[tuple[str, str], Trial] = {}
         """By question and command: the next larger trial, which does not hold."""
+        self.held: dict[str, Knobs] = {}
+        """By cluster: the knob that was asked for, at its largest value that fits. Other values answer nothing else."""
         self.notes: list[str] = []
 
     def search(self, on: str | None, largest: str | None) -> None:
@@ -105,6 +107,7 @@ class Searching:
         if largest is None:
             self.settle(on, {})
         elif (held := self.largest(on, largest)) is not None:
+            self.held[on or CPU] = {largest: held}
             self.settle(on, {largest: held})
 
     # ------------------------------------------------------------------------------------- one cluster
@@ -337,8 +340,22 @@ class Searching:
             self.beyond[question, trial.command] = self.trials.plan(on, knobs_of(over))
         return trial
 
+    def _beyond(self, question: str, trial: Trial, largest: str | None) -> Trial | None:
+        """The next larger trial. The next value of a knob is larger than any setting with the value before."""
+        if question == f"largest {largest}":
+            return next(
+                (over for (asked, _), over in self.beyond.items() if (asked, over.on) == (question, trial.on)), None
+            )
+        return self.beyond.get((question, trial.command))
+
+    def _place(self, knob: str, trial: Trial) -> int:
+        """The place of a trial's value among the values of a knob, smallest first."""
+        return _values(self.trials.recipe, knob).index(trial.knobs[knob]) if knob in trial.knobs else -1
+
     def _holding(self, on: str | None) -> list[Trial]:
-        return [trial for trial in self.trials.made.values() if trial.holds and (on is None or trial.on == on)]
+        """The trials that fit and keep to the budget; if a largest value was found, those with it."""
+        made = [trial for trial in self.trials.made.values() if trial.holds and (on is None or trial.on == on)]
+        return [trial for trial in made if self.held.get(trial.on, {}).items() <= trial.knobs.items()]
 
     # ------------------------------------------------------------------------------------- the answers
 
@@ -347,7 +364,7 @@ class Searching:
         holding = self._holding(None)
         questions: dict[str, Callable[[Trial], tuple[float, ...]]] = {}
         if largest is not None:
-            questions[f"largest {largest}"] = lambda trial: (-trial.parameters, _token_seconds(trial))
+            questions[f"largest {largest}"] = lambda trial: (-self._place(largest, trial), _token_seconds(trial))
         if any(trial.step_seconds for trial in holding):
             questions["fastest"] = lambda trial: (_token_seconds(trial), trial.memory_bytes)
         questions["largest micro-batch"] = lambda trial: (-trial.micro_batch_size, _token_seconds(trial))
@@ -362,7 +379,7 @@ class Searching:
             recipe=recipe.name,
             about=recipe.about,
             budget=self.trials.budget,
-            answers=tuple(Answer(each, trial, self.beyond.get((each, trial.command))) for each, trial in best),
+            answers=tuple(Answer(each, trial, self._beyond(each, trial, largest)) for each, trial in best),
             front=tuple(front(holding, _costs)),
             trials=tuple(self.trials.made.values()),
             notes=(*self.notes, *self._margins()),

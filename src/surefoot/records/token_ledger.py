@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from surefoot.records.tally import Account, Tally
 
+OPTIMAL_TOKENS_PER_PARAMETER = 20
+"""About compute-optimal for training from scratch (Hoffmann et al., 2022, https://arxiv.org/abs/2203.15556)."""
+
 
 @dataclass(frozen=True)
 class SourceTokens:
@@ -53,7 +56,7 @@ class TokenLedger:
         return self.trained + self.padding
 
     def tokens_per_parameter(self, parameters: int) -> float:
-        """Trained tokens per parameter; about 20 are compute-optimal (Hoffmann et al., 2022)."""
+        """Trained tokens per parameter; see `OPTIMAL_TOKENS_PER_PARAMETER`."""
         return self.trained / parameters
 
     @property

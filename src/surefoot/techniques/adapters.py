@@ -15,6 +15,11 @@ def parameter_count(model: nn.Module) -> int:
     return stored + sum(module.whole_numel - module.weight.numel() for module in four_bit_layers(model))
 
 
+def base_parameter_count(model: nn.Module) -> int:
+    """The number of all parameters without those of adapters."""
+    return parameter_count(model) - sum(each.numel() for name, each in model.named_parameters() if _is_added(name))
+
+
 def four_bit_layers(model: nn.Module) -> list[Any]:
     """The layers that hold two weights in a byte."""
     return [module for module in model.modules() if hasattr(module, "whole_numel")]
@@ -33,13 +38,18 @@ def explain(model: nn.Module, recipe: Recipe) -> list[str]:
 
 
 def _adapters(trained: dict[str, nn.Parameter]) -> list[str]:
-    added = {name: each for name, each in trained.items() if ".lora_" in name}
+    added = {name: each for name, each in trained.items() if _is_added(name)}
     if not added:
         return []
     count, size = sum(each.numel() for each in added.values()), sum(each.nbytes for each in added.values())
     layers = {name.partition(".lora_")[0] for name in added}
     kinds = sorted({name.rpartition(".")[2] for name in layers})
     return [f"adapter: {count:,} parameters, {size:,} bytes, on {len(layers)} layers: {', '.join(kinds)}"]
+
+
+def _is_added(name: str) -> bool:
+    """Whether a parameter belongs to an adapter."""
+    return ".lora_" in name
 
 
 def _four_bits(model: nn.Module) -> list[str]:

@@ -11,6 +11,7 @@ from torch.nn import Embedding, Module
 
 from surefoot.build import build_data, build_evaluation
 from surefoot.costs.conventions import CONVENTIONS, flops_per_token
+from surefoot.costs.from_scratch import beside_scratch
 from surefoot.costs.interval import COMPILED_MEMORY, REHEARSED, compiled_bytes, with_interval
 from surefoot.costs.rehearsed import rehearsed_time
 from surefoot.costs.roofline import ceilings_of, step_time
@@ -36,6 +37,7 @@ from surefoot.records.plan import Fit, Plan
 from surefoot.records.run_cost import RunCost
 from surefoot.records.step_time import StepTime
 from surefoot.records.units import between, bytes_text
+from surefoot.techniques.adapters import base_parameter_count
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.timing.rehearse import rehearse
 from surefoot.world.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
@@ -84,6 +86,7 @@ def plan(
         write_snapshot(Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes)))
     tokens = recipe.tokens_per_step
     seconds = cost = None
+    scratch = ""
     if measure and sheet is not None:
         seconds = _rehearsed(recipe, traced, sheet, clock)
     elif sheet is not None:
@@ -91,6 +94,7 @@ def plan(
     elif target is not None and _can_be_timed((machines := cluster(on or CPU)).device):
         seconds = _step_time(recipe, traced, machines)
         cost = _cost(recipe, traced, machines, seconds, tokens)
+        scratch = _beside_scratch(recipe, traced, machines, cost)
     return Plan(
         recipe=recipe.name,
         about=recipe.about,
@@ -123,7 +127,12 @@ def plan(
             *_missing(traced),
         ),
         compiled_bytes=None if recipe.compile == "off" else compiled_bytes(_written_bytes(traced, target)),
-        choices=(*traced.choices, *_measured(recipe, traced), *_compiled(recipe, _written_bytes(traced, target))),
+        choices=(
+            *traced.choices,
+            *_measured(recipe, traced),
+            *_compiled(recipe, _written_bytes(traced, target)),
+            *([scratch] if scratch else []),
+        ),
     )
 
 
@@ -174,7 +183,11 @@ def _can_be_timed(sheet: Datasheet) -> bool:
 def _peak(sheet: Datasheet, recipe: Recipe) -> float:
     """The peak for MFU: the dense peak for the recipe's precision; for `here`, the speed that products reach."""
     peaks = (sheet.reached_flops or {}) if sheet.name == HERE else sheet.dense_flops
-    return peaks.get(FORMATS.get(recipe.precision, "fp32"), 0.0)
+    return peaks.get(_format(recipe), 0.0)
+
+
+def _format(recipe: Recipe) -> str:
+    return FORMATS.get(recipe.precision, "fp32")
 
 
 def _flops(traced: Trace) -> float:
@@ -218,6 +231,14 @@ def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, toke
         step_interval=time.interval,
         evaluation_seconds=evaluations * batches * per_batch,
     )
+
+
+def _beside_scratch(recipe: Recipe, traced: Trace, machines: Cluster, cost: RunCost | None) -> str:
+    """The run beside training its model from scratch, if it starts from weights and counts tokens."""
+    if cost is None or recipe.init_from is None or recipe.unit != "token":
+        return ""
+    parameters = base_parameter_count(traced.step.model)
+    return beside_scratch(cost, machines, parameters=parameters, number_format=_format(recipe))
 
 
 def _whole_evaluation(recipe: Recipe) -> int:
