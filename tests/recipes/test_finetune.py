@@ -272,6 +272,7 @@ def test_a_search_finds_the_method_that_trains_most_and_skips_one_that_cannot_be
     assert {answer.trial.knobs["method"] for answer in found.answers} <= {"qlora", "frozen", "lora", "dora"}
 
 
+@pytest.mark.sweep
 def test_the_largest_method_is_the_last_that_fits_and_not_the_one_with_most_parameters(folder):
     found = surefoot.what_fits(
         tuned(folder, "context=16"),
@@ -298,6 +299,7 @@ def test_a_plan_compares_the_run_with_training_from_scratch(folder):
     assert "dollars on as many devices, by 6ND at 50% of their bf16 peak" in said
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("words", [["loss=dpo"], ["init_from=none"]])
 def test_a_run_of_pairs_or_without_first_weights_is_not_compared(words, folder):
     plan = surefoot.plan(tuned(folder, *words), on="h100-sxm")
