@@ -97,7 +97,7 @@ class Tuning:
 
 
 class _FourBit(torch.autograd.Function):
-    """bitsandbytes' MatMul4Bit up to 0.43: the weight is made anew in forward and in backward, the input is kept.
+    """bitsandbytes' MatMul4Bit up to 0.43.1: the weight is made anew in forward and in backward, the input is kept.
 
     It is kept as an attribute, which backward does not free: it stays until the graph is gone. Lightning Fabric
     quantises from float16, so the weight comes back in float16 and is then cast.
