@@ -1,5 +1,6 @@
 """Out of memory under `--memory-limit`: train and watch say what held the memory, and train names what fits."""
 
+import gc
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -95,9 +96,10 @@ def run_command(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("SUREFOOT_RAISE", raising=False)
     monkeypatch.chdir(tmp_path)  # each script has a name of its own: Python and surefoot remember lines by file
     allocator.install()
-    base = allocator.live_bytes()  # of earlier tests in this process
 
     def run(*words: str, kib: int = 0) -> tuple[int, str]:
+        gc.collect()  # what earlier tests left must not be freed in the middle
+        base = allocator.live_bytes()
         limit = ("--memory-limit", f"{base // 1024 + kib}KiB") if kib else ()
         monkeypatch.setattr(sys, "argv", ["surefoot", *words, *limit])
         code = 0
