@@ -8,6 +8,7 @@ from statistics import median
 
 from surefoot.records.finding import Finding
 from surefoot.records.layers import Layer, LayersRow
+from surefoot.records.units import first_of
 
 MEASUREMENTS = 3
 """A verdict must hold in each of the last so many measured steps."""
@@ -80,11 +81,7 @@ def by_verdict(rows: Sequence[LayersRow]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for name, verdict in verdicts_of(rows).items():
         found.setdefault(verdict, []).append(name or "(model)")
-    return {
-        verdict: ", ".join(found[verdict][:5]) + (f" and {len(found[verdict]) - 5} more" if found[verdict][5:] else "")
-        for verdict in WHY
-        if verdict in found
-    }
+    return {verdict: first_of(found[verdict], 5) for verdict in WHY if verdict in found}
 
 
 def _verdict(name: str, rows: Sequence[LayersRow]) -> str:

@@ -1,7 +1,7 @@
-"""Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit; and knobs."""
+"""Numbers as people read them: bytes, counts, FLOPs and seconds, always with their unit; names and knobs."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL = ("", "K", "M", "G", "T", "P", "E", "Z", "Y")
@@ -21,6 +21,11 @@ def counted(amount: int, word: str) -> str:
     """`1 step`, `2 steps`."""
     plural = "es" if word.endswith(("ch", "s")) else "s"
     return f"{amount:,} {word if amount == 1 else word + plural}"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: the first names of many."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def knobs_text(knobs: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ _SAME = "Let all ranks take the same collectives in the same order."
 _DDP = "A forward of a DDP model waits for all ranks, in an evaluation too: run it on all, or use `model.module`."
 _ORDER = "Let one of two ranks send first and the other receive first, or use `batch_isend_irecv`."
 _ONE_WAY = {"recv": ("receive", "send"), "send": ("send", "receive")}
-_POLLS = "Look at what that loop waits for: it may never come, or only after a collective of this rank."
+_POLLS = "Look at what that loop waits for: it may never come."
 _TOGETHER = (COLLECTIVE, JOINING, BACKWARD)
 
 

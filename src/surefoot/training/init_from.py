@@ -20,6 +20,7 @@ from surefoot.checkpoint.consolidate import INDEX
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.run import read_run
+from surefoot.records.units import first_of
 from surefoot.training.converted_weights import ConvertedWeights, converted
 from surefoot.training.weight_set import SUFFIX, places_of
 from surefoot.training.weights import QUANTIZATION, verified_weights
@@ -208,8 +209,7 @@ def _accepting(names: list[str]) -> str:
 
 
 def _listed(texts: Iterable[str]) -> str:
-    all_of = list(texts)
-    return ", ".join(all_of[:_SHOWN]) + (f" and {len(all_of) - _SHOWN:,} more" if len(all_of) > _SHOWN else "")
+    return first_of(list(texts), _SHOWN)
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -3,7 +3,7 @@
 import re
 
 from surefoot.records.explanation import Cause, Raised
-from surefoot.records.units import counted
+from surefoot.records.units import counted, first_of
 
 _MODULE = re.compile(r"Error\(s\) in loading state_dict for (\w+):")
 _KEYS = {
@@ -39,8 +39,12 @@ def cause(raised: Raised) -> Cause | None:
             )
             return Cause(said, f"Load it into `{inner}`, or before the model is wrapped.", places)
     parts = [
-        *([f"{_are(missing, f'of {module}')} not in the state: {_first(missing)}."] if missing else []),
-        *([f"{_are(unexpected, 'of the state')} not in {module}: {_first(unexpected)}."] if unexpected else []),
+        *([f"{_are(missing, f'of {module}')} not in the state: {first_of(missing, _MOST)}."] if missing else []),
+        *(
+            [f"{_are(unexpected, 'of the state')} not in {module}: {first_of(unexpected, _MOST)}."]
+            if unexpected
+            else []
+        ),
         *(
             f"{name}: ({saved}) in the state, ({now}) in {module}."
             for name, saved, now in _SHAPES.findall(raised.message)
@@ -69,7 +73,3 @@ def _is_prefixed(plain: list[str], wrapped: list[str], prefix: str) -> bool:
 
 def _are(keys: list[str], of: str) -> str:
     return f"{counted(len(keys), 'key')} {of} {'is' if len(keys) == 1 else 'are'}"
-
-
-def _first(keys: list[str]) -> str:
-    return ", ".join(keys[:_MOST]) + (f" and {len(keys) - _MOST} more" if len(keys) > _MOST else "")
