@@ -4,8 +4,9 @@
         [--out FILE] [--page FILE]
 
 Each model trains a few steps. Each cell is the largest difference between outputs of the trained model and of what was
-written, run where it will be run. Then processes that never import surefoot load what was written: transformers must
-make the same 200 greedy tokens, onnxruntime the same logits. `evaluate` must give exported files the run's figures.
+written, run where it will be run. Then processes that never import surefoot load what was written: transformers and
+llama.cpp must make the same 200 greedy tokens, onnxruntime the same logits. `evaluate` must give exported files the
+run's figures.
 The column `adapter` is peft's folder. Then the weights of some models are written in int8 and scored.
 `--quick` takes three models and leaves out AOTInductor, which compiles for a minute or more for each model. `--onto`
 takes what `--models`, `--formats` and `--parts` leave out from an earlier record; the page names what was measured
@@ -55,6 +56,20 @@ session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProv
 made = session.run(None, {session.get_inputs()[0].name: numpy.load(sys.argv[2])})[0]
 assert "surefoot" not in sys.modules and "torch" not in sys.modules
 numpy.save(sys.argv[3], made)
+"""
+BY_LLAMA_CPP = """
+import json, sys, urllib.request, xllamacpp
+how = xllamacpp.CommonParams()
+how.model.path, how.n_ctx, how.n_parallel, how.warmup = sys.argv[1], 512, 1, False
+how.cache_type_k = how.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+how.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+server = xllamacpp.Server(how)
+given = {"prompt": "def main", "n_predict": int(sys.argv[2]), "temperature": 0}
+given |= {"ignore_eos": True, "return_tokens": True}
+address, kind = server.listening_address + "/completion", {"Content-Type": "application/json"}
+said = json.load(urllib.request.urlopen(urllib.request.Request(address, json.dumps(given).encode(), kind)))
+assert "surefoot" not in sys.modules and "torch" not in sys.modules
+print("\\n" + json.dumps(said["tokens"]))
 """
 
 
@@ -161,7 +176,8 @@ def round_trip(run: Any, folder: Path) -> dict[str, Any]:
     from surefoot.exports.trained import trained_model
     from surefoot.world.world import World
 
-    made = {each.format: each for each in surefoot.export(run.path, to=str(folder), formats=["hf", "onnx"]).formats}
+    names = ["hf", "onnx", "gguf"]
+    made = {each.format: each for each in surefoot.export(run.path, to=str(folder), formats=names).formats}
     theirs = json.loads(alone(GREEDY, made["hf"].path, str(TOKENS)).splitlines()[-1])
     prompt = list(b"def main")
     recipe = surefoot.load_recipe(run.target, [f"{name}={value}" for name, value in run.knobs.items()])
@@ -176,12 +192,15 @@ def round_trip(run: Any, folder: Path) -> dict[str, Any]:
         kept, plain = ours(True), ours(False)
         tokens = torch.randint(0, 256, (3, context), generator=torch.Generator().manual_seed(5))
         logits = model(tokens).numpy()
+    if made["gguf"].path:
+        by_llama_cpp = same(kept, json.loads(alone(BY_LLAMA_CPP, made["gguf"].path, str(TOKENS)).splitlines()[-1]))
     numpy.save(folder / "in.npy", tokens.numpy())
     alone(LOGITS, made["onnx"].path, str(folder / "in.npy"), str(folder / "out.npy"))
     got = numpy.load(folder / "out.npy")
     return {
         "tokens": TOKENS,
         "equal_to_transformers": same(kept, theirs[len(prompt) :]),
+        "equal_to_llama_cpp": by_llama_cpp if made["gguf"].path else None,
         "cached_equal_to_uncached": same(kept, plain),
         "onnxruntime_difference": float(abs(got - logits).max() / abs(logits).max()),
         **speeds(model, made["hf"].path, prompt, context),
@@ -283,6 +302,7 @@ def is_good(found: dict[str, Any]) -> bool:
     cells = [each for row in found["cells"].values() for each in row.values()]
     trips = found["round_trips"].values()
     tokens = all(each["equal_to_transformers"] == each["cached_equal_to_uncached"] == TOKENS for each in trips)
+    tokens &= all(each["equal_to_llama_cpp"] in (None, TOKENS) for each in trips)
     return not any("wrong" in each for each in cells) and tokens and all(map(agree, found["scores"].values()))
 
 
@@ -313,11 +333,15 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         said = each.get("reason") or each["wrong"]
         return f"[{reasons.setdefault(said, len(reasons) + 1)}]"
 
+    def of_llama_cpp(each: dict[str, Any]) -> str:
+        return "no GGUF" if each["equal_to_llama_cpp"] is None else f"{each['equal_to_llama_cpp']} of {TOKENS}"
+
     rows = [
         f"| {name} | {' | '.join(shown(row.get(each)) for each in formats)} |" for name, row in found["cells"].items()
     ]
     trips = [
-        f"| {name} | {each['equal_to_transformers']} of {TOKENS} | {each['cached_equal_to_uncached']} of {TOKENS} | "
+        f"| {name} | {each['equal_to_transformers']} of {TOKENS} | {of_llama_cpp(each)} | "
+        f"{each['cached_equal_to_uncached']} of {TOKENS} | "
         f"{each['onnxruntime_difference']:.1e} | {each['ours_tokens_per_second']} | "
         f"{each['transformers_tokens_per_second']} |"
         for name, each in found["round_trips"].items()
@@ -345,8 +369,9 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "## Models and formats",
         "",
         "Each cell is the largest difference between outputs of the trained model and of what was written, relative to "
-        "the largest output, after running it. The tolerance is 1e-5, and 1e-4 where adapters are merged (hf, gguf). A "
-        "number in brackets is a reason, below; a dash is a cell that was not measured.",
+        "the largest output, after running it; of `gguf`, between log-probabilities in llama.cpp. The tolerance is "
+        "1e-5, and 1e-4 where adapters are merged (hf, gguf). A number in brackets is a reason, below; a dash is a "
+        "cell that was not measured.",
         "",
         f"| model | {' | '.join(formats)} |",
         f"|---|{'---|' * len(formats)}",
@@ -357,11 +382,12 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "",
         "## Round trips in processes without surefoot",
         "",
-        "| model | greedy tokens equal to transformers | cached equal to uncached | onnxruntime's logits "
-        "| tokens/s, ours | tokens/s, transformers |",
-        "|---|---|---|---|---|---|",
+        "| model | greedy tokens equal to transformers | to llama.cpp | cached equal to uncached "
+        "| onnxruntime's logits | tokens/s, ours | tokens/s, transformers |",
+        "|---|---|---|---|---|---|---|",
         *trips,
         "",
+        "llama.cpp (xllamacpp) holds keys and values in float32 here; by default it rounds them to float16.",
         "Tokens per second are per second of CPU time, batch 1, 128 tokens, in turns, the best of three.",
         "",
         "## Exported files by the figures of the run",
@@ -379,13 +405,12 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "|---|---|---|---|---|---|---|",
         *small,
         "",
-        "## Not measured",
+        "## Not installed",
         "",
-        "- GGUF in llama.cpp: in an earlier trial llama-cpp-python was still building from source after 28 minutes, on "
-        "2 cores under load.",
-        "- `pte` where it has a dash or no column: ExecuTorch needs an environment of its own, as it replaces antlr4.",
-        "- `pte` of the vae failed its comparison in a trial: 2.1e-7 on the example, but ExecuTorch 1.5 refused a "
-        "batch of one (`Attempted to resize a static tensor`).",
+        "- llama-cpp-python has no built package for Linux: it was still building from source after 28 minutes, on 2 "
+        "cores under load. xllamacpp brings llama.cpp built, and runs the column `gguf`.",
+        "- ExecuTorch replaces antlr4 by an older version, so the column `pte` needs an environment of its own; this "
+        "bench measures it where `surefoot[executorch]` is installed.",
     ]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

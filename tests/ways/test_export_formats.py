@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import surefoot
 from surefoot.cli.main import app
 from surefoot.errors import MissingPackage, ParityError, RunError
-from surefoot.exports import formats, gguf_file, hugging_face, onnx_file, to_gpt2
+from surefoot.exports import formats, hugging_face, onnx_file, to_gpt2
 from surefoot.exports.byte_tokenizer import byte_tokenizer
 from surefoot.exports.decode import Decoder, Sampling
 from surefoot.exports.trained import trained_model
@@ -158,32 +158,28 @@ def test_a_compiled_package_runs_in_a_process_of_its_own(tmp_path):
     assert found == pytest.approx(surefoot.evaluate(str(tmp_path / "run"), data="train").scores[0].loss, rel=5e-7)
 
 
-# ------------------------------------------------------------------------------------------- GGUF
-
-
-@pytest.mark.sweep
-def test_gguf_is_read_by_transformers_with_the_rows_of_queries_moved(tmp_path, monkeypatch):
-    recipe = load_recipe("llama", [*SMALL["llama"], "max_steps=1"])
-    run = surefoot.train(recipe, path=str(tmp_path / "run"))
-    (made,) = surefoot.export(run.path, formats=["gguf"]).formats
-    assert made.difference < 1e-6
-    monkeypatch.setattr(gguf_file, "_rows", lambda name, tensor, config: tensor)
-    with pytest.raises(ParityError, match=r"model\.gguf differ"):
-        surefoot.export(run.path, formats=["gguf"])
-
-
-@pytest.mark.sweep
-def test_gguf_of_a_llama_of_transformers(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    transformers.LlamaConfig(vocab_size=64, num_key_value_heads=2, **shape).save_pretrained(tmp_path / "config")
-    recipe = load_recipe("hf", [f"config={tmp_path}/config", "context=16", "max_steps=1", "micro_batch_size=2"])
-    made = exported(recipe, tmp_path, "gguf")["gguf"]
-    assert made.difference < 1e-6
-    assert made.note == "float32; no tokenizer"
-
-
 # ------------------------------------------------------------------------------------------- around
+
+
+def test_what_a_runtime_refuses_is_said_in_its_words_and_not_kept(tmp_path, monkeypatch):
+    real = onnx_file.runner
+
+    def runner(job, path):
+        run = real(job, path)
+
+        def picky(call):
+            if call.batch_size == 1:
+                raise ValueError("a batch of one is too small for me")
+            return run(call)
+
+        return picky
+
+    monkeypatch.setattr(onnx_file, "runner", runner)
+    made = exported(models.vae(), tmp_path, "onnx")["onnx"]
+    refused = "its runtime refuses float32[1, 6], noise float32[1, 2]: "
+    assert made.reason.startswith(refused)
+    assert made.reason.endswith("ValueError: a batch of one is too small for me")
+    assert not list(tmp_path.rglob("model.onnx"))
 
 
 def test_the_model_card_says_what_was_trained_and_compared(text_run, tmp_path):

@@ -18,6 +18,7 @@ ADDS = {
     "export": "ONNX and GGUF, `surefoot export --format onnx`",
     "finetune": "adapters and 4-bit layers on Hugging Face models, `surefoot train finetune`",
     "hf": "Hugging Face models, `surefoot plan --hf FOLDER`",
+    "llama-cpp": "a comparison of GGUF files in llama.cpp, `surefoot export --format gguf`",
     "log": "TensorBoard, Weights & Biases and MLflow, `surefoot train --log TOOL`",
     "metrics": "torchmetrics objects as metrics of a recipe, `Recipe(metrics=...)`",
     "quantize": "weights in int8, `surefoot export --quantize int8`",

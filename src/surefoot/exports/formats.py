@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,6 +101,9 @@ class Format(Protocol):
     def runner(self, job: Job, path: Path) -> Runner:
         """Something that runs what was written."""
 
+    def difference(self, job: Job, path: Path) -> float:
+        """Optional, in place of `runner`, for a runtime that returns no whole output."""
+
     def first_module(self, job: Job, path: Path, tolerance: float) -> str:
         """Optional: the first module that differs, for formats that are not made from a program."""
 
@@ -126,17 +128,18 @@ def write_format(job: Job, name: str, folder: Path) -> Written:
     form = cast(Format, importlib.import_module(FORMATS[name]))
     path = folder / form.NAME
     _remove(path)
-    with refusals_of(path):
-        try:
+    try:
+        with refusals_of(path):
             note = form.write(job, path)
-        except CannotWrite as error:
-            _remove(path)
-            return Written(name, reason=str(error))
-        sync_folder(folder)
+            sync_folder(folder)
+        own = getattr(form, "difference", None)
+        found = own(job, path) if own else compared(form.runner(job, path), job.calls)
+    except CannotWrite as error:
+        _remove(path)
+        return Written(name, reason=str(error))
     tolerance = tolerance_of(job.output, form.TOLERANCE)
     if form.MERGES and has_adapters(job.network):
         tolerance = max(tolerance, merged_tolerance(job.recipe.precision))
-    found = compared(form.runner(job, path), job.calls)
     first = "" if found <= tolerance else _first(form, job, path, tolerance)
     return Written(name, str(path), _size(path), found, tolerance, form.COMPARED, first_module=first, note=note)
 
@@ -148,15 +151,15 @@ def tolerance_of(output: Any, usual: float) -> float:
 
 
 def compared(run: Runner, calls: list[tuple[Call, Any]]) -> float:
-    """The largest difference of any output of any call; infinite if a call cannot be run."""
+    """The largest difference of any output of any call. Raises `CannotWrite` if the runtime refuses one."""
     return max(_difference(run, call, expected) for call, expected in calls)
 
 
 def _difference(run: Runner, call: Call, expected: Any) -> float:
     try:
         got = run(call)
-    except Exception:  # a runtime may refuse an input in any way
-        return math.inf
+    except Exception as error:  # a runtime may refuse an input in any way
+        raise CannotWrite(f"its runtime refuses {', '.join(call.texts())}: {why(error)}") from error
     return difference(tuple(tensors(expected).values()), tuple(tensors(got).values()))
 
 

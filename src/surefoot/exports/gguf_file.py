@@ -1,4 +1,4 @@
-"""GGUF for models with the layers of Llama, in their own number format; compared in transformers, which reads it too.
+"""GGUF for models with the layers of Llama, in float32; compared in llama.cpp, or in transformers, which reads it too.
 
 GGUF's llama rotates neighbours, transformers' numbers that are half a head apart. So the rows of queries and keys move.
 """
@@ -6,7 +6,6 @@ GGUF's llama rotates neighbours, transformers' numbers that are half a head apar
 from __future__ import annotations
 
 import io
-import json
 import warnings
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -14,15 +13,16 @@ from typing import Any
 
 import torch
 
-from surefoot.exports.byte_tokenizer import END, letters
+from surefoot.errors import ParityError
+from surefoot.exports import llama_cpp
 from surefoot.exports.decode import logits_of
-from surefoot.exports.formats import CannotWrite, Job, Runner, need
-from surefoot.exports.text_of_run import Text, text_of
+from surefoot.exports.formats import CannotWrite, Job, Runner, compared, need
+from surefoot.exports.gguf_tokenizer import tokenizer_of
 from surefoot.exports.to_llama import to_llama
 
 NAME = "model.gguf"
 TOLERANCE = 1e-5
-COMPARED = "transformers, which reads GGUF"
+COMPARED = "llama.cpp" if llama_cpp.is_installed() else "transformers, which reads GGUF"
 MERGES = True
 _LAYERS = {
     "input_layernorm": "attn_norm",
@@ -36,14 +36,21 @@ _LAYERS = {
     "mlp.down_proj": "ffn_down",
 }
 _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-NORMAL, CONTROL, UNUSED = 1, 3, 5
-"""Types of tokens in GGUF."""
+_TURNS = "rope_freqs.weight"
+"""By what llama.cpp divides the frequencies of rotary positions."""
+_SCALED = ("default", "linear", "llama3")
+"""Rotary positions whose frequencies do not depend on the length of a text."""
+ROWS, MOST = 4, 1024
+"""Texts of the example call that llama.cpp goes on from, and how many of the likeliest tokens are compared."""
+SAMPLE = "def f(x):\n\treturn x**2  # don't\r\n\n   1234567 3.14 IT'S Café naïve 你好 фы 🙂 end  "
+"""A text that tokenizers split in different ways."""
 
 
 def write(job: Job, path: Path) -> str:
     """Writes config, tokenizer and tensors. Where a tokenizer is unknown, tokens have numbers for names."""
     library = need("gguf", "export", "GGUF")
     config, tensors = _llama(job)
+    tokenizer, turns = tokenizer_of(job.recipe), _turns(job.merged, config)
     file = library.GGUFWriter(str(path), "llama")
     file.add_name(job.recipe.name)
     file.add_context_length(config.max_position_embeddings)
@@ -57,14 +64,21 @@ def write(job: Job, path: Path) -> str:
     file.add_layer_norm_rms_eps(config.rms_norm_eps)
     file.add_vocab_size(config.vocab_size)
     file.add_file_type(library.LlamaFileType.ALL_F32)
-    said = _add_tokenizer(file, text_of(job.recipe), config.vocab_size)
+    tokenizer.add_to(file, config.vocab_size)
+    if turns is not None:
+        file.add_tensor(_TURNS, turns.numpy())
     for name, tensor in tensors.items():
         file.add_tensor(_name(name), _rows(name, tensor, config).float().cpu().contiguous().numpy())
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()
     file.close()
-    return f"float32; {said}"
+    return f"float32; {tokenizer.said}"
+
+
+def difference(job: Job, path: Path) -> float:
+    """In llama.cpp where it is installed, else in transformers."""
+    return _in_llama_cpp(job, path) if llama_cpp.is_installed() else compared(runner(job, path), job.calls)
 
 
 def runner(job: Job, path: Path) -> Runner:
@@ -105,43 +119,58 @@ def _known(name: str) -> bool:
 
 
 def _name(name: str) -> str:
-    if (whole := _WHOLE.get(name.removesuffix(".weight"))) is not None:
-        return f"{whole}.weight"
-    number, _, layer = name.removeprefix("model.layers.").removesuffix(".weight").partition(".")
-    return f"blk.{number}.{_LAYERS[layer]}.weight"
+    layer, _, kind = name.rpartition(".")
+    if (whole := _WHOLE.get(layer)) is not None:
+        return f"{whole}.{kind}"
+    number, _, layer = layer.removeprefix("model.layers.").partition(".")
+    return f"blk.{number}.{_LAYERS[layer]}.{kind}"
 
 
 def _rows(name: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
     """From halves to neighbours, for queries and keys."""
-    if not name.endswith(("q_proj.weight", "k_proj.weight")):
+    if not name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
         return tensor
     return tensor.unflatten(0, (-1, 2, config.head_dim // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _add_tokenizer(file: Any, text: Text, vocabulary: int) -> str:
-    tokens, merges, said = _tokens(text)
-    kinds = [CONTROL if token == END else NORMAL for token in tokens]
-    kinds += [UNUSED] * (vocabulary - len(tokens))
-    tokens = [*tokens, *(f"<unused{number}>" for number in range(len(tokens), vocabulary))]
-    file.add_tokenizer_model("gpt2")
-    file.add_tokenizer_pre("default")
-    file.add_token_list(tokens)
-    file.add_token_types(kinds)
-    file.add_token_merges(merges)
-    if text.end_of_document is not None:
-        file.add_bos_token_id(text.end_of_document)
-        file.add_eos_token_id(text.end_of_document)
-    file.add_add_bos_token(False)
-    return said
+def _turns(network: Any, config: Any) -> torch.Tensor | None:
+    """By what the frequencies of a model of transformers are smaller than those of its base; None if they are not."""
+    kind = config.rope_parameters.get("rope_type", "default")
+    if kind not in _SCALED:
+        raise CannotWrite(f"its rotary positions are of the kind {kind!r}; export knows {', '.join(_SCALED)}")
+    if kind == "default":
+        return None
+    if not llama_cpp.is_installed():
+        raise CannotWrite(
+            f"its rotary positions are of the kind {kind!r}, which transformers does not read from GGUF; "
+            f"pip install 'surefoot[{llama_cpp.EXTRA}]' to compare it in llama.cpp"
+        )
+    powers = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    return config.rope_parameters["rope_theta"] ** -powers / network.model.rotary_emb.inv_freq.float().cpu()
 
 
-def _tokens(text: Text) -> tuple[list[str], list[str], str]:
-    """The tokens in order, the merges as text, and what they are."""
-    if text.tokenizer is not None:
-        read = json.loads(text.tokenizer.read_bytes())
-        vocabulary = {**read["model"]["vocab"], **{each["content"]: each["id"] for each in read["added_tokens"]}}
-        merges = [each if isinstance(each, str) else " ".join(each) for each in read["model"]["merges"]]
-        return sorted(vocabulary, key=lambda token: vocabulary[token]), merges, "tokenizer of the corpus"
-    if text.kind == "bytes":
-        return [*letters(), *([END] if text.end_of_document is not None else [])], [], "a tokenizer of bytes"
-    return [], [], "no tokenizer"
+def _in_llama_cpp(job: Job, path: Path) -> float:
+    """The largest difference of log-probabilities, relative to the largest, after three lengths of some texts.
+
+    Raises `ParityError` if llama.cpp makes other tokens of a text than the tokenizer.
+    """
+    rows = job.call.kwargs.get("input_ids", job.call.tensors[0])[:ROWS]
+    longest = min(rows.shape[1], _llama(job)[0].max_position_embeddings - 1)
+    prompts = [row[:length].tolist() for row in rows for length in sorted({1, (longest + 1) // 2, longest})]
+    encode = tokenizer_of(job.recipe).encode
+    ran = llama_cpp.run(path, [SAMPLE] if encode else [], prompts, most=MOST)
+    if encode and ran.tokens != [encode(SAMPLE)]:
+        raise ParityError(
+            f"llama.cpp makes other tokens of a text with {path} than the model's tokenizer; do not use it: "
+            f"{ran.tokens[0]}, not {encode(SAMPLE)}, of {SAMPLE!r}"
+        )
+    return max(_apart(job, prompt, made) for prompt, made in zip(prompts, ran.expected, strict=True))
+
+
+def _apart(job: Job, prompt: list[int], made: dict[int, float]) -> float:
+    device = next((each.device for each in job.network.parameters()), torch.device("cpu"))
+    with torch.no_grad():
+        logits = logits_of(job.network(torch.tensor([prompt], device=device)))[0, -1].double()
+    expected = logits.log_softmax(dim=-1).cpu()
+    largest = expected.abs().max().item()
+    return max(abs(expected[token].item() - found) for token, found in made.items()) / largest
