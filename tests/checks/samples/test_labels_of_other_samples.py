@@ -28,6 +28,14 @@ def _(buggy):
     return trained(DataLoader(data, 8, shuffle=True, collate_fn=sorted_apart if buggy else None))
 
 
+@pytest.mark.parametrize("buggy", [True, False])
+def test_samples_in_a_number_format_that_numpy_lacks(buggy):
+    data = TensorDataset(INPUTS.bfloat16(), LABELS)
+    loader = DataLoader(data, 8, shuffle=True, collate_fn=sorted_apart if buggy else None)
+    found = named(trained(loader, model=mlp().bfloat16()))
+    assert ("labels-of-other-samples" in found) == buggy
+
+
 def names(training: TensorDataset, evaluation: TensorDataset) -> set[str]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableSet, Set
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import xxhash
@@ -142,6 +143,13 @@ def readable(tensor: Any) -> bool:
         and tensor.device.type != "meta"
         and 0 < tensor.numel() <= LARGEST
     )
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor as an array. Number formats that numpy lacks become float32."""
+    plain = tensor.detach().cpu()
+    known = not plain.is_floating_point() or plain.dtype in (torch.float16, torch.float32, torch.float64)
+    return (plain if known else plain.float()).numpy()
 
 
 def digest(tensor: torch.Tensor) -> int:

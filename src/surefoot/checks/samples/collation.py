@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.checks.engine.scene import tensors
+from surefoot.checks.engine.scene import array_of, tensors
 from surefoot.checks.engine.types import AnyLoader
 from surefoot.randomness import seed_all
 
@@ -45,7 +45,7 @@ def _is_held_twice(place: int, columns: list[list[np.ndarray]], apart: set[int])
 
 def _joined(join: Any, samples: list[Any]) -> list[np.ndarray]:
     seed_all(0)
-    return [each.detach().numpy() for each in tensors(join(samples))]
+    return [array_of(each) for each in tensors(join(samples))]
 
 
 def _where(whole: np.ndarray, column: list[np.ndarray]) -> list[int] | None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, TensorDataset
 
+from surefoot.checks.engine.scene import array_of
 from surefoot.checks.engine.types import AnyLoader
 from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.collation import collated_apart
@@ -35,7 +36,7 @@ def parts(sample: Any) -> Iterator[np.ndarray]:
     """The values of a sample, as arrays."""
     mapped = sample.values() if isinstance(sample, dict) else sample
     for each in mapped if isinstance(sample, dict | list | tuple) else [sample]:
-        yield each.detach().numpy() if isinstance(each, torch.Tensor) else np.asarray(each)
+        yield array_of(each) if isinstance(each, torch.Tensor) else np.asarray(each)
 
 
 def look_at_labels(found: Samples, loader: AnyLoader, reader: Any) -> None:

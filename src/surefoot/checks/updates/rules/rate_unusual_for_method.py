@@ -1,7 +1,7 @@
 """rate-unusual-for-method
 
 ## What it does
-Reports a learning rate of the Adam family that is about a hundred times away from what fine-tuning usually takes:
+Reports a learning rate of the Adam family that is more than a hundred times away from what fine-tuning usually takes:
 2e-4 for adapters, 2e-5 for all weights of a model that came from a folder or repository.
 
 ## Why it hurts
@@ -43,13 +43,13 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
             continue
         low, usual, high = _USUAL[tuning.method]
         rate = max(update.rate for update in updates)
-        if rate >= high or 0 < _planned(updates) < low:
-            size = "large" if rate >= high else "small"
+        if rate > high or 0 < _planned(updates) < low:
+            size = "large" if rate > high else "small"
             yield Finding(
                 check="rate-unusual-for-method",
                 severity="warning",
                 seen=f"{kind} trains {tuning.method} of {tuning.model} with a learning rate of "
-                f"{rate if rate >= high else _planned(updates):.3g}; usual is about {usual:g}",
+                f"{rate if rate > high else _planned(updates):.3g}; usual is about {usual:g}",
                 where=updates[0].where or "the recipe's optimizer",
                 why="what the model knows is overwritten" if size == "large" else "the weights hardly move",
                 remedy=f"start with {usual:g}; `surefoot check RECIPE --lr-range` finds the largest that works",
