@@ -310,7 +310,7 @@ def result(found: dict[str, Any]) -> str:
     cells = [each for row in found["cells"].values() for each in row.values()]
     written = [each for each in cells if "difference" in each]
     wrong = sum("wrong" in each for each in cells)
-    largest = max(each["difference"] for each in written)
+    largest = max((each["difference"] for each in written), default=0.0)
     trips = ", ".join(f"{name} {each['equal_to_transformers']}" for name, each in found["round_trips"].items())
     six = sum(map(agree, found["scores"].values()))
     return (

@@ -16,6 +16,7 @@ NAME = "model.pte"
 TOLERANCE = 1e-5
 COMPARED = "ExecuTorch's runtime on the CPU"
 MERGES = False
+FIXES = True
 EXTRA = "executorch"
 
 
@@ -37,7 +38,9 @@ def write(job: Job, path: Path) -> str:
         except Exception as error:  # its passes raise many types
             raise CannotWrite(why(error)) from error
     path.write_bytes(made.buffer)
-    return "for sizes up to those of the example call; outputs in the order of the program"
+    sizes = ", ".join(job.call.texts())
+    takes = f"for {sizes} alone" if job.fixed else "for sizes up to those of the example call"
+    return f"{takes}; outputs in the order of the program"
 
 
 def runner(job: Job, path: Path) -> Runner:

@@ -6,7 +6,7 @@ import copy
 import importlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -52,10 +52,12 @@ class Job:
     network: torch.nn.Module
     call: Call
     output: Any
+    fixed: bool = False
+    """Whether its program is for the sizes of the call alone."""
 
     @cached_property
     def _exported(self) -> tuple[torch.export.ExportedProgram | None, Program]:
-        return export_program(self.network, self.call, self.output)
+        return export_program(self.network, self.call, self.output, fixed=self.fixed)
 
     @property
     def program(self) -> torch.export.ExportedProgram:
@@ -79,6 +81,11 @@ class Job:
         return [(self.call, self.output), *(about.smaller if program is not None else ())]
 
     @property
+    def has_free_sizes(self) -> bool:
+        """Whether its program takes other sizes than those of the call."""
+        return any(self._exported[1].free)
+
+    @property
     def names(self) -> list[str]:
         """The output's tensors by their places."""
         return list(tensors(self.output))
@@ -94,6 +101,8 @@ class Format(Protocol):
     """Where it is run."""
     MERGES: bool
     """Whether it writes `job.merged` in place of the network."""
+    FIXES: bool
+    """Optional: whether it is tried with the sizes of the example call alone, if it cannot have free ones."""
 
     def write(self, job: Job, path: Path) -> str:
         """Writes the model and returns a note. Raises `CannotWrite` if this model has no such form."""
@@ -127,11 +136,20 @@ def write_format(job: Job, name: str, folder: Path) -> Written:
     """Writes one format, runs it and compares. What a model cannot have, or what was refused, has a reason."""
     form = cast(Format, importlib.import_module(FORMATS[name]))
     path = folder / form.NAME
+    made = _written(form, job, name, path)
+    if made.reason and getattr(form, "FIXES", False) and job.has_free_sizes:
+        fixed = _written(form, replace(job, fixed=True), name, path)
+        if not fixed.reason:
+            return replace(fixed, note=f"{fixed.note}; with free sizes: {made.reason}")
+    return made
+
+
+def _written(form: Format, job: Job, name: str, path: Path) -> Written:
     _remove(path)
     try:
         with refusals_of(path):
             note = form.write(job, path)
-            sync_folder(folder)
+            sync_folder(path.parent)
         own = getattr(form, "difference", None)
         found = own(job, path) if own else compared(form.runner(job, path), job.calls)
     except CannotWrite as error:

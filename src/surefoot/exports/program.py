@@ -43,9 +43,12 @@ def save_program(network: torch.nn.Module, call: Call, output: Any, file: Path) 
 
 
 def export_program(
-    network: torch.nn.Module, call: Call, output: Any
+    network: torch.nn.Module, call: Call, output: Any, *, fixed: bool = False
 ) -> tuple[torch.export.ExportedProgram | None, Program]:
-    """The program, for sizes as free as the network allows, and what is known of it. None if there is a reason."""
+    """The program, for sizes as free as the network allows, and what is known of it. None if there is a reason.
+
+    If `fixed`, it is for the sizes of the call alone.
+    """
     left_out = tuple(
         f"{path} ({type(leaf).__name__})" for path, leaf in leaves(output) if not isinstance(leaf, torch.Tensor)
     )
@@ -53,7 +56,7 @@ def export_program(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's advice on how to write a model; what counts is compared below
-            program = _exported(network, call)
+            program = _exported(network, call, fixed=fixed)
     except Exception as error:  # torch.export raises many types
         return None, Program(reason=why(error))
     finally:
@@ -101,10 +104,10 @@ def _sizes(tensor: torch.Tensor, dims: tuple[int, ...]) -> list[int]:
     return [tensor.shape[dim] for dim in dims if tensor.shape[dim] > 1]
 
 
-def _exported(model: torch.nn.Module, call: Call) -> torch.export.ExportedProgram:
+def _exported(model: torch.nn.Module, call: Call, *, fixed: bool) -> torch.export.ExportedProgram:
     """The program with a batch of any size, with whatever sizes torch finds free, or for these sizes alone."""
     batch = torch.export.Dim("batch", min=1)
-    for first in (batch, torch.export.Dim.AUTO):
+    for first in () if fixed else (batch, torch.export.Dim.AUTO):
         shapes = _shapes(call.bound(model), call.batch_size, first)
         try:
             return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes)

@@ -95,6 +95,5 @@ class Bus(Listener):
         self._scene.count(optimizer)
 
     def update_left_out(self, optimizer: Optimizer) -> None:
-        """A gradient scaler skipped an update."""
         self.tell("update_left_out", optimizer)
         self._scene.leave_out(optimizer)
