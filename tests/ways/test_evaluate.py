@@ -77,6 +77,18 @@ def test_perplexity_does_not_depend_on_ranks(run):
     assert only(two) == only(surefoot.evaluate(run.path))
 
 
+def test_a_run_of_two_ranks_that_set_no_global_batch_is_read_by_one_process(tmp_path):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    knobs = ["samples=64", "max_steps=2"]
+    typed = [*launcher, "-m", "surefoot", "train", "regression", *knobs, "--dir", str(tmp_path / "run")]
+    done = subprocess.run(typed, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    assert surefoot.evaluate(str(tmp_path / "run"), data="train").scores
+    surefoot.export(str(tmp_path / "run"))
+    with pytest.raises(RunError, match="micro_batch_size was"):
+        surefoot.evaluate(str(tmp_path / "run"), load_recipe("regression", ["samples=64", "micro_batch_size=1"]))
+
+
 def test_the_figures_of_the_run_are_found_again(tmp_path):
     recipe = scored(max_steps=10, best=None)
     run = surefoot.train(recipe, path=str(tmp_path / "run"))

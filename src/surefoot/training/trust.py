@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from surefoot.errors import RunError
@@ -50,8 +51,16 @@ def _held_against(made: Run | Profile | Export, recipe: str | Recipe) -> tuple[l
         if changes:
             return changes, None
         recipe = make_recipe(recipe, made.knobs)
-    changes = [*(changes_since(made, recipe) if isinstance(made, Run) else ()), *_changes_of_code(made, recipe)]
+    changes = [*(_changes_of_settings(made, recipe) if isinstance(made, Run) else ()), *_changes_of_code(made, recipe)]
     return changes, None if changes else recipe
+
+
+def _changes_of_settings(run: Run, recipe: Recipe) -> Iterator[str]:
+    """A recipe that sets no global batch had the one that the run notes: one micro-batch for each of its ranks."""
+    noted = run.settings.get("global_batch_tokens")
+    if recipe.global_batch_tokens is None and isinstance(noted, int):
+        recipe = replace(recipe, global_batch_tokens=noted)
+    return changes_since(run, recipe)
 
 
 def _changes_of_code(made: Run | Profile | Export, recipe: Recipe) -> Iterator[str]:
