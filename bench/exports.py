@@ -164,7 +164,8 @@ def _of(made: Any, form: str) -> dict[str, Any]:
     (one,) = made.formats
     if one.reason:
         return {"reason": one.reason}
-    return {"difference": one.difference, "tolerance": one.tolerance, "bytes": one.bytes}
+    fixed = " alone; " in one.note
+    return {"difference": one.difference, "tolerance": one.tolerance, "bytes": one.bytes, "fixed": fixed}
 
 
 def round_trip(run: Any, folder: Path) -> dict[str, Any]:
@@ -329,7 +330,7 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         if each is None:
             return "-"
         if "difference" in each:
-            return f"{each['difference']:.1e}" if each["difference"] else "0"
+            return (f"{each['difference']:.1e}" if each["difference"] else "0") + "*" * each.get("fixed", False)
         said = each.get("reason") or each["wrong"]
         return f"[{reasons.setdefault(said, len(reasons) + 1)}]"
 
@@ -371,7 +372,7 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "Each cell is the largest difference between outputs of the trained model and of what was written, relative to "
         "the largest output, after running it; of `gguf`, between log-probabilities in llama.cpp. The tolerance is "
         "1e-5, and 1e-4 where adapters are merged (hf, gguf). A number in brackets is a reason, below; a dash is a "
-        "cell that was not measured.",
+        "cell that was not measured; a star is a file for the sizes of the example call alone.",
         "",
         f"| model | {' | '.join(formats)} |",
         f"|---|{'---|' * len(formats)}",

@@ -159,6 +159,13 @@ def test_nothing_is_dropped_without_a_word(weights):
     fill(model, str(weights), accept="body.*, old.weight")
 
 
+def test_more_channels_of_a_convolution_are_no_other_vocabulary(tmp_path):
+    save_file(torch.nn.Conv2d(3, 4, 3).state_dict(), tmp_path / "conv.safetensors")
+    with pytest.raises(RecipeError, match=r"4 rows more; if accepted") as refused:
+        fill(torch.nn.Conv2d(3, 8, 3), str(tmp_path / "conv.safetensors"))
+    assert "vocabulary" not in str(refused.value)
+
+
 @pytest.mark.parametrize(("words", "text"), [(10, "2 rows more"), (5, "3 rows fewer")])
 def test_a_resized_vocabulary_is_explained(weights, words, text):
     model, whole = Tagger(words=words), load_file(weights)

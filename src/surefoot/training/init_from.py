@@ -49,7 +49,8 @@ class Other:
         rows, common = self.here[0] - self.there[0], min(self.here[0], self.there[0])
         more = f"{abs(rows):,} rows {'more' if rows > 0 else 'fewer'}"
         rest = "the others keep their first values" if rows > 0 else "the file's others are dropped"
-        return f"{shapes}: {more}, as with another vocabulary; if accepted, {common:,} rows are taken and {rest}"
+        why = ", as with another vocabulary" if len(self.here) == 2 else ""
+        return f"{shapes}: {more}{why}; if accepted, {common:,} rows are taken and {rest}"
 
 
 @dataclass(frozen=True)
