@@ -42,6 +42,8 @@ _SCALED = ("default", "linear", "llama3")
 """Rotary positions whose frequencies do not depend on the length of a text."""
 ROWS, MOST = 4, 1024
 """Texts of the example call that llama.cpp goes on from, and how many of the likeliest tokens are compared."""
+FLOOR = -80.0
+"""Log-probabilities below this are taken as equal: llama.cpp computes probabilities, which are zero in float32."""
 SAMPLE = "def f(x):\n\treturn x**2  # don't\r\n\n   1234567 3.14 IT'S Café naïve 你好 фы 🙂 end  "
 """A text that tokenizers split in different ways."""
 
@@ -171,6 +173,6 @@ def _apart(job: Job, prompt: list[int], made: dict[int, float]) -> float:
     device = next((each.device for each in job.network.parameters()), torch.device("cpu"))
     with torch.no_grad():
         logits = logits_of(job.network(torch.tensor([prompt], device=device)))[0, -1].double()
-    expected = logits.log_softmax(dim=-1).cpu()
+    expected = logits.log_softmax(dim=-1).clamp(min=FLOOR).cpu()
     largest = expected.abs().max().item()
-    return max(abs(expected[token].item() - found) for token, found in made.items()) / largest
+    return max(abs(expected[token].item() - max(found, FLOOR)) for token, found in made.items()) / largest

@@ -82,27 +82,27 @@ def tokenizer_of(recipe: Recipe) -> GgufTokenizer:
 
 def _read(file: Path, said: str, **more: Any) -> GgufTokenizer:
     """From a file of the library tokenizers, if it merges bytes and splits in a way that llama.cpp knows."""
+    library = need("tokenizers", "data", "a tokenizer in GGUF")
     try:
-        table = json.loads(file.read_bytes())
-        splits, model = splits_of(table), table["model"]
-    except (KeyError, TypeError, ValueError):
-        return GgufTokenizer(f"no tokenizer: {file.name} has no table of merges")
+        table, made = json.loads(file.read_bytes()), library.Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises no narrower class
+        return GgufTokenizer(f"no tokenizer: {file.name} cannot be read: {error}")
+    splits, model, more_tokens = splits_of(table), table["model"], table["added_tokens"]
     if splits is None:
         return GgufTokenizer(f"no tokenizer: llama.cpp has no name for how {file.name} splits a text")
-    added = {each["content"]: CONTROL if each["special"] else WRITTEN for each in table["added_tokens"]}
-    numbers = {**model["vocab"], **{each["content"]: each["id"] for each in table["added_tokens"]}}
+    added = {each["content"]: CONTROL if each["special"] else WRITTEN for each in more_tokens}
+    numbers = {**model["vocab"], **{each["content"]: each["id"] for each in more_tokens}}
     names = {number: token for token, number in numbers.items()}
     tokens = tuple(names.get(number, f"<unused{number}>") for number in range(max(names) + 1))
     types = tuple(added.get(each, NORMAL if each in numbers else UNUSED) for each in tokens)
     merges = tuple(each if isinstance(each, str) else " ".join(each) for each in model["merges"])
-    library = need("tokenizers", "data", "a tokenizer in GGUF").Tokenizer.from_file(str(file))
     return GgufTokenizer(
         said,
         tokens,
         types,
         merges,
         splits,
-        encode=lambda text: library.encode(text, add_special_tokens=False).ids,
+        encode=lambda text: made.encode(text, add_special_tokens=False).ids,
         **more,
     )
 
