@@ -196,7 +196,8 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
     for name in sorted({*before, *now} - _free(recipe) - LAYOUT):
         if before.get(name, _USUAL.get(name)) != now.get(name):
             was, given = (repr(each[name]) if name in each else "not given" for each in (before, now))
-            yield f"{name} was {was} and is {given}"
+            noted = name == "global_batch_tokens" and before.get(name) is not None
+            yield f"{name} was {was} and is {given}{f' (set it to {was}: the same on any ranks)' if noted else ''}"
 
 
 def settings_of(recipe: Recipe) -> dict[str, Knob]:
