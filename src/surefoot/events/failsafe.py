@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import traceback
 import warnings
@@ -18,6 +19,12 @@ from surefoot.events.listener import Listener, hears
 RAISE = "SUREFOOT_RAISE"
 """If this environment variable is set, exceptions inside surefoot are raised. Use it to debug a check."""
 PACKAGE = Path(str(files("surefoot")))
+
+
+class _Here(threading.local):
+    """Of each thread, as the function modes are: is a callback running, and has it hidden the mode?"""
+
+    running = hides = False
 
 
 class Failsafe:
@@ -36,7 +43,7 @@ class Failsafe:
         """A function mode that does not see what callbacks do: seeing takes longer than most of what they do."""
         self.aside: Callable[[], AbstractContextManager[None]] | None = None
         """Entered around the callbacks: under a memory limit, what they allocate is not the training's."""
-        self._running = self._hides = False
+        self._here = _Here()
 
     def callback(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """A callback that never raises. It returns None after any callback has failed."""
@@ -44,10 +51,11 @@ class Failsafe:
         def tried(*args: object, **kwargs: object) -> Any:
             if self.failure:
                 return None
-            if self._running:  # inside another one, which is timed
+            here = self._here
+            if here.running:  # inside another one, which is timed
                 return self._try(own, *args, **kwargs)
-            self._running, began = True, time.perf_counter()
-            self._hides = self.mode is not None and hide_function_mode(self.mode)
+            here.running, began = True, time.perf_counter()
+            here.hides = self.mode is not None and hide_function_mode(self.mode)
             try:
                 if self.aside is None:
                     return own(*args, **kwargs)
@@ -56,16 +64,16 @@ class Failsafe:
             except Exception as error:
                 self.fail(error)
             finally:
-                self._running = False
                 self.show()
+                here.running = False
                 self.seconds += time.perf_counter() - began
 
         return tried if self._on else own
 
     def show(self) -> None:
         """Ends the hiding of the mode, for example because the mode is about to be exited."""
-        if self._hides:
-            self._hides = False
+        if self._here.hides:
+            self._here.hides = False
             show_function_mode(self.mode)
 
     def _try(self, own: Callable[..., Any], *args: object, **kwargs: object) -> Any:
