@@ -193,15 +193,15 @@ def round_trip(run: Any, folder: Path) -> dict[str, Any]:
         kept, plain = ours(True), ours(False)
         tokens = torch.randint(0, 256, (3, context), generator=torch.Generator().manual_seed(5))
         logits = model(tokens).numpy()
-    if made["gguf"].path:
-        by_llama_cpp = same(kept, json.loads(alone(BY_LLAMA_CPP, made["gguf"].path, str(TOKENS)).splitlines()[-1]))
+    gguf = made["gguf"].path  # empty where the model has no such form
+    by_llama_cpp = json.loads(alone(BY_LLAMA_CPP, gguf, str(TOKENS)).splitlines()[-1]) if gguf else None
     numpy.save(folder / "in.npy", tokens.numpy())
     alone(LOGITS, made["onnx"].path, str(folder / "in.npy"), str(folder / "out.npy"))
     got = numpy.load(folder / "out.npy")
     return {
         "tokens": TOKENS,
         "equal_to_transformers": same(kept, theirs[len(prompt) :]),
-        "equal_to_llama_cpp": by_llama_cpp if made["gguf"].path else None,
+        "equal_to_llama_cpp": None if by_llama_cpp is None else same(kept, by_llama_cpp),
         "cached_equal_to_uncached": same(kept, plain),
         "onnxruntime_difference": float(abs(got - logits).max() / abs(logits).max()),
         **speeds(model, made["hf"].path, prompt, context),

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 
 from surefoot.errors import RunError
 from surefoot.exports.quantize import as_whole, fill, quantised_in, quantize
+from surefoot.records.units import first_of
 from surefoot.training.weight_set import SUFFIX, places_of, refuse_other_contents
 from surefoot.training.weights import QUANTIZATION
 
@@ -118,7 +118,8 @@ def _refuse_other(
     missing = [same[0] for same in names.values() if not any(name in there for name in same)]
     unknown = [name for name in there if name not in state]
     if missing or unknown:
-        lacks = f"it lacks {_first(missing)}" if missing else f"it has {_first(unknown)}, which the model has not"
+        more = first_of(missing or unknown, 1)
+        lacks = f"it lacks {more}" if missing else f"it has {more}, which the model has not"
         raise RunError(f"{file} is of another model: {lacks}; name the recipe and the knobs that made it")
     for name, (shape, dtype) in there.items():
         if shape != tuple(state[name].shape):
@@ -137,7 +138,3 @@ def _shapes(name: str, there: tuple[int, ...], here: tuple[int, ...]) -> str:
     if len(there) == len(here) == 2 and there[1] == here[1]:
         return f"{said}, as with another vocabulary; use the tokenizer, corpus and knobs that it was trained with"
     return f"{said}; name the knobs that it was trained with"
-
-
-def _first(names: list[Any]) -> str:
-    return f"{names[0]}" + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
