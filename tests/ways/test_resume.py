@@ -195,7 +195,10 @@ def test_a_changed_recipe_is_refused_unless_accepted(tmp_path):
 def test_a_global_batch_that_is_no_longer_set_is_named_with_its_value(small_recipe, tmp_path):
     recipe = small_recipe("sentiment", "global_batch_tokens=128")
     train_to(recipe, tmp_path / "run", 1)
-    with pytest.raises(RunError, match=re.escape("was 128 and is None (set it to 128: the same on any ranks)")):
+    with pytest.raises(
+        RunError,
+        match=re.escape("was 128 and is None (set it to 128 to keep the batches of the run on any number of ranks)"),
+    ):
         surefoot.train(dataclasses.replace(recipe, global_batch_tokens=None), path=str(tmp_path / "run"))
 
 

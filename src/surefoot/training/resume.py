@@ -197,7 +197,8 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
         if before.get(name, _USUAL.get(name)) != now.get(name):
             was, given = (repr(each[name]) if name in each else "not given" for each in (before, now))
             noted = name == "global_batch_tokens" and before.get(name) is not None
-            yield f"{name} was {was} and is {given}{f' (set it to {was}: the same on any ranks)' if noted else ''}"
+            keep = f" (set it to {was} to keep the batches of the run on any number of ranks)" if noted else ""
+            yield f"{name} was {was} and is {given}{keep}"
 
 
 def settings_of(recipe: Recipe) -> dict[str, Knob]:
